@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from support.administration import live_rig
+from support.administration.bulk_rig import working
 from support.administration.sub_path_proxy import running_proxy
 from support.rest_rig import Rest, running_rest
 from support.runs.rows import insert_call, insert_run, insert_step
@@ -53,6 +54,7 @@ EVERY_PAGE = (
     f"/runs/{SHORT}?view=calls",
     f"/compare?a={SHORT}&b={OTHER}",
     "/approvals",
+    "/bulk",
     "/pipelines",
     "/pipelines/research",
     "/pipelines/research/diff?a=1&b=2",
@@ -200,6 +202,12 @@ async def _page(rest: Rest, url: str = "", **options: Any) -> AsyncIterator[Any]
     assert wrong == []
 
 
+async def _shot(page: Any, name: str) -> None:
+    if SHOTS:
+        await asyncio.to_thread(Path(SHOTS).mkdir, parents=True, exist_ok=True)
+        await page.screenshot(path=f"{SHOTS}/{name}.png")
+
+
 async def _insert_run(rest: Rest, run_id: str, text: str = "fine", **fields: Any) -> None:
     fields |= {"pipeline": "research", "budget": 0.05, "path": PATH, "input": {"question": text}}
     await insert_run(rest.pool, run_id, NOW, text, **fields)
@@ -305,8 +313,7 @@ async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
                     .partition("?")[0]
                 )
                 name = name.replace("/", "-")
-                await asyncio.to_thread(Path(SHOTS).mkdir, parents=True, exist_ok=True)
-                await page.screenshot(path=f"{SHOTS}/{name}-{scheme}.png")
+                await _shot(page, f"{name}-{scheme}")
             found = (await axe.Axe().run(page)).response["violations"]
             serious = [
                 (one["id"], one["nodes"][0]["html"][:200])
@@ -372,6 +379,27 @@ async def test_task_slow_runs_of_a_customer_and_the_step_to_blame(rest: Rest) ->
         await page.locator("#runs tbody a.mono").first.click()
         await page.wait_for_url(f"**/runs/{OTHER}")
         assert "draft 1.20 s" in await page.locator(".blame").inner_text()
+
+
+async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None:
+    async with _page(rest) as page:
+        await page.goto(f"{rest.url}/console/runs?status=failed")
+        await page.locator("#all summary").click()
+        await page.get_by_role("button", name="Retry those that failed").click()
+        await page.locator("#bulk-go:enabled").wait_for()
+        counted = await page.locator("#bulk-count").inner_text()
+        assert counted == "2 runs that ended without a whole result fit these filters."
+        await page.get_by_label("Reason").fill("the index was old")
+        await _shot(page, "bulk-preview")
+        await page.get_by_role("button", name="Retry 2").click()
+        await page.wait_for_url("**/console/bulk")
+        assert "the index was old" in await page.locator("#bulk").inner_text()
+        async with working(rest):
+            await page.locator("#bulk .status.done").wait_for()
+        await _shot(page, "bulk")
+        assert "pipeline" in (said := await page.locator("#bulk tbody tr").first.inner_text())
+
+    assert [cell for cell in said.split("\t") if cell.isdigit()] == ["2", "0", "2"]
 
 
 async def test_task_an_approval_is_given_with_a_comment(rest: Rest) -> None:

@@ -25,6 +25,7 @@ ALLOWED: dict[str, str] = {
     "GET /console/live/rows": ALL,
     "GET /console/compare": ALL,
     "GET /console/approvals": ALL,
+    "GET /console/bulk": ALL,
     "GET /console/pipelines": ALL,
     "GET /console/pipelines/{name}": ALL,
     "GET /console/pipelines/{name}/graph.json": ALL,

@@ -4,7 +4,6 @@ publishes."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from typer.testing import CliRunner, Result
 from hocket.admin.bulk import operations, store
 from hocket.cli.app import app
 from hocket.schemas import ids, subjects
+from support.administration.bulk_rig import working
 from support.rest_rig import Rest, running_rest
 
 BOUND_S = 60.0
@@ -33,15 +33,6 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
     async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
         assert (await rest.post("/v1/pipelines", GREET)).status == 201
         yield rest
-
-
-@asynccontextmanager
-async def working(rest: Rest) -> AsyncIterator[asyncio.Task[None]]:
-    """Work on bulk operations while the block lasts, as a REST process does."""
-    task = asyncio.create_task(operations.run(rest.app.state.context))
-    yield task
-    task.cancel()
-    await asyncio.wait({task})
 
 
 async def insert(rest: Rest, count: int, status: str = "running", tenant: str = "default") -> None:
@@ -144,6 +135,30 @@ async def test_a_filter_is_previewed_and_what_it_means_is_cancelled(rest: Rest) 
     }
     listed = (await rest.get("/v1/bulk/operations")).body["operations"]
     assert [one["operation_id"] for one in listed] == [begun.body["operation_id"]]
+
+
+async def test_a_filter_may_ask_for_missed_deadlines_and_costs(rest: Rest) -> None:
+    await insert(rest, 6, status="failed")
+    await insert(rest, 3)
+    await rest.pool.execute(
+        "UPDATE hocket.run SET spent_usd = 0.05 WHERE status = 'failed' AND labels ->> 'odd' = '1'"
+    )
+    await rest.pool.execute(
+        "UPDATE hocket.run SET deadline_at = now() + interval '1 h' WHERE status = 'running'"
+    )
+
+    async def counted(action: str, **wanted: Any) -> int:
+        change = {"action": action, "filter": wanted}
+        return int((await rest.post("/v1/bulk/preview", change)).body["matching"])
+
+    assert await counted("retry", min_cost_usd="0.05") == 3
+    assert await counted("retry", min_cost_usd="0.06") == 0
+    assert await counted("retry", deadline_missed=True) == 6
+    assert await counted("cancel", deadline_missed=True) == 0
+    listed = await rest.get("/v1/runs?min_cost_usd=0.05&deadline_missed=true")
+    assert len(listed.body["runs"]) == 3
+    refused = await rest.get("/v1/runs?min_cost_usd=NaN")
+    assert (refused.status, refused.body["field"]) == (422, "min_cost_usd")
 
 
 async def test_the_same_key_is_the_same_operation(rest: Rest) -> None:

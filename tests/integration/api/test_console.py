@@ -44,6 +44,7 @@ PAGES = (
     "/console/pipelines/greet",
     "/console/money",
     "/console/approvals",
+    "/console/bulk",
     "/console/editor",
     "/console/editor?name=greet",
     "/console/models",

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import Key, Reply, Request, RunSubmission, Token
+from hocket.schemas.rest import BudgetUsd, Key, Reply, Request, RunSubmission, Token
 
 MAX_TASKS = 1_000
 """Tasks of one request."""
@@ -69,6 +69,10 @@ class BulkFilter(Request):
     """Accepted before."""
     labels: Labels = Field(default_factory=dict)
     error_code: str | None = Field(None, min_length=1, max_length=100, pattern=r"^[\x21-\x7e]+$")
+    deadline_missed: bool = False
+    """Only runs that gave no result by their deadline, or are beyond it."""
+    min_cost_usd: BudgetUsd | None = None
+    """Runs that spent so many dollars or more."""
 
 
 class BulkChange(Request):

@@ -187,6 +187,8 @@ def _conditions(
         until=wanted.until,
         labels=wanted.labels,
         error_code=wanted.error_code,
+        missed=wanted.deadline_missed,
+        min_cost_usd=wanted.min_cost_usd,
     )
     return chosen + reads.conditions_of(own, values, after)
 

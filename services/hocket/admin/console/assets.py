@@ -17,6 +17,7 @@ from hocket.schemas.plain_json import shown_text
 
 FOREVER = "public, max-age=31536000, immutable"
 NAMES = (
+    "bulk.js",
     "console.css",
     "console.js",
     "editor.js",

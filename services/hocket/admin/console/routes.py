@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from hocket.admin.console.assets import serve_asset
 from hocket.admin.console.pages import (
     approvals,
+    bulk,
     compare,
     live,
     models,
@@ -18,7 +19,7 @@ from hocket.admin.console.pages import (
 )
 from hocket.admin.console.rendering import ASSETS
 
-PAGES = (sign_in, live, runs, run, compare, approvals, pipelines, money, models, system)
+PAGES = (sign_in, live, runs, run, bulk, compare, approvals, pipelines, money, models, system)
 
 assets = APIRouter(include_in_schema=False)
 assets.add_route(ASSETS + "{digest}/{name:path}", serve_asset, methods=["GET"])

@@ -11,8 +11,11 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.parameters import Moment, Switch
 from hocket.admin.runs.parameters import Status
 from hocket.admin.runs.reads import RunFilter, conditions_of
+from hocket.schemas.administration.bulk import BulkFilter
 from hocket.schemas.labels import MAX_LABELS_HEADER_CHARS
 
+NEVER_CHANGED = frozenset({"succeeded", "rejected"})
+"""Statuses of runs that nothing can be done to."""
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -109,6 +112,42 @@ def span_of(
     ends now."""
     end = until or datetime.now(UTC)
     return since or end - period.length, end
+
+
+def bulk_filter(wanted: RunFilter) -> BulkFilter | None:
+    """Return the filter of a list as that of a bulk operation; None where none can mean the same."""
+    if wanted.contains is not None or wanted.status in NEVER_CHANGED:
+        return None
+    told = {
+        "pipeline": wanted.pipeline,
+        "status": wanted.status,
+        "since": wanted.since and wanted.since.isoformat(),
+        "until": wanted.until and wanted.until.isoformat(),
+        "labels": dict(wanted.labels),
+        "error_code": wanted.error_code,
+        "deadline_missed": wanted.missed,
+        "min_cost_usd": wanted.min_cost_usd,
+    }
+    return BulkFilter.model_validate(told)
+
+
+def filter_text(wanted: BulkFilter) -> str:
+    """Return which runs a bulk operation means, in words."""
+    told = [f"pipeline {wanted.pipeline}" if wanted.pipeline else "all pipelines"]
+    if wanted.status:
+        told.append(wanted.status)
+    if wanted.since:
+        told.append(f"since {wanted.since:%Y-%m-%d %H:%M:%S} UTC")
+    if wanted.until:
+        told.append(f"before {wanted.until:%Y-%m-%d %H:%M:%S} UTC")
+    told += [f"{key}={value}" for key, value in wanted.labels.items()]
+    if wanted.error_code:
+        told.append(f"error {wanted.error_code}")
+    if wanted.deadline_missed:
+        told.append("deadline missed")
+    if wanted.min_cost_usd is not None:
+        told.append(f"${wanted.min_cost_usd} or more")
+    return ", ".join(told)
 
 
 async def histogram(

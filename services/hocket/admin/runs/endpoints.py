@@ -16,7 +16,16 @@ from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import actions, reads, repeats, step_journals
 from hocket.admin.runs.content import shown
 from hocket.admin.runs.lookup import RunId, found_run
-from hocket.admin.runs.parameters import Contains, ErrorCode, LabelsText, Status, labels_of
+from hocket.admin.runs.parameters import (
+    Contains,
+    DeadlineMissed,
+    ErrorCode,
+    LabelsText,
+    MinCostUsd,
+    Status,
+    dollars_of,
+    labels_of,
+)
 from hocket.admin.runs.submission import merged_key, submit
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import (
@@ -73,6 +82,8 @@ async def list_runs(
     until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
     labels: LabelsText = None,
     error_code: ErrorCode = None,
+    deadline_missed: DeadlineMissed = False,
+    min_cost_usd: MinCostUsd = None,
     contains: Contains = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
@@ -88,6 +99,8 @@ async def list_runs(
         until=in_range(until) if until else None,
         labels=labels_of(labels),
         error_code=error_code,
+        missed=deadline_missed,
+        min_cost_usd=dollars_of(min_cost_usd),
         contains=contains,
     )
     wanted = await reads.within_reach(context.pool, caller.tenant, wanted, after)

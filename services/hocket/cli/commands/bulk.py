@@ -24,6 +24,8 @@ WithLabels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
 ]
+Missed = Annotated[bool, typer.Option("--missed", help="That missed their deadline.")]
+MinCost = Annotated[str | None, typer.Option(metavar="USD", help="That spent so much or more.")]
 AtMost = Annotated[int, typer.Option(min=1, max=1_000_000, help="Do nothing where more are meant.")]
 Preview = Annotated[bool, typer.Option("--preview", help="Say how many are meant; change nothing.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the operation.")]
@@ -58,6 +60,8 @@ def bulk_cancel(
     pipeline: Pipeline = None,
     hours: Hours = None,
     labels: WithLabels = None,
+    missed: Missed = False,
+    min_cost: MinCost = None,
     reason: Annotated[str, typer.Option(help="Why.")] = "",
     at_most: AtMost = 1_000_000,
     preview: Preview = False,
@@ -65,7 +69,7 @@ def bulk_cancel(
     as_json: AsJson = False,
 ) -> None:
     """Cancel all running runs that are meant."""
-    meant = _filter(pipeline, None, hours, labels, None)
+    meant = _filter(pipeline, None, hours, labels, None, missed=missed, min_cost=min_cost)
     change = {"action": "cancel", "filter": meant, "reason": reason, "at_most": at_most}
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
 
@@ -77,13 +81,15 @@ def bulk_retry(
     error: ErrorCode = None,
     hours: Hours = None,
     labels: WithLabels = None,
+    missed: Missed = False,
+    min_cost: MinCost = None,
     at_most: AtMost = 1_000_000,
     preview: Preview = False,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Retry all runs that are meant, of those that ended without a whole result."""
-    meant = _filter(pipeline, status, hours, labels, error)
+    meant = _filter(pipeline, status, hours, labels, error, missed=missed, min_cost=min_cost)
     change = {"action": "retry", "filter": meant, "at_most": at_most}
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
 
@@ -145,6 +151,9 @@ def _filter(
     hours: float | None,
     labels: list[str] | None,
     error: str | None,
+    *,
+    missed: bool,
+    min_cost: str | None,
 ) -> dict[str, Any]:
     since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     pairs = dict(pair.partition("=")[::2] for pair in labels or [])
@@ -154,6 +163,8 @@ def _filter(
         "since": since,
         "labels": pairs or None,
         "error_code": error,
+        "deadline_missed": missed or None,
+        "min_cost_usd": min_cost,
     }
     return {name: value for name, value in told.items() if value is not None}
 

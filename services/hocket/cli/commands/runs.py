@@ -44,6 +44,10 @@ def list_(
         typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
     ] = None,
     error: Annotated[str | None, typer.Option(help="That ended with this error code.")] = None,
+    missed: Annotated[bool, typer.Option("--missed", help="That missed their deadline.")] = False,
+    min_cost: Annotated[
+        str | None, typer.Option(metavar="USD", help="That spent so much or more.")
+    ] = None,
     contains: Annotated[
         str | None, typer.Option(help="With this text in input, output or error.")
     ] = None,
@@ -69,6 +73,8 @@ def list_(
             since=since,
             labels=label_header(labels or []),
             error_code=error,
+            deadline_missed=missed or None,
+            min_cost_usd=min_cost,
             contains=contains,
             limit=limit,
         )

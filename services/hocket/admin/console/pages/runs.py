@@ -90,6 +90,8 @@ async def console_runs(
         "back_to": found.back_to,
         "live": after is None and wanted.until is None and not wanted.contains,
         "pipelines": await run_list.pipeline_names(context.pool, caller.tenant),
+        "bulk_filter": run_list.bulk_filter(found),
+        "filter_text": run_list.filter_text,
         "statuses": STATUSES,
         "periods": tuple(run_list.Period),
     }

@@ -1,0 +1,17 @@
+"""Works on bulk operations beside an API that a test runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hocket.admin.bulk import operations
+from support.rest_rig import Rest
+
+
+@asynccontextmanager
+async def working(rest: Rest) -> AsyncIterator[asyncio.Task[None]]:
+    """Work on bulk operations while the block lasts, as a REST process does."""
+    task = asyncio.create_task(operations.run(rest.app.state.context))
+    yield task
+    task.cancel()
+    await asyncio.wait({task})
