@@ -8,7 +8,7 @@ import sys
 
 import structlog
 
-from conformance.faults import CAUGHT_BY, FOLDER, RAW, SDK, faults_of
+from conformance.faults import CAUGHT_BY, FASTSTREAM, FOLDER, RAW, SDK, faults_of
 from hocket.cli.conformance.checks import CHECKS
 from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS
 from hocket.cli.conformance.play import play
@@ -18,8 +18,8 @@ async def main() -> int:
     """Play all of it and print what came of it."""
     os.environ["PYTHONPATH"] = str(FOLDER.parent)
     wrong = 0
-    for name, command in (("SDK", SDK), ("raw", RAW)):
-        found = await play(command, [*CHECKS, *(JOURNAL_CHECKS if command is SDK else ())])
+    for name, command in (("SDK", SDK), ("FastStream", FASTSTREAM), ("raw", RAW)):
+        found = await play(command, [*CHECKS, *(() if command is RAW else JOURNAL_CHECKS)])
         failed = {check: fault for check, fault in found.items() if fault}
         wrong += len(failed)
         print(f"{name} worker: {len(found) - len(failed)} of {len(found)} checks passed", failed)

@@ -24,6 +24,7 @@ CAUGHT_BY = {
     "silent": "announces",
 }
 RAW = (sys.executable, str(FOLDER / "raw_worker.py"))
+FASTSTREAM = (sys.executable, str(FOLDER / "faststream_worker.py"))
 SDK = (sys.executable, "-m", "hocket.worker.command", "conformance.sdk_worker:worker")
 
 

@@ -89,13 +89,17 @@ class Worker:
                 usd_per_second=None if usd_per_second is None else Decimal(usd_per_second),
                 description=description,
             )
-            node_type.check()
-            if type in self._types:
-                raise node_type.invalid("the worker has it already", "Name each type once.")
-            self._types[type] = node_type
+            self.add(node_type)
             return function
 
         return add
+
+    def add(self, node_type: NodeType) -> None:
+        """Take a node type in, or raise NodeTypeInvalid."""
+        node_type.check()
+        if node_type.name in self._types:
+            raise node_type.invalid("the worker has it already", "Name each type once.")
+        self._types[node_type.name] = node_type
 
     @asynccontextmanager
     async def run(

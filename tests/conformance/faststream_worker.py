@@ -1,0 +1,43 @@
+"""The worker of the conformance suite as a FastStream application."""
+
+import asyncio
+import os
+import secrets
+from typing import Any
+
+from faststream import FastStream
+from faststream.nats import NatsBroker
+
+from hocket.worker import Retryable
+from hocket.worker.faststream import StepContext, hocket_step
+
+broker = NatsBroker(os.environ["NATS_URL"], logger=None)
+app = FastStream(broker, logger=None)
+
+
+@hocket_step(broker, "conformance.step", concurrency=4)
+async def step(task: dict[str, Any], context: StepContext) -> Any:
+    """Do what the task says."""
+    match task["do"]:
+        case "echo":
+            return task["value"]
+        case "sleep":
+            await asyncio.sleep(task["ms"] / 1000)
+            return task.get("value")
+        case "fail":
+            raise ValueError(task["message"])
+        case "length":
+            return len(task["value"])
+        case "large":
+            return {"text": "y" * task["chars"]}
+        case "journaled":
+            text = await context.step("make", secrets.token_hex)
+            await asyncio.sleep(task["ms"] / 1000)
+            await context.step("end", len, text)
+            if context.step.attempt == 1:
+                raise Retryable("attempt 1 fails")
+            return text
+
+
+if __name__ == "__main__":
+    asyncio.run(app.run())
