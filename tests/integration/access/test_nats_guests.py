@@ -4,6 +4,7 @@ events, work; until their key goes."""
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
 import nats
@@ -12,6 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from hocket.coordinator.journals.door import JournalDoor
+from hocket.kit.access.nats_accounts import MAX_GUEST_SUBSCRIPTIONS
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
@@ -125,6 +127,41 @@ async def test_a_key_that_goes_takes_its_connections_along(rest: Rest, nats_url:
         assert await is_refused(nats_url, rotated)
         assert await is_refused(nats_url, ending)
         assert not await is_refused(nats_url, again)
+
+
+async def test_a_tenant_has_so_many_connections_and_others_are_let_in(
+    servers: EmbeddedServers, nats_url: str, database_url: str
+) -> None:
+    async with (
+        running_rest(nats_url, database_url) as rest,
+        guests_welcome(servers, rest.book, most=4),
+        AsyncExitStack() as stack,
+    ):
+        keys = [await rest.make_key("developer", "acme") for _ in range(2)]
+        for number in range(4):
+            last = await stack.enter_async_context(guest(nats_url, keys[number % 2]))
+        assert await is_refused(nats_url, keys[0])
+        assert await is_refused(nats_url, keys[1])
+        assert not await is_refused(nats_url, await rest.make_key("developer", "rival"))
+        await last.client.close()
+        async with asyncio.timeout(BOUND_S):
+            while await is_refused(nats_url, keys[0]):
+                pass
+
+
+async def test_a_connection_has_so_many_subscriptions(rest: Rest, nats_url: str) -> None:
+    key = await rest.make_key("developer", "acme")
+    reader, writer = await asyncio.open_connection(*nats_url.rpartition("@")[2].split(":"))
+    try:
+        writer.write(b'CONNECT {"auth_token": "%s", "verbose": false}\r\n' % key.encode())
+        for number in range(1, MAX_GUEST_SUBSCRIPTIONS + 2):
+            subject = f"_INBOX.key.{key.split('_')[1]}.{number}"
+            writer.write(f"SUB {subject} {number}\r\n".encode())
+        async with asyncio.timeout(BOUND_S):
+            said = await reader.readuntil(b"-ERR")
+            assert await reader.readline() == b" 'maximum subscriptions exceeded'\r\n", said
+    finally:
+        writer.close()
 
 
 async def test_both_secrets_of_a_rotated_key_connect_and_stay(rest: Rest, nats_url: str) -> None:

@@ -10,6 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from hocket.admin.nats_access.callout import Callout
+from hocket.admin.nats_access.connection_limit import MAX_TENANT_CONNECTIONS, ConnectionLimit
 from hocket.admin.nats_access.connections import Connections
 from hocket.admin.nats_access.event_readers import EventReaders
 from hocket.kit.access.key_book import KeyBook
@@ -21,15 +22,19 @@ from hocket.schemas.access.nats_table import ACCESS_USER, inbox_of_key
 
 
 @asynccontextmanager
-async def guests_welcome(servers: EmbeddedServers, book: KeyBook) -> AsyncIterator[Connections]:
-    """Let keys connect inside the block. Who answers them is who does so in an installation."""
+async def guests_welcome(
+    servers: EmbeddedServers, book: KeyBook, most: int = MAX_TENANT_CONNECTIONS
+) -> AsyncIterator[Connections]:
+    """Let keys connect inside the block, `most` times a tenant at once. Who answers them is who does so
+    in an installation."""
     access = await Bus.connect(servers.nats.url_of(ACCESS_USER), name="access")
     coordinator = await Bus.connect(servers.nats.url_of("coordinator"), name="coordinator")
     admin = await Bus.connect(servers.nats.url_of("admin"), name="admin")
-    connections = Connections(access, book)
+    limit = ConnectionLimit(book, most)
+    connections = Connections(access, book, limit)
     try:
         async with (
-            Callout(access, AccountKey(servers.nats.access_seed), book).open(),
+            Callout(access, AccountKey(servers.nats.access_seed), book, limit).open(),
             EventReaders(admin, book).open(),
             StepConsumersDoor(coordinator).open(),
             connections.watched(),

@@ -3,8 +3,18 @@ stands in one table, by hand, and is what the permissions say."""
 
 import yaml
 
+from hocket.kit.access.nats_accounts import accounts_text
+from hocket.schemas import subjects
 from hocket.schemas.access.keys import Principal
-from hocket.schemas.access.nats_table import CROSSINGS, SERVICES, TOLD, NatsPermissions, of_bearer
+from hocket.schemas.access.nats_table import (
+    CROSSINGS,
+    PULLED_S,
+    SERVICES,
+    STORED_S,
+    TOLD,
+    NatsPermissions,
+    of_bearer,
+)
 from hocket.schemas.access.roles import ROLES, permissions_of
 from support.places import ROOT
 
@@ -187,3 +197,13 @@ def test_a_key_of_all_tenants_publishes_for_each_and_a_narrowed_one_for_none() -
     scopes = frozenset({"models.call"})
     narrow = Principal(KEY_ID, "k", "acme", "developer", permissions_of("developer", scopes))
     assert of_bearer(narrow) is None
+
+
+def test_a_server_remembers_for_long_only_where_answers_to_model_calls_go() -> None:
+    """Each place takes memory of the server, whoever names it."""
+    long = {one.subject for one in CROSSINGS if one.answered_s > STORED_S}
+    pulls = {one.subject for one in CROSSINGS if one.is_streamed}
+    assert long - pulls == {subjects.GATEWAY_CALL}
+    assert {one.answered_s for one in CROSSINGS if one.is_streamed} == {PULLED_S}
+    text = accounts_text({"hocket": "p", "access": "q"}, "A")
+    assert text.count('threshold: "3600s"') == 1

@@ -55,14 +55,26 @@ class NatsPermissions:
         )
 
 
+STORED_S = 10
+"""That a message is stored is said within that, or the message is sent again."""
+UNANSWERED_S = 1
+PULLED_S = 180
+"""How long a guest may wait for the next message of a consumer by one request; workers ask for 120 s."""
+CALLED_S = 3_600
+"""A model call may take long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """A subject on which guests reach the platform: there it is `to`, where that is named.
-    `is_streamed`: several messages may come back."""
+    `is_streamed`: several messages may come back. `answered_s`: for how long (of several, after the
+    last) a server remembers the way back, where whoever asks names a place for it: each takes 700 bytes
+    of its memory, whether anybody answers or not."""
 
     subject: str
     is_streamed: bool = False
     to: str | None = None
+    answered_s: int = STORED_S
 
 
 GUESTS_CALL = "hocket.gateway.guest"
@@ -78,20 +90,22 @@ consumers of a pool's steps."""
 CROSSINGS = (
     Crossing(subjects.TASK_FILTER),
     Crossing(f"{EVENTS_ASKED}.*"),
-    Crossing(f"{_API}.CONSUMER.MSG.NEXT.{subjects.EVENTS}.*", is_streamed=True),
+    Crossing(
+        f"{_API}.CONSUMER.MSG.NEXT.{subjects.EVENTS}.*", is_streamed=True, answered_s=PULLED_S
+    ),
     Crossing(f"$JS.ACK.{subjects.EVENTS}.>"),
     Crossing(f"{CONSUMERS_ASKED}.*"),
-    Crossing(f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.*", is_streamed=True),
+    Crossing(f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.*", is_streamed=True, answered_s=PULLED_S),
     Crossing(f"$JS.ACK.{subjects.STEPS}.>"),
     Crossing("hocket.log.*.finished"),
     Crossing("hocket.log.*.results"),
     Crossing("hocket.dlq.step.*"),
     Crossing(f"{subjects.JOURNAL_READ}.*"),
     Crossing(f"{subjects.JOURNAL_WRITE}.*"),
-    Crossing(f"{subjects.WORKER_ANNOUNCED}.*"),
-    Crossing(f"{subjects.WORKER_DESCRIBED}.*"),
-    Crossing(subjects.GATEWAY_CALL, to=GUESTS_CALL),
-    Crossing(subjects.GATEWAY_CANCEL),
+    Crossing(f"{subjects.WORKER_ANNOUNCED}.*", answered_s=UNANSWERED_S),
+    Crossing(f"{subjects.WORKER_DESCRIBED}.*", answered_s=UNANSWERED_S),
+    Crossing(subjects.GATEWAY_CALL, to=GUESTS_CALL, answered_s=CALLED_S),
+    Crossing(subjects.GATEWAY_CANCEL, answered_s=UNANSWERED_S),
 )
 TOLD = (subjects.CANCEL_FILTER, subjects.WORKER_ASKED, f"{INBOX_OF_KEYS}>")
 """What guests hear of the platform's."""

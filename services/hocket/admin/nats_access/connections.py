@@ -17,14 +17,18 @@ import structlog
 from nats.aio.msg import Msg
 
 from hocket.admin.nats_access.callout import USER
+from hocket.admin.nats_access.connection_limit import ConnectionLimit
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.access.nats_table import GUEST_ACCOUNT
 
 SWEEP_S = 30.0
 ANSWERS_S = 1.0
 """For how long the first server's answer is waited for ..."""
+LOOK_GAP_S = 0.5
+"""The least time between two looks."""
 QUIET_S = 0.3
 """... and each further one's."""
 PAGE = 1_024
@@ -46,9 +50,10 @@ class Connected:
 class Connections:
     """The connections of guests at all servers. `bus` is that of the user `access`."""
 
-    def __init__(self, bus: Bus, book: KeyBook) -> None:
+    def __init__(self, bus: Bus, book: KeyBook, limit: ConnectionLimit) -> None:
         self._bus = bus
         self._book = book
+        self._limit = limit
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -66,20 +71,32 @@ class Connections:
                 await self.end_lost()
             except Exception as error:  # whatever it is, it is done again
                 log.warning("guests_not_looked_at", reason=repr(error))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_S):
-                    await self._book.lost.wait()
+            await asyncio.sleep(LOOK_GAP_S)
+            waits = {
+                asyncio.create_task(one.wait()) for one in (self._book.lost, self._limit.reached)
+            }
+            try:
+                await asyncio.wait(waits, timeout=SWEEP_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await stop_tasks(waits)
 
     async def end_lost(self) -> None:
-        """End the connections whose keys count no more."""
+        """End the connections whose keys count no more, and count the others."""
+        before, stay = self._limit.begin_look(), list[str]()
         for offset in range(0, MAX_PAGES * PAGE, PAGE):
             found, more = await self._page(offset)
             for one in found:
-                if not self._counts(one.user):
-                    log.info("connection_ended", user=one.user.rpartition(":")[0])
+                if self._counts(one.user):
+                    stay.append(one.user.split(":")[1])
+                    continue
+                log.info("connection_ended", user=one.user.rpartition(":")[0])
+                with suppress(
+                    TimeoutError, BusUnavailable
+                ):  # it has gone by itself, or goes next time
                     await self._end(one)
             if not more:
-                return
+                break
+        self._limit.looked(before, stay)
 
     async def _end(self, one: Connected) -> None:
         subject, body = f"$SYS.REQ.SERVER.{one.server}.KICK", json.dumps({"cid": one.number})

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from hocket.admin.nats_access.callout import Callout
+from hocket.admin.nats_access.connection_limit import ConnectionLimit
 from hocket.admin.nats_access.connections import Connections
 from hocket.admin.nats_access.event_readers import EventReaders
 from hocket.kit.access.key_book import KeyBook
@@ -23,8 +24,9 @@ async def nats_access(service: Service, bus: Bus, book: KeyBook) -> AsyncIterato
         if settings.nats_access_url is not None and settings.nats_access_seed is not None:
             key = _key(settings.nats_access_seed.get_secret_value())
             access = await service.access_bus()
-            await stack.enter_async_context(Callout(access, key, book).open())
-            await stack.enter_async_context(Connections(access, book).watched())
+            limit = ConnectionLimit(book)
+            await stack.enter_async_context(Callout(access, key, book, limit).open())
+            await stack.enter_async_context(Connections(access, book, limit).watched())
         yield
 
 

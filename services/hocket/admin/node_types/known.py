@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import TypeDescribed, encoded
 from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
-from hocket.schemas.subjects import TOKEN, is_own_type, type_of
+from hocket.schemas.subjects import TOKEN, is_own_type, pool_token, type_of
 from hocket.schemas.worker_slots import MAX_TYPES as MAX_POOLS
 from hocket.schemas.worker_slots import WorkerSlots
 
@@ -65,9 +65,12 @@ class KnownTypes:
 
     # ---- what is heard ----------------------------------------------------------------------
 
-    def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> None:
-        """Note what a worker can do; nothing, where it leaves."""
-        self.slots.announced(worker, slots, now_ms)
+    def announced(
+        self, worker: str, slots: Mapping[str, int], now_ms: float, pool: str = ""
+    ) -> None:
+        """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
+        himself with a key."""
+        self.slots.announced(worker, slots, now_ms, pool)
         if not slots:
             self._runs.pop(worker, None)
 
@@ -75,6 +78,8 @@ class KnownTypes:
         """Forget workers that are silent, and types that nobody ran for long."""
         for worker in self.slots.silent(now_ms):
             self.announced(worker, {}, now_ms)
+        for worker in [worker for worker in self._runs if not self.slots.of(worker)]:
+            del self._runs[worker]  # it made room for another
         live = {key for runs in self._runs.values() for key in runs.items()}
         for key in live & self._types.keys():
             self._types[key].last_seen_ms = now_ms
@@ -87,8 +92,9 @@ class KnownTypes:
         known = self._types.get((described.type, described.version))
         return known is None or known.described != _nameless(described)
 
-    def described(self, described: TypeDescribed, now_ms: float) -> bool:
-        """Take a checked description up; tell whether there was room for it."""
+    def described(self, described: TypeDescribed, now_ms: float, *, has_key: bool = False) -> bool:
+        """Take a checked description up; tell whether there was room for it. `has_key`: it is of a
+        worker that announces itself as one of each of its pools."""
         key = described.type, described.version
         if self.is_news(described):
             nameless = _nameless(described)
@@ -101,10 +107,11 @@ class KnownTypes:
             self.changes.changed.add(key)
             self.changes.removed.discard(key)
         self._types[key].last_seen_ms = now_ms
-        if any(type_of(pool) == key[0] for pool in self.slots.of(described.worker)):
-            runs = self._runs.setdefault(described.worker, {})
-            if key[0] in runs or len(runs) < MAX_POOLS:
-                runs[key[0]] = key[1]
+        for worker in self._names_of(described, has_key=has_key):
+            if any(type_of(pool) == key[0] for pool in self.slots.of(worker)):
+                runs = self._runs.setdefault(worker, {})
+                if key[0] in runs or len(runs) < MAX_POOLS:
+                    runs[key[0]] = key[1]
         return True
 
     def read_back(self, known: KnownType) -> None:
@@ -150,6 +157,16 @@ class KnownTypes:
                     yield worker, self._runs.get(worker, {}).get(name), count, pool
 
     # ---- helpers ----------------------------------------------------------------------------
+
+    def _names_of(self, described: TypeDescribed, *, has_key: bool) -> Iterator[str]:
+        """Yield the names by which the slots of a worker are counted that can be of a type."""
+        if not has_key:
+            yield described.worker
+            return
+        token = pool_token(described.type)
+        for pool in self.slots.pools():
+            if type_of(pool) == token:
+                yield f"{described.worker}.{pool}"
 
     def _keep(self, known: KnownType) -> None:
         before = self._types.get(known.key)

@@ -21,7 +21,7 @@ from hocket.schemas import subjects
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import TypeDescribed, WorkerAnnounced, encoded
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, WORKER_DESCRIBED, pool_token
-from hocket.schemas.worker_slots import is_worker, of_subject
+from hocket.schemas.worker_slots import is_worker, of_subject, pool_of_subject
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -97,7 +97,8 @@ class NodeTypes:
             return  # coordinators say so
         if is_worker(announced):
             announced = of_subject(announced, message.subject)
-            self.types.announced(announced.worker, announced.slots, now_ms())
+            pool = pool_of_subject(message.subject)
+            self.types.announced(announced.worker, announced.slots, now_ms(), pool)
 
     async def _described(self, message: "Msg") -> None:
         try:
@@ -112,7 +113,7 @@ class NodeTypes:
                     raise ValueError("too many new descriptions come at once")
                 self._news -= 1
                 check(described)
-            if not self.types.described(described, now_ms()):
+            if not self.types.described(described, now_ms(), has_key=bool(token)):
                 raise ValueError("there is no room for more node types")
         except (ValueError, InvalidInput) as error:
             if count := self._reporting.due("description"):

@@ -36,7 +36,7 @@ from hocket.schemas.messages import (
     WorkerAnnounced,
     encoded,
 )
-from hocket.schemas.worker_slots import is_worker, of_subject
+from hocket.schemas.worker_slots import is_worker, of_subject, pool_of_subject
 
 TICK_S = 0.25
 FIRST_ANSWER_S = 0.2
@@ -211,7 +211,8 @@ class Dispatcher:
             return
         announced = of_subject(announced, message.subject)
         self._answered.set()
-        self._gate.announced(announced.worker, announced.slots, monotonic_ms())
+        pool = pool_of_subject(message.subject)
+        self._gate.announced(announced.worker, announced.slots, monotonic_ms(), pool)
         self.release()
 
     # ---- out --------------------------------------------------------------------------------

@@ -122,6 +122,10 @@ class KeyBook:
             or (now_s < found.former_until_s and found.former_sha256.hex().startswith(mark))
         )
 
+    def of(self, key_id: str) -> Principal | None:
+        """Return the bearer of the key with an id, as far as it is known here."""
+        return self._keys.get(key_id)
+
     def holder(self, key_id: str) -> Principal:
         """Return the bearer of the key with an id, for whoever knows in another way that it was shown;
         raise KeyRefused or KeysNotLoaded."""

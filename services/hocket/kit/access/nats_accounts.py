@@ -22,8 +22,8 @@ from hocket.schemas.access.nats_table import (
 AUTH_TIMEOUT_S = 1.5
 """How long a connection with a key waits for whoever decides. After 2 s the server would ask it
 whether it is there, which clients take for an answer."""
-ANSWER_WITHIN_S = 3_600
-"""How long the way back of an answer to a guest stays open: a model call may take long."""
+MAX_GUEST_SUBSCRIPTIONS = 1_000
+"""Of one connection of a guest (the server looks at each); one takes about a kilobyte of its memory."""
 ANSWERS = 1
 USERS = (OWNER, *SERVICES, ACCESS_USER)
 """The users that have a password."""
@@ -48,7 +48,7 @@ def accounts_text(passwords: Mapping[str, str], issuer: str) -> str:
             _list("users", platform),
             _list("exports", _exports()),
             "  }\n",
-            f"  {GUEST_ACCOUNT} {{\n",
+            f"  {GUEST_ACCOUNT} {{\n    limits {{max_subscriptions: {MAX_GUEST_SUBSCRIPTIONS}}}\n",
             _list("imports", _imports()),
             "  }\n",
             f"  {SYSTEM_ACCOUNT} {{\n",
@@ -68,7 +68,7 @@ def _exports() -> Iterator[str]:
         kind = ", response_type: stream" if crossing.is_streamed else ""
         yield (
             f"{{service: {json.dumps(crossing.to or crossing.subject)}{kind}, "
-            f'threshold: "{ANSWER_WITHIN_S}s", accounts: [{GUEST_ACCOUNT}]}}'
+            f'threshold: "{crossing.answered_s}s", accounts: [{GUEST_ACCOUNT}]}}'
         )
     for subject in TOLD:
         yield f"{{stream: {json.dumps(subject)}, accounts: [{GUEST_ACCOUNT}]}}"

@@ -12,7 +12,7 @@ from hocket.schemas.access.nats_table import PLATFORM_ACCOUNT
 FORMER_ACCOUNT = "$G"
 """The account of servers without accounts."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
-MAX_CONNECTIONS = 1_024
+MAX_CONNECTIONS = 4_096
 WRITE_DEADLINE_S = 10
 MEMORY_STORE_MAX_BYTES = 256 * 1024 * 1024
 FILE_STORE_MIN_BYTES = 1024 * 1024 * 1024

@@ -39,6 +39,16 @@ def test_pipelines_are_checked_against_the_newest_version_that_workers_run() -> 
     assert [one.described.version for one in types.versions("crm.lookup")] == ["1", "2"]
 
 
+def test_what_a_worker_with_a_key_runs_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "MAX_TYPES", 1)
+    types = KnownTypes()
+    types.announced("w1.a-live@gpu", {"a.live@gpu": 1}, NOW, "a-live@gpu")
+    assert types.described(described("a.live", version="3"), NOW, has_key=True)
+    assert [version for _, version, _, _ in types.workers_of("a.live")] == ["3"]
+    assert not types.described(described("a.two", worker="stranger"), NOW + 1, has_key=True)
+    assert types.names() == ["a.live"]
+
+
 def test_what_no_worker_runs_makes_room_and_what_one_runs_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

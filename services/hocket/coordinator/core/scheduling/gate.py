@@ -138,9 +138,12 @@ class Gate:
 
     # ---- capacity ---------------------------------------------------------------------------
 
-    def announced(self, worker: str, slots: Mapping[str, int], now_ms: float) -> None:
-        """Note what a worker can do; nothing, where it leaves."""
-        self._count_slots(self._workers.announced(worker, slots, now_ms), now_ms)
+    def announced(
+        self, worker: str, slots: Mapping[str, int], now_ms: float, pool: str = ""
+    ) -> None:
+        """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
+        himself with a key."""
+        self._count_slots(self._workers.announced(worker, slots, now_ms, pool), now_ms)
 
     def hears_again(self, now_ms: float) -> None:
         """Count no silence before this moment: nobody could be heard."""

@@ -25,7 +25,7 @@ from hocket.coordinator.core.scheduling.type_queue import (
     SPARE_STEPS,
 )
 from hocket.schemas.messages import Priority
-from hocket.schemas.worker_slots import SILENT_MS
+from hocket.schemas.worker_slots import MAX_WORKERS, SILENT_MS, WorkerSlots
 from support.runs.ready_steps import FAR, NOW, order, ready
 
 
@@ -546,3 +546,24 @@ def test_slots_are_those_of_the_workers_that_are_heard() -> None:
     gate.announced("b", {}, 20_000.0)
     gate.announced("b", {"python": 5}, 20_000.0)
     assert gate.loads()["python"].slots == 5
+
+
+def test_invented_workers_of_one_key_take_no_place_of_others() -> None:
+    """MAX_WORKERS names on the subject of one pool: whoever else comes is counted all the same."""
+    slots = WorkerSlots()
+    for number in range(MAX_WORKERS + 10):
+        slots.announced(f"x{number}.crm-lookup", {"crm.lookup": 1}, 0.0, "crm-lookup")
+    assert slots.slots("crm.lookup") == MAX_WORKERS
+    assert "erp.post" in slots.announced("good.erp-post", {"erp.post": 4}, 1.0, "erp-post")
+    assert slots.announced("ours", {"llm": 2}, 1.0) >= {"llm"}
+    assert (slots.slots("erp.post"), slots.slots("llm")) == (4, 2)
+    assert slots.slots("crm.lookup") == MAX_WORKERS - 2
+    slots.announced("another.crm-lookup", {"crm.lookup": 1}, 2.0, "crm-lookup")
+    assert (slots.slots("erp.post"), slots.slots("llm")) == (4, 2)
+    for worker in slots.silent(SILENT_MS + 0.5):
+        slots.announced(worker, {}, SILENT_MS)
+    assert list(slots.pools()) == ["erp-post"]
+    ours = WorkerSlots()
+    for number in range(MAX_WORKERS):
+        ours.announced(f"w{number}", {"python": 1}, 0.0)
+    assert not ours.announced("x.crm-lookup", {"crm.lookup": 1}, 0.0, "crm-lookup")
