@@ -152,7 +152,7 @@ async def test_what_is_not_there_says_so_on_a_page(rest: Rest) -> None:
 async def test_the_timeline_of_a_long_run_comes_in_pages(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.admin.console.timeline.PAGE", 3)
+    monkeypatch.setattr("hocket.admin.console.views.timeline.PAGE", 3)
     await _insert_run(rest)
     for number in range(5):
         await _insert_step(rest, f"hello[{number}]")

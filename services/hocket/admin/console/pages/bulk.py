@@ -6,7 +6,7 @@ from fastapi.responses import Response
 from hocket.admin.bulk import store
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, is_part, render
-from hocket.admin.console.run_list import filter_text
+from hocket.admin.console.views.run_list import filter_text
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from fastapi.responses import Response
 
-from hocket.admin.console import comparison, run_page
-from hocket.admin.console.line_diff import diff_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import pretty, render, without_nulls
+from hocket.admin.console.views import comparison, run_page
+from hocket.admin.console.views.line_diff import diff_of
 from hocket.admin.context import Ctx
 from hocket.admin.pipelines import reads as pipelines
 from hocket.admin.requests.identity import CallerDep

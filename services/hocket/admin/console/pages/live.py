@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import Response
 
-from hocket.admin.console import run_list
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages.runs import ROWS, filter_of
 from hocket.admin.console.rendering import render
+from hocket.admin.console.views import run_list
 from hocket.admin.context import Ctx
 from hocket.admin.live.endpoints import LastEventId, follow_run, follow_runs
 from hocket.admin.requests.identity import CallerDep

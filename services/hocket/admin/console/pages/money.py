@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import Response
 
-from hocket.admin.console import money
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
+from hocket.admin.console.views import money
 from hocket.admin.context import Ctx
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs

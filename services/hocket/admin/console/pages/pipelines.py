@@ -6,10 +6,10 @@ import yaml
 from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from hocket.admin.console import pipeline_list
-from hocket.admin.console.graph import graph_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, render, without_nulls
+from hocket.admin.console.views import pipeline_list
+from hocket.admin.console.views.graph import graph_of
 from hocket.admin.context import Ctx
 from hocket.admin.costs import reads as costs
 from hocket.admin.pipelines import reads as pipelines

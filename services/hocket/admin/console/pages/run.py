@@ -7,10 +7,10 @@ from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from hocket.admin.calls import reads as calls
-from hocket.admin.console import run_page, timeline
-from hocket.admin.console.graph import graph_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, is_part, render
+from hocket.admin.console.views import run_page, timeline
+from hocket.admin.console.views.graph import graph_of
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep

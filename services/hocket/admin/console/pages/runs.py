@@ -6,10 +6,10 @@ from typing import Annotated, get_args
 from fastapi import Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from hocket.admin.console import run_list, tenant_list
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages import sign_in
 from hocket.admin.console.rendering import address, href, is_part, render
+from hocket.admin.console.views import run_list, tenant_list
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After, in_range
 from hocket.admin.requests.identity import Caller, CallerDep

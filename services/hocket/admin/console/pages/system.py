@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from hocket.admin.console import system_state
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
+from hocket.admin.console.views import system_state
 from hocket.admin.context import Context, Ctx
 from hocket.admin.dead_letters import reads as dead_letters
 from hocket.admin.dead_letters.endpoints import visible

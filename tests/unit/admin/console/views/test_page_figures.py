@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hocket.admin.console.pipeline_list import MAX_EXAMPLE_DEPTH, example_of
-from hocket.admin.console.run_page import critical_steps, path_parts
+from hocket.admin.console.views.pipeline_list import MAX_EXAMPLE_DEPTH, example_of
+from hocket.admin.console.views.run_page import critical_steps, path_parts
 from hocket.schemas.rest import CriticalPath, PathSegment
 
 

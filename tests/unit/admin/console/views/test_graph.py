@@ -1,6 +1,6 @@
 """A pipeline as boxes and arrows."""
 
-from hocket.admin.console.graph import MAX_BOXES, graph_of
+from hocket.admin.console.views.graph import MAX_BOXES, graph_of
 from hocket.schemas.pipeline.plan import compile_pipeline
 
 STEP = {"type": "python", "handler": "a:b"}

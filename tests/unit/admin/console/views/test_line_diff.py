@@ -1,4 +1,4 @@
-from hocket.admin.console.line_diff import MAX_LINES, diff_of
+from hocket.admin.console.views.line_diff import MAX_LINES, diff_of
 
 
 def test_lines_that_are_the_same_are_left_out_but_for_those_around_a_change() -> None:
