@@ -52,6 +52,8 @@ EVERY_PAGE = (
     f"/runs/{SHORT}?view=steps",
     f"/runs/{SHORT}?view=values",
     f"/runs/{SHORT}?view=calls",
+    f"/runs/{SHORT}?view=trace",
+    f"/runs/{SHORT}?view=journal",
     f"/compare?a={SHORT}&b={OTHER}",
     "/approvals",
     "/bulk",

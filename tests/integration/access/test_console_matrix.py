@@ -18,6 +18,7 @@ ALLOWED: dict[str, str] = {
     "GET /console/runs": ALL,
     "GET /console/runs/{run_id}": ALL,
     "GET /console/runs/{run_id}/timeline.json": ALL,
+    "GET /console/runs/{run_id}/trace.json": ALL,
     "GET /console/runs/{run_id}/graph.json": ALL,
     "GET /console/runs/{run_id}/steps/{step}": ALL,
     "GET /console/live/runs": ALL,

@@ -39,6 +39,8 @@ PAGES = (
     f"/console/runs/{RUN}?view=steps",
     f"/console/runs/{RUN}?view=calls",
     f"/console/runs/{RUN}?view=values",
+    f"/console/runs/{RUN}?view=trace",
+    f"/console/runs/{RUN}?view=journal",
     f"/console/runs/{RUN}/steps/hello",
     "/console/pipelines",
     "/console/pipelines/greet",
@@ -350,7 +352,7 @@ async def test_a_form_keeps_the_tenant_and_what_was_typed(rest: Rest) -> None:
     ).body
 
     assert page.count('<input type="hidden" name="tenant" value="acme">') == 2
-    assert 'name="labels" size="15" placeholder="customer=acme" value="a=b"' in page
+    assert 'name="labels" size="12" placeholder="customer=acme" value="a=b"' in page
     assert 'value="x&#34;y"' in page
 
 

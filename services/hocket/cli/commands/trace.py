@@ -54,8 +54,8 @@ def _print_tree(found: dict[str, Any], width: int | None, now: str, *, every: bo
 
 
 def _write_chrome(found: dict[str, Any], file: Path, now: str) -> None:
-    from hocket.cli.drawing.chrome_trace import chrome_trace
     from hocket.cli.terminal.errors import FileUnwritable
+    from hocket.kit.traces.chrome_trace import chrome_trace
 
     events = chrome_trace(found, now=now)
     try:

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hocket.cli.drawing.chrome_trace import chrome_trace
 from hocket.cli.drawing.span_tree import span_tree, trace_summary
+from hocket.kit.traces.chrome_trace import chrome_trace
 
 BEGUN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 

@@ -1,5 +1,6 @@
 """A run: its time, its money, its steps and values."""
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, is_part, render
 from hocket.admin.console.views import run_page, timeline
 from hocket.admin.console.views.graph import graph_of
+from hocket.admin.console.views.trace_lines import trace_lines
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep
@@ -18,6 +20,9 @@ from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
 from hocket.admin.runs.content import shown
 from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.step_journals import journal_of
+from hocket.admin.traces.reads import trace_of
+from hocket.kit.traces.chrome_trace import chrome_trace
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.bounded import MAX_STEP_CHARS
 
@@ -32,6 +37,8 @@ class View(StrEnum):
     TIMELINE = "timeline"
     STEPS = "steps"
     CALLS = "calls"
+    TRACE = "trace"
+    JOURNAL = "journal"
     VALUES = "values"
 
     @property
@@ -80,7 +87,22 @@ async def console_run(
         values |= {"steps": steps, "older": older}
     if view is View.CALLS:
         values["calls"] = await calls.of_run(context.pool, caller.tenant, run_id, MAX_CALLS)
+    if view is View.TRACE:
+        trace = await trace_of(context, run_id)
+        values |= {"trace": trace, "lines": trace_lines(trace, datetime.now(UTC))}
+    if view is View.JOURNAL:
+        values["journal"] = await journal_of(context, run_id)
     return render(request, caller, "run.html", values)
+
+
+@router.get("/runs/{run_id}/trace.json")
+@needs(Permission.RUNS_READ)
+async def console_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
+    """Return the trace of a run as Chrome's trace events, which Perfetto shows."""
+    await runs.run_row(context.pool, caller.tenant, run_id)
+    trace = await trace_of(context, run_id)
+    found = chrome_trace(trace.model_dump(mode="json"), now=datetime.now(UTC).isoformat())
+    return JSONResponse(found, headers={"Cache-Control": "no-store"})
 
 
 @router.get("/runs/{run_id}/timeline.json")

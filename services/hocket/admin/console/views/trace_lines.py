@@ -1,0 +1,89 @@
+"""A trace as lines: each span below the one that it belongs to, with its time as a bar. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from hocket.schemas.tracing import attributes as names
+from hocket.schemas.tracing.replies import RunTrace, TraceSpan
+
+MAX_LINES = 1_000
+MAX_DEPTH = 8
+"""Beyond it lines are not indented further."""
+WIDTH = 1_000
+"""Units across the bar of a line."""
+LEAST_WIDTH = 2.0
+
+Kind = Literal["queue", "model", "execution", "holds"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """A span with its place: `offset_ms` after the run began, `x` and `width` on the bar."""
+
+    span: TraceSpan
+    label: str
+    depth: int
+    kind: Kind
+    offset_ms: float
+    x: float
+    width: float
+    note: str
+
+
+def trace_lines(trace: RunTrace, now: datetime) -> list[TraceLine]:
+    """Return the lines of a trace's first spans; those that go on are drawn until `now`."""
+    begun = trace.spans[0].started_at
+    ends = [_ms(begun, span.ended_at or now) for span in trace.spans]
+    whole = max(1.0, *ends)
+    depths: dict[str, int] = {}
+    lines = []
+    for span, end_ms in zip(trace.spans[:MAX_LINES], ends, strict=False):
+        depth = depths[span.span_id] = depths.get(span.parent_id or "", -1) + 1
+        start_ms = _ms(begun, span.started_at)
+        x = WIDTH * max(0.0, start_ms) / whole
+        lines.append(
+            TraceLine(
+                span=span,
+                label=_label(span),
+                depth=min(depth, MAX_DEPTH),
+                kind=_kind(span),
+                offset_ms=start_ms,
+                x=round(min(x, WIDTH - LEAST_WIDTH), 2),
+                width=round(max(LEAST_WIDTH, WIDTH * (end_ms - start_ms) / whole), 2),
+                note=_note(span),
+            )
+        )
+    return lines
+
+
+def _ms(begun: datetime, moment: datetime) -> float:
+    return (moment - begun).total_seconds() * 1_000
+
+
+def _label(span: TraceSpan) -> str:
+    step = span.attributes.get(names.STEP)
+    return str(step) if step is not None and span.name.startswith("step ") else span.name
+
+
+def _kind(span: TraceSpan) -> Kind:
+    if span.name == "queue":
+        return "queue"
+    if span.name.startswith(("invoke_workflow ", "step ")):
+        return "holds"
+    return "model" if span.service == "gateway" else "execution"
+
+
+def _note(span: TraceSpan) -> str:
+    """Return what is worth knowing of a span beside its time."""
+    said = span.attributes
+    told = [
+        str(said[name]) for name in (names.WORKER, names.BACKEND, names.ERROR_TYPE) if name in said
+    ]
+    if names.GEN_AI_INPUT_TOKENS in said:
+        told.append(
+            f"{said[names.GEN_AI_INPUT_TOKENS]} → {said[names.GEN_AI_OUTPUT_TOKENS]} tokens"
+        )
+    if span.name == "queue" and names.GATE_MS in said:
+        told.append(f"{float(said[names.GATE_MS]):.1f} ms of it at the gate")
+    return ", ".join(told)
