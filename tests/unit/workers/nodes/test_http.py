@@ -96,6 +96,10 @@ async def test_json_is_a_value_and_the_request_says_which_step_it_is_for(
         (answer("200 OK", "grün".encode(), "Content-Type: text/plain"), "grün"),
         (answer("200 OK", "grün".encode("latin-1"), "Content-Type: text/csv; charset=latin-1"), "grün"),
         (answer("200 OK", b"a", "Content-Type: text/plain; charset=banana"), "a"),
+        (answer("200 OK", b"a\\ud800", "Content-Type: text/plain; charset=unicode_escape"), "a\\ud800"),
+        (answer("200 OK", b"a\xff", "Content-Type: text/plain; charset=idna"), "a\ufffd"),
+        (answer("200 OK", b"a", "Content-Type: text/plain; charset=undefined"), "a"),
+        (answer("200 OK", "яы".encode("cp1251"), "Content-Type: text/csv; charset=windows-1251"), "яы"),
         (answer("200 OK", b"<a/>", "Content-Type: image/svg+xml"), "<a/>"),
         (answer("204 No Content"), None),
     ],
@@ -104,6 +108,14 @@ async def test_text_is_text(server: tuple[Server, Ask], says: bytes, body: Any) 
     it, ask = server
     it.says = says
     assert (await ask())["body"] == body
+
+
+async def test_no_encoding_takes_long(server: tuple[Server, Ask]) -> None:
+    """Punycode takes the square of the length: minutes in which the worker would do nothing else."""
+    it, ask = server
+    text = b"ab9c" * 24_000
+    it.says = answer("200 OK", text, "Content-Type: text/plain; charset=punycode")
+    assert (await ask())["body"] == text.decode()
 
 
 async def test_an_accepted_status_is_an_output(server: tuple[Server, Ask]) -> None:

@@ -12,13 +12,20 @@ from aiohttp.resolver import ThreadedResolver
 
 from hocket.workers.http.errors import HttpAddressRefused
 
-_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-"""IPv4 addresses behind a translator (RFC 6052, RFC 8215)."""
+_TRANSLATED = (
+    IPv6Network("64:ff9b::/96"),
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("::/96"),
+)
+"""IPv4 addresses behind a translator (RFC 6052, RFC 8215), and as IPv6 had them first (RFC 4291)."""
+_SITE_LOCAL = IPv6Network("fec0::/10")
 
 
 def is_public(text: str) -> bool:
     """Tell whether an address can be reached from anywhere, whatever IPv4 address is inside it."""
     address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address) and address in _SITE_LOCAL:
+        return False
     return all(one.is_global and not one.is_multicast for one in (address, *_inside(address)))
 
 

@@ -54,7 +54,7 @@ def request_of(config: Mapping[str, Any], step_input: Any, service: Service) -> 
 
 
 def _path(template: str, params: Mapping[str, Any] | None, step_input: Any) -> str:
-    """Return the path with each `:name` filled in; a value is one part of it, whatever it holds."""
+    """Return the path with each `:name` filled in; a value is one part of it, and no way up."""
     values = {
         name: _text(render_value(value, step_input, f"params.{name}"), f"params.{name}")
         for name, value in (params or {}).items()
@@ -74,10 +74,11 @@ def _path(template: str, params: Mapping[str, Any] | None, step_input: Any) -> s
         return quote(values[found[1]], safe="")
 
     path = _PARAM.sub(filled, template)
-    if any(unquote(part) in (".", "..") for part in path.split("/")):
+    # servers and proxies that decode first take `..%2F` for a way up, and some decode twice
+    if any(part in (".", "..") for part in re.split(r"[/\\]", unquote(unquote(path)))):
         raise InvalidInput(
             field="path",
-            reason="a part of it is `.` or `..`",
+            reason="a part of it is `.` or `..`, once it is decoded",
             cure="Name what is below the service's URL.",
         )
     return path

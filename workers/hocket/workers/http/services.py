@@ -36,9 +36,10 @@ DNS_CACHE_S = 10
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 OURS = frozenset(
     "host content-length transfer-encoding connection keep-alive te trailer upgrade expect "
-    "accept-encoding proxy-authorization proxy-connection idempotency-key traceparent".split()
+    "accept-encoding proxy-authorization proxy-connection idempotency-key traceparent "
+    "x-http-method-override x-http-method x-method-override x-original-url x-rewrite-url".split()
 )
-"""Headers that a request has of us, or none."""
+"""Headers that a request has of us, or none; some would make another method or path of it."""
 _NAMED = re.compile(r"os\.environ/([A-Za-z_]\w*)")
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]

@@ -1,6 +1,8 @@
 """The `http` node: one request to a configured HTTP service, checked and bounded."""
 
 import asyncio
+import codecs
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
@@ -34,6 +36,12 @@ READ_IN_THREAD_BYTES = 100_000
 MAX_RETRY_AFTER_S = 86_400.0
 SHOWN_HEADERS = ("content-type", "etag", "last-modified", "link", "location", "retry-after")
 """Headers of the answer that stand in the output."""
+_CHARSETS = re.compile(
+    r"ascii|utf-8(-sig)?|utf-(16|32)(-[lb]e)?|iso8859-\d+|cp\d+|mac-\w+|koi8-[rtu]|big5\w*|gb\w+|hz"
+    r"|euc_\w+|shift_jis\w*|iso2022_\w+|johab|tis-620|ptcp154|kz1048"
+)
+"""Python's names of encodings that services may answer in. Others of Python's are none of text
+(`unicode_escape`), or take time that grows with the square of the answer (`punycode`, `idna`)."""
 _UNAUTHORIZED = (401, 403, 407)
 _SAYS_WHEN = (429, 503)
 _TRANSIENT = (408, 425)
@@ -120,10 +128,16 @@ async def _value(response: ClientResponse, body: bytes, component: str) -> Any:
         raise HttpAnswerUnreadable(
             reason=f"it is `{shown_text(kind)}`, which is not text", component=component
         )
+    return body.decode(_charset(response.charset or "utf-8"), "replace")
+
+
+def _charset(named: str) -> str:
+    """Return the encoding of a text: the one that is named, where it is one of text."""
     try:
-        return body.decode(response.charset or "utf-8", "replace")
-    except LookupError:
-        return body.decode("utf-8", "replace")
+        known = codecs.lookup(named).name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return known if _CHARSETS.fullmatch(known) else "utf-8"
 
 
 def _json(body: bytes, component: str) -> Any:
