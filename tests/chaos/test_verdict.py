@@ -115,7 +115,18 @@ def test_a_step_without_its_number_of_attempts_is_convicted(good: Evidence) -> N
 def test_a_call_made_twice_by_one_gateway_is_convicted(good: Evidence) -> None:
     with (good.journals / CALLS).open("a") as file:
         file.write(f"ended {CALL} {GATEWAY} {ENDED_S}\n")
-    assert rules(good) == {"made-twice"}
+    assert rules(good) == {"made-twice", "unbooked"}
+
+
+def test_a_call_made_again_after_its_gateway_died_has_a_row_each_time(good: Evidence) -> None:
+    with (good.journals / CALLS).open("a") as file:
+        file.write(f"begun {CALL} {GATEWAY + 1} {ENDED_S}\nended {CALL} {GATEWAY + 1} {ENDED_S}\n")
+    both = {CALL: "ok", f"{CALL}#0f": "ok"}
+    verdict = judge(replace(good, booked=both))
+    assert not verdict.violations
+    assert verdict.counts["rows of the ledger"] == 2
+    assert rules(good) == {"unbooked"}
+    assert rules(replace(good, booked={**both, f"{CALL}#1f": "ok"})) == {"invented"}
 
 
 def test_a_call_that_its_gateway_took_along_is_counted_and_no_violation(good: Evidence) -> None:
