@@ -427,6 +427,9 @@ async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Re
     assert "&#34;text&#34;: &#34;other&#34;" in page
     assert "Their nodes did the same." in alike
     assert "&#34;text&#34;" not in bare
+    at_node = re.search(r'class="mono">(\w+)</td>', bare[bare.index("first-difference") :])
+    assert at_node is not None
+    assert at_node.group(1) == "late", "whether values differ is content"
     assert unknown.status == 404
 
 

@@ -4,15 +4,18 @@ its rows; the last one has a real coordinator."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 import pytest
 
-from hocket.admin.live import live_events, streams
+from hocket.admin.live import event_facts, live_events, streams
 from hocket.admin.live.event_facts import EventFacts, Fact
+from hocket.admin.live.live_events import ListFilter
+from hocket.admin.live.tenant_places import TenantPlaces
+from hocket.admin.requests.identity import Caller
 from hocket.schemas import subjects
 from support.administration.live_rig import AT_MS, Heard, change, following, run_id, tell, tell_end
 from support.coordinator_rig import Rig
@@ -244,6 +247,39 @@ async def test_who_missed_what_is_not_kept_is_told_to_load_again(
     monkeypatch.setattr(streams, "MAX_CATCH_UP", 1)
     async with following(rest.session, of_list(rest), str(places[2])) as heard:
         assert (await heard.next())[0] == "reset"
+
+
+async def test_clients_that_do_not_read_what_they_missed_keep_nobody_from_it(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_facts, "PORTION_BYTES", 1)
+    place = await tell(rest.bus, change(0, 1, is_new=True))
+    for number in range(1, 4):
+        await tell(rest.bus, change(number, 1, is_new=True))
+    caller = Caller("default", await rest.book.bearer(rest.key), "")
+    context = rest.app.state.context
+    async with AsyncExitStack() as stack:
+        for _ in range(2 * live_events.CATCHING_UP_AT_ONCE):
+            told = streams.follow_list(context, caller, ListFilter(), (place - 1, None))
+            await stack.enter_async_context(aclosing(told))
+            assert b"event: run" in await anext(told), "it waits here for its client"
+        async with following(rest.session, of_list(rest), str(place - 1)) as heard:
+            missed = [(await heard.next())[1]["run_id"] for _ in range(4)]
+    assert missed == [run_id(number) for number in range(4)]
+
+
+async def test_a_tenant_that_catches_up_leaves_places_for_others() -> None:
+    places = TenantPlaces(4, 2)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(places.place("loud"))
+        waiting = asyncio.create_task(stack.enter_async_context(places.place("loud")))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(BOUND_S), places.place("quiet"):
+            assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    assert places._tenants == {}
 
 
 async def test_places_in_a_fact_are_told_apart(rest: Rest) -> None:

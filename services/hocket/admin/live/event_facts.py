@@ -7,7 +7,7 @@ at its end.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ RETRY_S = 0.5
 API_TIMEOUT_MS = 5_000.0
 AT_ONCE = 256
 """Facts that are handed out before others have their turn."""
+PORTION_BYTES = 1024 * 1024
+"""Of the past, about what is read for one client before others have their turn."""
 TOKENS = 5
 
 log = structlog.get_logger(__name__)
@@ -112,18 +114,21 @@ class EventFacts:
         return self.position + 1
 
 
-async def past_facts(
+async def past_portion(
     bus: Bus, subject: str, first: int, last: int, limit: int
-) -> AsyncGenerator[Fact, None]:
-    """Yield the facts of a subject from one place of the stream to another, at most `limit`. Raises
-    PastGone, and BusUnavailable."""
+) -> tuple[list[Fact], int | None]:
+    """Return facts of a subject from one place of the stream to another, up to PORTION_BYTES, and the
+    place where the next portion begins, None where there is none. Raises PastGone (where more than
+    `limit` are left, too) and BusUnavailable."""
     kept, end = await _bounds(bus)
     if first < kept:
         raise PastGone(f"what came before place {kept} is not kept any more")
     if first > end + 1:
         raise PastGone("the stream has lost its end")
+    facts: list[Fact] = []
     if first > last:
-        return
+        return facts, None
+    size = 0
     try:
         async with _reading(bus, subject, first) as (consumer, arrived, arrival):
             pending = consumer.pending
@@ -139,12 +144,16 @@ async def past_facts(
                     if delivery is None:
                         continue
                     if delivery.stream_seq > last:
-                        return
+                        return facts, None
                     pending = delivery.pending
                     if (fact := _fact(delivery.stream_seq, message)) is not None:
-                        yield fact
+                        facts.append(fact)
+                    size += len(message.data)
+                    if pending and size >= PORTION_BYTES:
+                        return facts, delivery.stream_seq + 1
     except (MessageMissed, TimeoutError) as error:
         raise BusUnavailable(reason="EVENTS could not be read") from error
+    return facts, None
 
 
 class _Consumer(OrderedConsumer):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from hocket.admin.live.event_facts import EventFacts, Fact
 from hocket.admin.live.run_news import RunNews, news_of
+from hocket.admin.live.tenant_places import TenantPlaces
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -24,9 +25,10 @@ MAX_QUEUED = 1_000
 """News that wait for one client."""
 ATTACH_TIMEOUT_S = 5.0
 READS_AT_ONCE = 2
-"""Looks into the database for all clients at once: at their beginning, and at the end of a run."""
+"""Looks into the database for all clients at once: at their beginning, and at the end of a run. One
+tenant has half of them at most, as of those that catch up."""
 CATCHING_UP_AT_ONCE = 8
-"""Clients that read the past at once; each has a consumer at NATS."""
+"""Clients that read a portion of the past at once; each has a consumer at NATS."""
 
 
 class LiveFull(HocketError):
@@ -99,8 +101,8 @@ class LiveEvents:
         self._runs: dict[str, dict[str, set[Watch]]] = {}
         self._lists: dict[str, dict[Watch, ListFilter]] = {}
         self._clients: Counter[str] = Counter()
-        self.reading = asyncio.Semaphore(READS_AT_ONCE)
-        self.catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
+        self.reading = TenantPlaces(READS_AT_ONCE, READS_AT_ONCE // 2)
+        self.catching_up = TenantPlaces(CATCHING_UP_AT_ONCE, CATCHING_UP_AT_ONCE // 2)
 
     @asynccontextmanager
     async def running(self, bus: Bus, stopping: asyncio.Event) -> AsyncIterator[None]:

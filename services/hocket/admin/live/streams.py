@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 import asyncpg
 
 from hocket.admin.context import Context
-from hocket.admin.live.event_facts import PastGone, past_facts
+from hocket.admin.live.event_facts import PastGone, past_portion
 from hocket.admin.live.live_events import ListFilter, Watch
 from hocket.admin.live.run_news import RunNews, event, news_of
 from hocket.admin.queries import QUERY_TIMEOUT_S
@@ -69,7 +69,7 @@ async def follow_list(
         else:
             subject = subjects.event(caller.tenant, wanted.pipeline or "*", "*")
             try:
-                async for news in _missed(context, subject, since, watch):
+                async for news in _missed(context, caller.tenant, subject, since, watch):
                     if wanted.wants(news):
                         yield news.notice
             except PastGone as gone:
@@ -91,7 +91,7 @@ async def follow_run(
         if since is not None:
             subject = subjects.event(caller.tenant, run["pipeline"], "*")
             try:
-                async for news in _missed(context, subject, since, watch):
+                async for news in _missed(context, caller.tenant, subject, since, watch):
                     if news.run_id == run_id:
                         has_ended = has_ended or news.is_end
                         yield news.steps
@@ -99,7 +99,7 @@ async def follow_run(
                 since = None
         if since is None:
             has_ended = run["finished_at"] is not None
-            async for step, seen in _steps(context, run_id):
+            async for step, seen in _steps(context, caller.tenant, run_id):
                 applied = max(applied, seen)
                 yield step
         yield _place(watch.position)
@@ -151,26 +151,34 @@ async def _live(watch: Watch, quiet_s: float = QUIET_S) -> AsyncGenerator[list[R
 
 
 async def _missed(
-    context: Context, subject: str, since: Place, watch: Watch
+    context: Context, tenant: str, subject: str, since: Place, watch: Watch
 ) -> AsyncGenerator[RunNews, None]:
-    """Yield the news from where a client was to where its queue begins; raise PastGone."""
+    """Yield the news from where a client was to where its queue begins; raise PastGone. It has a place
+    only while a portion is read, never while the client takes it: one that does not read would keep it
+    from all others."""
     seq, place = since
-    first = seq + 1 if place is None else seq
-    async with context.live.catching_up:
-        async for fact in past_facts(context.bus, subject, first, watch.position, MAX_CATCH_UP):
+    first: int | None = seq + 1 if place is None else seq
+    while first is not None:
+        async with context.live.catching_up.place(tenant):
+            facts, first = await past_portion(
+                context.bus, subject, first, watch.position, MAX_CATCH_UP
+            )
+        for fact in facts:
             for number, news in enumerate(news_of(fact)):
                 if fact.seq > seq or place is None or number > place:
                     yield news
 
 
-async def _steps(context: Context, run_id: str) -> AsyncGenerator[tuple[bytes, int], None]:
+async def _steps(
+    context: Context, tenant: str, run_id: str
+) -> AsyncGenerator[tuple[bytes, int], None]:
     """Yield the steps of a run as the database has them, and how much of the log the first ones hold;
     of a run of many pages a step may be told again."""
     after: str | None = None
     applied: int | None = None
     while True:
         async with (
-            context.live.reading,
+            context.live.reading.place(tenant),
             context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
@@ -186,7 +194,7 @@ async def _steps(context: Context, run_id: str) -> AsyncGenerator[tuple[bytes, i
 
 
 async def _end_of(context: Context, caller: Caller, run_id: str) -> RunResult | None:
-    async with context.live.reading:
+    async with context.live.reading.place(caller.tenant):
         row = await reads.run_row(context.pool, caller.tenant, run_id)
     return None if row["finished_at"] is None else shown(reads.result(row), caller)
 

@@ -28,12 +28,14 @@ router = page_router()
 async def console_compare(
     request: Request, context: Ctx, caller: CallerDep, a: RunChoice, b: RunChoice
 ) -> Response:
-    """Show two runs side by side, and the first node that differs."""
+    """Show two runs side by side, and the first node that differs. Who may not see content is not told
+    whether it differs: with a run of one's own that would tell what is in another's."""
     pool, tenant = context.pool, caller.tenant
     rows = [await runs.run_row(pool, tenant, run_id) for run_id in (a, b)]
     costs = [await runs.run_cost(pool, tenant, run_id) for run_id in (a, b)]
     left, right = [
-        await comparison.nodes_of(pool, row, cost) for row, cost in zip(rows, costs, strict=True)
+        await comparison.nodes_of(pool, row, cost, values=caller.sees_content)
+        for row, cost in zip(rows, costs, strict=True)
     ]
     found = [runs.detail(row) for row in rows]
     values: dict[str, Any] = {

@@ -70,14 +70,15 @@ class NodePair:
     first: bool = False
 
 
-async def nodes_of(pool: Pool, run: asyncpg.Record, cost: RunCost) -> dict[str, NodeSide]:
-    """Return what each node of a run did, by when it began."""
+async def nodes_of(
+    pool: Pool, run: asyncpg.Record, cost: RunCost, *, values: bool
+) -> dict[str, NodeSide]:
+    """Return what each node of a run did, by when it began; with digests of its `values` or without."""
     spent: dict[str | None, Decimal] = {}
     for row in cost.nodes:
         spent[row.node] = spent.get(row.node, Decimal(0)) + row.cost_usd
-    rows = await pool.fetch(
-        NODES, run["run_id"], MAX_NODES, MAX_COMPARED_STEPS, timeout=QUERY_TIMEOUT_S
-    )
+    compared = MAX_COMPARED_STEPS if values else 0
+    rows = await pool.fetch(NODES, run["run_id"], MAX_NODES, compared, timeout=QUERY_TIMEOUT_S)
     return {row["path"]: _side(row, run, spent.get(row["path"], Decimal(0))) for row in rows}
 
 
