@@ -44,7 +44,7 @@ from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import migrate
-from hocket.kit.process import gc_tuning
+from hocket.kit.process.limits import gc_tuning
 from hocket.schemas import subjects
 
 PIPELINE = "agent6"

@@ -13,7 +13,7 @@ from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
 from hocket.kit.nats.bus import Bus
-from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
+from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 

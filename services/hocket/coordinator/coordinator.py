@@ -32,8 +32,8 @@ from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.entry import Leases
-from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.process.lifecycle import Health
+from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.capabilities import Capabilities
 

@@ -23,8 +23,8 @@ from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
-from hocket.kit.process import memory
 from hocket.kit.process.clock import now_ms
+from hocket.kit.process.limits import memory
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,

@@ -21,7 +21,7 @@ import structlog
 from hocket.kit.logs.run_lines import add_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
-from hocket.kit.process import memory
+from hocket.kit.process.limits import memory
 from hocket.schemas.errors import HocketError
 from hocket.schemas.redaction import Redactor
 from hocket.worker.connection import place_of

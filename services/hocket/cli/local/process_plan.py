@@ -9,7 +9,7 @@ from hocket.cli.local.backing_servers import BackingServers
 from hocket.cli.local.capability_key import CAPABILITY_KEY, USAGE_KEY, kept_key
 from hocket.cli.local.service_modules import MODULES
 from hocket.cli.remote.target import KEY_ENV
-from hocket.kit.process.disk_space import MIN_FREE_MIB
+from hocket.kit.process.limits.disk_space import MIN_FREE_MIB
 from hocket.schemas.capabilities import usage_key_of
 
 INLINE_GATEWAY = "hocket.cli.local.inline_gateway"

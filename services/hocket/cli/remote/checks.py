@@ -29,7 +29,7 @@ from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.requirements import OLDEST_VERSION
-from hocket.kit.process.disk_space import MIB, MIN_FREE_MIB
+from hocket.kit.process.limits.disk_space import MIB, MIN_FREE_MIB
 from hocket.schemas import subjects
 
 OLDEST_PYTHON = (3, 11)

@@ -4,7 +4,7 @@ taken in.
 A run counts while it is in memory: from its acceptance to its end, but not while it is parked. Each
 coordinator tells with its sign of life whether it is full; any one that is makes all of them leave
 tasks where they are, in TASKS, for a task may belong to any partition. States: room, full (from
-`max_runs` runs or MAX_RUN_BYTES on, or while the disk is low: `kit/process/disk_space.py`), and
+`max_runs` runs or MAX_RUN_BYTES on, or while the disk is low: `kit/process/limits/disk_space.py`), and
 again room below ROOM_SHARE of both. Sub-runs are always begun:
 runs that are in memory wait for them. What was taken in before everybody heard comes on top.
 
@@ -16,7 +16,7 @@ in, and those tenants' refused: `waiting_tenants.py`.
 
 from collections.abc import Callable, Mapping
 
-from hocket.kit.process.disk_space import DiskSpace
+from hocket.kit.process.limits.disk_space import DiskSpace
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUNS = 20_000

@@ -45,7 +45,7 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas import ids, subjects
 from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
 from hocket.schemas.capabilities import Capabilities

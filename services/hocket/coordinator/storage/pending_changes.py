@@ -27,7 +27,7 @@ from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch, batch_chars
 from hocket.kit.logs.run_lines import of_run
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 
 log = structlog.get_logger(__name__)
 

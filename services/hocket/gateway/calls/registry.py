@@ -27,7 +27,7 @@ from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
 from hocket.gateway.core.protocols.json_size import held_bytes
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from hocket.kit.logs.run_lines import RUNNING, add_run
 from hocket.kit.nats.server_urls import passwords_of
-from hocket.kit.process import memory
+from hocket.kit.process.limits import memory
 from hocket.kit.process.settings import Settings
 from hocket.schemas.redaction import Redactor
 

@@ -24,10 +24,11 @@ from prometheus_client import Gauge, generate_latest
 from hocket.kit.logs import telemetry
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
-from hocket.kit.process import disk_space, gc_tuning, memory, process_secrets
+from hocket.kit.process import process_secrets
 from hocket.kit.process import settings as process_settings
-from hocket.kit.process.disk_space import MIB, DiskSpace
 from hocket.kit.process.health_server import HealthServer, write_facts
+from hocket.kit.process.limits import disk_space, gc_tuning, memory
+from hocket.kit.process.limits.disk_space import MIB, DiskSpace
 from hocket.kit.process.settings import Settings
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError

@@ -11,7 +11,7 @@ from hocket.coordinator.intake.capacity import MAX_RUN_BYTES, CapacityLimit
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.bucket import MAX_VALUE_BYTES
-from hocket.kit.process.disk_space import DiskSpace
+from hocket.kit.process.limits.disk_space import DiskSpace
 
 MAX_RUNS = 100
 MIB = 1024 * 1024

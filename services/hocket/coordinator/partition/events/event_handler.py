@@ -30,7 +30,7 @@ from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

@@ -23,7 +23,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.ordered_consumer import MessageMissed, OrderedConsumer, Reading
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
 

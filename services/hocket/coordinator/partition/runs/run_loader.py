@@ -22,7 +22,7 @@ from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.clock import now_ms
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 
 PAUSE_S = 0.2
 

@@ -33,7 +33,7 @@ from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDIN
 from hocket.gateway.core.protocols.responses.request import RESPONSES
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
-from hocket.kit.process.disk_space import UNWATCHED, DiskSpace
+from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.request_turns import Turn, Turns, give_way
 from hocket.kit.web_requests import WebRules, check_media_type
 from hocket.schemas.access.roles import Permission

@@ -18,7 +18,7 @@ import structlog
 
 from hocket.kit.logs.run_lines import RUNNING
 from hocket.kit.process.clock import now_ms
-from hocket.kit.process.memory import end_if_short
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas import ids
 from hocket.schemas.errors import HeldTooLong, HocketError
 from hocket.workers.errors import AttemptCancelled, AttemptTimeout, DeadlinePassed

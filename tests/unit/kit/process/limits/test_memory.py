@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from hocket.kit.process import memory
+from hocket.kit.process.limits import memory
 
 BOUND_S = 60
 LIMITED = """
 import resource, sys, time
 from pathlib import Path
-from hocket.kit.process import memory
+from hocket.kit.process.limits import memory
 
 MIB = 1024 * 1024
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from hocket.kit.logs.telemetry import _Output
-from hocket.kit.process import disk_space
-from hocket.kit.process.disk_space import MIB, DiskLow, DiskSpace
+from hocket.kit.process.limits import disk_space
+from hocket.kit.process.limits.disk_space import MIB, DiskLow, DiskSpace
 
 SetFree = Callable[[float], None]
 

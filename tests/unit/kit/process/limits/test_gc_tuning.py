@@ -6,7 +6,7 @@ import sys
 SCRIPT = """
 import gc
 import hocket.coordinator.service
-from hocket.kit.process import gc_tuning
+from hocket.kit.process.limits import gc_tuning
 
 before = len(gc.get_objects())
 gc_tuning.settle()

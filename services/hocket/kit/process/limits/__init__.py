@@ -1,0 +1,1 @@
+"""What a process may take of memory, disk and collection time, and how much is left."""
