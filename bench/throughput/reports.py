@@ -20,6 +20,7 @@ from pathlib import Path
 
 import asyncpg
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.postgres import report_logins
@@ -28,6 +29,7 @@ from hocket.kit.postgres.migrations import migrate
 from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import Record, booked
 from hocket.ledger.retention import KINDS, MAX_ROWS
+from hocket.ledger.rollups import RollupMetrics, Rollups
 from hocket.ledger.store import insert
 from hocket.schemas.messages import Attribution, UsageRecord
 
@@ -75,12 +77,13 @@ FROM (SELECT run_id, tenant, pipeline, version, accepted_at, labels FROM hocket.
         AND run_id < 'r' || lpad(to_hex($2::integer), 24, '0')) r,
      generate_series(0, $3::integer - 1) c
 """
+OPENED = "UPDATE hocket.rollup_state SET open_day = '-infinity', open_from = '-infinity'"
 VIEWS = "SELECT viewname FROM pg_views WHERE schemaname = 'report' ORDER BY 1"
 COLUMNS = """
 SELECT column_name FROM information_schema.columns WHERE table_schema = 'report' AND table_name = $1
 """
 ROWS_OF_RUNS = ("usage", "cost_by_run", "run_critical_path")
-"""Views with a row for each call or run: the dearest or latest 100 are asked for."""
+"""Views with a row for each call or run: the 100 dearest runs and latest calls are asked for."""
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -91,6 +94,7 @@ async def main(arguments: argparse.Namespace) -> None:
             pool = await connect_pool(servers.database_url, size=3, name="reports")
             async with pool.acquire() as owner:
                 await filled(owner, arguments.rows, arguments.runs)
+            await rolled_up(pool)
             await timed_views(pool, servers.database_url, arguments)
             await timed_booking(pool)
             await timed_day(pool)
@@ -119,6 +123,15 @@ async def filled(owner: asyncpg.Connection, rows: int, runs: int) -> None:
     )
 
 
+async def rolled_up(pool: asyncpg.Pool) -> None:
+    """Roll up all days before today, as ledgers do."""
+    rollups = Rollups(pool, RollupMetrics(CollectorRegistry()))
+    await pool.execute(OPENED)
+    begun_s = time.perf_counter()
+    days = await rollups.make_pass(rest=0)
+    told(what="rolled_up", days=days, took_s=time.perf_counter() - begun_s)
+
+
 async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespace) -> None:
     """Ask every view, and as a tenant's login those that have tenants."""
     async with pool.acquire() as owner:
@@ -138,6 +151,7 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
                     " ORDER BY cost_usd DESC LIMIT 100" if "cost_usd" in columns else " LIMIT 100"
                 )
                 last = last if view in ROWS_OF_RUNS else ""
+                last = " ORDER BY started_at DESC LIMIT 100" if view == "usage" else last
                 found: dict[str, float] = {"all_s": await median_s(owner, asked + last)}
                 if "tenant" in columns:
                     own = f"{asked} AND tenant = '{TENANT}'{last}"

@@ -24,6 +24,7 @@ from hocket.ledger.janitor import Janitor, JanitorMetrics
 from hocket.ledger.kinds import settle
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.retention import Periods
+from hocket.ledger.rollups import RollupMetrics, Rollups
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
 from hocket.schemas.tracing.sampling import SamplingRule
@@ -31,7 +32,7 @@ from hocket.schemas.tracing.sampling import SamplingRule
 if TYPE_CHECKING:
     from hocket.ledger.traces.export import TraceExport
 
-POOL_SIZE = 3
+POOL_SIZE = 4
 TABLES_TIMEOUT_MS = 120_000.0
 SWEEP_S = 60.0
 
@@ -57,6 +58,7 @@ async def main(service: Service) -> None:
         content=settings.keep_content_days,
     )
     janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry))
+    rollups = Rollups(pool, RollupMetrics(service.telemetry.registry))
     writing = asyncio.Lock()
     seals = usage_seals_of(settings)
     if seals is None or not settings.asks_for_seals:
@@ -80,6 +82,7 @@ async def main(service: Service) -> None:
         tasks.create_task(_swept(service, pool))
         tasks.create_task(janitor.run(service.stopping))
         tasks.create_task(step_journals.remove_forever(bus, pool, service.stopping))
+        tasks.create_task(rollups.run(service.stopping))
         if settings.otlp_endpoint is not None:
             tasks.create_task(_export(service, bus, pool).run(service.stopping))
 

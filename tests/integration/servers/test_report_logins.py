@@ -23,6 +23,7 @@ from hocket.kit.postgres.report_logins import (
     ReportLoginInvalid,
     ReportLoginUnknown,
 )
+from hocket.kit.postgres.rollup_tables import REPORTS
 from hocket.schemas.pipeline.plan import compile_pipeline
 
 ADA = Actor("ada", "127.0.0.1")
@@ -144,6 +145,32 @@ async def test_every_view_shows_a_login_its_tenants_rows_and_no_others(
         )
         assert len(all_of_it) == 2 * len(theirs), view
         assert not any("rival" in row["row"] for row in theirs), view
+
+
+async def test_rollups_show_a_login_its_tenants_rows_and_no_others(
+    owner: asyncpg.Connection, reader: asyncpg.Connection, database_url: str
+) -> None:
+    await report_logins.create(owner, "finance", None, "right-secret")
+    for report in REPORTS:
+        await owner.execute(
+            f"INSERT INTO hocket.rollup_{report} SELECT * FROM hocket.live_{report}"
+        )
+    await owner.execute(
+        "UPDATE hocket.rollup_state SET open_day = open_day + 2,"
+        " open_from = open_from + interval '2 days'"
+    )
+    finance = await asyncpg.connect(url_of(database_url, "finance"), timeout=BOUND_S)
+    try:
+        for view in VIEWS:
+            asked = f"SELECT t::text AS row FROM report.{view} t"
+            theirs, every = await reader.fetch(asked), await finance.fetch(asked)
+            assert theirs, view
+            assert not any("rival" in row["row"] for row in theirs), view
+            of_tenants = f"SELECT count(*) FROM report.{view} WHERE tenant IS NOT NULL"
+            assert await finance.fetchval(of_tenants) == 2 * len(theirs), view
+            assert len(every) >= 2 * len(theirs), view
+    finally:
+        await finance.close()
 
 
 async def test_a_login_of_all_tenants_reads_all_and_one_of_a_tenant_nothing_of_the_house(

@@ -14,6 +14,7 @@ import asyncpg
 
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
+from hocket.kit.postgres.rollup_tables import REPORTS
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUNS = 200
@@ -149,6 +150,8 @@ async def deleted(
     if selection.label is None:
         for name, (table, which) in _of_tenant(selection.tenant):
             gone[name] += await _emptied(connection, table, which, selection.tenant)
+        for report in REPORTS:  # of a label the ledger rolls up again, within minutes
+            await _emptied(connection, f"hocket.rollup_{report}", _OF_TENANT, selection.tenant)
     await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
     return gone
 

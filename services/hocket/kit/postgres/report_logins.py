@@ -18,6 +18,7 @@ from typing import Any
 
 import asyncpg
 
+from hocket.kit.postgres import rollup_tables
 from hocket.kit.postgres.requirements import REPORT_ROLE
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -28,7 +29,7 @@ ITERATIONS = 4_096
 SALT_BYTES = 16
 ALL_TENANTS = "report_all_"
 """Begins the names of the policies of a login of all tenants; its own name follows."""
-TABLES = ("run", "usage", "open_call", "price", "warm_time", "retention")
+TABLES = ("run", "usage", "open_call", "price", "warm_time", "retention", *rollup_tables.TABLES)
 """Those that have policies; steps and attempts follow their run."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,51}")
 _WITHOUT_SET = 160_000
@@ -154,6 +155,7 @@ async def _create(
         ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
         ("default_transaction_read_only", "on"),
         ("search_path", "report"),
+        ("jit", "off"),  # compiling a report takes longer than asking it
     ):
         await connection.execute(f"ALTER ROLE {login} SET {name_} = '{value}'")
     database = await connection.fetchval("SELECT quote_ident(current_database())")

@@ -1,0 +1,22 @@
+"""The reports that are rolled up by day: each has a table `hocket.rollup_...` of what the view
+`hocket.live_...` said of days that are over (docs/decisions/0018-reports-read-rollups.md)."""
+
+REPORTS = (
+    "calls",
+    "cost_by_pipeline_day",
+    "cost_by_tenant",
+    "cost_by_kind",
+    "cost_by_label",
+    "waste",
+    "experiments",
+    "cost_by_run",
+    "cost_by_outcome",
+    "run_budgets",
+    "slo_attainment",
+    "critical_path",
+    "latency_by_node",
+    "cache_savings",
+    "other_entries",
+)
+TABLES = ("dirty_day", *(f"rollup_{name}" for name in REPORTS))
+"""The tables, and the one of the days that changed since."""

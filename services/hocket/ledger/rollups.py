@@ -1,0 +1,203 @@
+"""Rolls days up for reports: what each report says of a day that is over is kept, so that a report over
+many days adds up only those that are open, or in which something changed since.
+
+One ledger at a time (by an advisory lock) rolls up. A day is closed when it is over, and when every
+transaction that may have written of it without a note is; from then on triggers note it in
+`hocket.dirty_day` with each change. A day is rolled up in one transaction with one snapshot: it goes
+with the notes that the snapshot has, so that a change which the rollup does not hold keeps its note, and
+the views read the day's rows for as long as it has one. Nobody waits for it, and no figure is ever old.
+"""
+
+import asyncio
+from contextlib import suppress
+from datetime import date, timedelta
+
+import asyncpg
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.rollup_tables import REPORTS, TABLES
+from hocket.kit.process.clock import monotonic_ms
+
+PASS_S = 60.0
+REST = 4
+"""After each day it rests so many times as long as the day took: it has a fifth of a connection."""
+MAX_REST_S = 600.0
+SETTLE_S = 1.0
+MAX_SETTLES = 20
+"""So often it looks whether the transactions of before midnight are over; else at the next pass."""
+TIMEOUT_S = 300.0
+"""Of a statement over one day."""
+BUCKETS_S = (0.02, 0.1, 0.5, 2.0, 5.0, 20.0, 60.0, 300.0)
+LOCK = 0x686F636B726F6C
+"""The advisory lock of the one that rolls up."""
+
+_TAKE = f"SELECT pg_try_advisory_lock({LOCK})"
+_LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
+_OPEN = """
+SELECT open_day, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
+       CASE WHEN open_day < (clock_timestamp() AT TIME ZONE 'UTC')::date
+            THEN pg_current_xact_id()::text END AS newest
+FROM hocket.rollup_state
+"""
+"""The open day, today, and a transaction that is newer than all that wrote before today was told."""
+_SETTLED = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
+_NEXT_DAY = """
+SELECT hocket.day_of(least(
+    (SELECT min(started_at) FROM hocket.usage
+     WHERE started_at >= (SELECT open_from FROM hocket.rollup_state)),
+    (SELECT min(accepted_at) FROM hocket.run
+     WHERE accepted_at >= (SELECT open_from FROM hocket.rollup_state)),
+    (SELECT min(finished_at) FROM hocket.run
+     WHERE finished_at >= (SELECT open_from FROM hocket.rollup_state) AND finished_at IS NOT NULL)
+))
+"""
+"""The first day that is not rolled up and has something; steps are of runs that have accepted_at."""
+_DIRTY = """
+SELECT tenant, day FROM hocket.dirty_day
+WHERE day < (SELECT open_day FROM hocket.rollup_state)
+GROUP BY tenant, day ORDER BY day DESC, tenant
+"""
+_BOUND = "UPDATE hocket.rollup_state SET ends = $1::date::timestamp AT TIME ZONE 'UTC'"
+_BOUND_NOTHING = "UPDATE hocket.rollup_state SET ends = open_from"
+_CLOSE = """
+UPDATE hocket.rollup_state
+SET open_day = $1, open_from = $1::date::timestamp AT TIME ZONE 'UTC', ends = 'infinity'
+"""
+_UNBOUND = "UPDATE hocket.rollup_state SET ends = 'infinity'"
+_FORGET_BEFORE = "DELETE FROM hocket.dirty_day WHERE day >= $1 AND day < $2"
+_FORGET = "DELETE FROM hocket.dirty_day WHERE tenant = $1 AND day = $2"
+_ANALYZE = "ANALYZE " + ", ".join(f"hocket.{table}" for table in TABLES)
+
+log = structlog.get_logger(__name__)
+
+
+class RollupMetrics:
+    """Days rolled up, and how long one took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.days = Counter(
+            "hocket_rollup_days",
+            "Days rolled up for reports: closed ones, and those of a tenant that had changed.",
+            ["reason"],
+            registry=registry,
+        )
+        self.day = Histogram(
+            "hocket_rollup_day_seconds",
+            "How long it took to roll a day up.",
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+
+
+class Rollups:
+    """Keeps what reports say of days that are over."""
+
+    def __init__(self, pool: asyncpg.Pool, metrics: RollupMetrics) -> None:
+        self._pool = pool
+        self._metrics = metrics
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Make passes until `stopping`."""
+        while not stopping.is_set():
+            try:
+                await self.make_pass(stopping)
+            except STATEMENT_ERRORS as error:
+                log.warning("rollups_wait", reason=str(error) or type(error).__name__)
+            await _rested(stopping, PASS_S)
+
+    async def make_pass(self, stopping: asyncio.Event | None = None, *, rest: int = REST) -> int:
+        """Roll up what is over and what has changed; return how many days that was. Raise one of
+        STATEMENT_ERRORS."""
+        stopping = stopping or asyncio.Event()
+        async with self._pool.acquire() as connection:
+            if not await connection.fetchval(_TAKE, timeout=TIMEOUT_S):
+                return 0
+            try:
+                return await self._passed(connection, stopping, rest)
+            finally:
+                await connection.execute(_LEAVE, timeout=TIMEOUT_S)
+
+    async def _passed(
+        self, connection: asyncpg.Connection, stopping: asyncio.Event, rest: int
+    ) -> int:
+        state = await connection.fetchrow(_OPEN, timeout=TIMEOUT_S)
+        open_day, today, done = state["open_day"], state["today"], 0
+        if open_day < today and await _settled(connection, state["newest"]):
+            while open_day < today and not stopping.is_set():
+                found = await connection.fetchval(_NEXT_DAY, timeout=TIMEOUT_S)
+                first = today if found is None else min(max(found, open_day), today)
+                begun_ms = monotonic_ms()
+                after = min(first + timedelta(days=1), today)
+                await _close(connection, open_day, after)
+                open_day, done = after, done + 1
+                await self._told("closed", begun_ms, stopping, rest)
+            await connection.execute(_ANALYZE, timeout=TIMEOUT_S)
+        for row in await connection.fetch(_DIRTY, timeout=TIMEOUT_S):
+            if stopping.is_set():
+                break
+            begun_ms = monotonic_ms()
+            await _roll_again(connection, row["tenant"], row["day"])
+            done += 1
+            await self._told("changed", begun_ms, stopping, rest)
+        return done
+
+    async def _told(self, reason: str, begun_ms: float, stopping: asyncio.Event, rest: int) -> None:
+        took_s = (monotonic_ms() - begun_ms) / 1000
+        self._metrics.days.labels(reason).inc()
+        self._metrics.day.observe(took_s)
+        await _rested(stopping, min(took_s * rest, MAX_REST_S))
+
+
+async def _settled(connection: asyncpg.Connection, newest: str) -> bool:
+    """Wait until every transaction is over that was under way at the time of `newest`: it may have
+    written rows of a day that is over now, when it was not."""
+    for _ in range(MAX_SETTLES):
+        if await connection.fetchval(_SETTLED, newest, timeout=TIMEOUT_S):
+            return True
+        await asyncio.sleep(SETTLE_S)
+    return False
+
+
+async def _close(connection: asyncpg.Connection, open_day: date, after: date) -> None:
+    """Roll up the days from the open one to the one before `after`, which is open from then on."""
+    async with connection.transaction(isolation="repeatable_read"):
+        await connection.execute(_BOUND, after, timeout=TIMEOUT_S)
+        for name in REPORTS:
+            await connection.execute(
+                f"INSERT INTO hocket.rollup_{name} SELECT * FROM hocket.live_{name}"
+                " WHERE day >= $1 AND day < $2",
+                open_day,
+                after,
+                timeout=TIMEOUT_S,
+            )
+        await connection.execute(_FORGET_BEFORE, open_day, after, timeout=TIMEOUT_S)
+        await connection.execute(_CLOSE, after, timeout=TIMEOUT_S)
+
+
+async def _roll_again(connection: asyncpg.Connection, tenant: str, day: date) -> None:
+    """Roll up a day of a tenant in which something changed."""
+    async with connection.transaction(isolation="repeatable_read"):
+        await connection.execute(_BOUND_NOTHING, timeout=TIMEOUT_S)
+        for name in REPORTS:
+            await connection.execute(
+                f"DELETE FROM hocket.rollup_{name} WHERE tenant = $1 AND day = $2",
+                tenant,
+                day,
+                timeout=TIMEOUT_S,
+            )
+            await connection.execute(
+                f"INSERT INTO hocket.rollup_{name} SELECT * FROM hocket.live_{name}"
+                " WHERE tenant = $1 AND day = $2",
+                tenant,
+                day,
+                timeout=TIMEOUT_S,
+            )
+        await connection.execute(_FORGET, tenant, day, timeout=TIMEOUT_S)
+        await connection.execute(_UNBOUND, timeout=TIMEOUT_S)
+
+
+async def _rested(stopping: asyncio.Event, rest_s: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), rest_s)

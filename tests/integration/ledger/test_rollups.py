@@ -1,0 +1,345 @@
+"""Reports read rollups of days that are over, and say to the last digit what their rows come to,
+whatever was changed late: the judge is what the views computed from all rows before there were rollups
+(the migration's way back)."""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hocket.kit.postgres.database import connect_pool
+from hocket.kit.postgres.migrations import folder
+from hocket.kit.postgres.rollup_tables import REPORTS
+from hocket.ledger import kinds, rollups
+from hocket.ledger.rollups import RollupMetrics, Rollups
+
+DAYS = 5
+SEEDS = (1, 17, 38)
+ROUNDS = 12
+CHANGES = 20
+TENANTS = ("acme", "rival")
+VIEW = re.compile(r"CREATE OR REPLACE VIEW report\.(\w+) .*?AS\n(.*?);\n\n", re.S)
+ROUND_DIGITS = 9
+LATE_CALL = """
+INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, cost_usd, started_at,
+                          latency_ms)
+VALUES ($1, 'acme', 'p', 'm', 'b', 'ok', 1, now() - interval '2 days', 1)
+"""
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=3, name="test")
+    way_back = (folder() / "sql" / "0035_rollups.down.sql").read_text()
+    await pool.execute("CREATE SCHEMA direct")
+    views = VIEW.findall(way_back)
+    assert len(views) == 22
+    for name, text in views:
+        text = re.sub(rf"\breport\.({'|'.join(one for one, _ in views)})\b", r"direct.\1", text)
+        await pool.execute(f"CREATE VIEW direct.{name} AS {text}")
+    await pool.execute(
+        "UPDATE hocket.rollup_state SET open_day = current_date - 30,"
+        " open_from = (current_date - 30)::timestamp AT TIME ZONE 'UTC'"
+    )
+    yield pool
+    await pool.execute("DROP SCHEMA direct CASCADE")
+    await pool.close()
+
+
+def rolling(pool: asyncpg.Pool) -> Rollups:
+    return Rollups(pool, RollupMetrics(CollectorRegistry()))
+
+
+async def assert_exact(pool: asyncpg.Pool) -> int:
+    """Compare each report with the computation from all rows, in one snapshot; return the rows."""
+    compared = 0
+    async with (
+        pool.acquire() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        names = await connection.fetch(
+            "SELECT viewname FROM pg_views WHERE schemaname = 'direct' ORDER BY 1"
+        )
+        for (name,) in names:
+            said, true = [
+                sorted(
+                    (told(row) for row in await connection.fetch(f"SELECT * FROM {schema}.{name}")),
+                    key=repr,
+                )
+                for schema in ("report", "direct")
+            ]
+            assert said == true, name
+            compared += len(true)
+    return compared
+
+
+def told(row: asyncpg.Record) -> tuple[object, ...]:
+    """Return a row to compare: means of durations are floats, all else must be the same."""
+    return tuple(
+        float(f"{value:.{ROUND_DIGITS}g}")
+        if isinstance(value, float)
+        else (value.normalize() if isinstance(value, Decimal) else value)
+        for value in row.values()
+    )
+
+
+class Play:
+    """Random changes, late ones most of all, as the services make them."""
+
+    def __init__(self, pool: asyncpg.Pool, seed: int) -> None:
+        self.pool = pool
+        self.random = random.Random(seed)
+        self.runs: dict[str, tuple[str, datetime]] = {}
+        self.calls: list[str] = []
+        self.number = 0
+        self.now = datetime.now(UTC)
+
+    def moment(self) -> datetime:
+        days = self.random.choice((0, self.random.random(), self.random.random() * DAYS))
+        return self.now - timedelta(days=days, seconds=self.random.random() * 60)
+
+    async def change(self) -> None:
+        changes = (
+            [self.book] * 6
+            + [self.accept] * 3
+            + [self.end] * 2
+            + [self.step] * 2
+            + [self.fail, self.race, self.correct, self.delete_call, self.delete_run, self.warm]
+        )
+        await self.random.choice(changes)()
+
+    async def accept(self) -> None:
+        self.number += 1
+        run_id = f"r{self.number:024x}"
+        parent = self.random.choice([None, None, *self.runs])
+        tenant, at = self.random.choice(TENANTS), self.moment()
+        if parent:
+            tenant = self.runs[parent][0]
+        self.runs[run_id] = tenant, at
+        await self.pool.execute(
+            """INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,
+               input, accepted_at, deadline_at, budget_usd, spent_usd, parent)
+               VALUES ($1, 0, $2, $3, 1, 'running', 'standard', '{}', $4,
+               $4::timestamptz + interval '1 h', $5, $6, CASE WHEN $7::text IS NOT NULL
+                   THEN jsonb_build_object('run_id', $7::text, 'step', 'a~b') END)
+               ON CONFLICT DO NOTHING""",
+            run_id,
+            tenant,
+            self.random.choice("pq"),
+            at,
+            self.random.choice([None, self.money()]),
+            self.money(),
+            parent,
+        )
+
+    async def end(self) -> None:
+        if self.runs:
+            run_id = self.random.choice(list(self.runs))
+            await self.pool.execute(
+                """UPDATE hocket.run SET status = $2, spent_usd = $3,
+                   finished_at = greatest(accepted_at, $4),
+                   critical_path = '[["a", "a", 1, "queue", 200, 1], ["a", "a", 1, "work", 801, 1]]'
+                   WHERE run_id = $1""",
+                run_id,
+                self.random.choice(("succeeded", "degraded", "failed", "cancelled")),
+                self.money(),
+                self.moment(),
+            )
+
+    async def step(self) -> None:
+        if self.runs:
+            run_id = self.random.choice(list(self.runs))
+            other = self.random.choice(list(self.runs))
+            source = self.random.choice(
+                (
+                    None,
+                    '{"source": {"kind": "cache", "saved_usd": "0.07"}}',
+                    f'{{"source": {{"kind": "run", "run_id": "{other}", "step": "a~b"}}}}',
+                )
+            )
+            await self.pool.execute(
+                """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,
+                   dispatched_at, started_at, finished_at, took_ms, facts)
+                   VALUES ($1, $2, 'a', $3, 'leaf', 'succeeded', 1, $4, $4, $4,
+                   $4::timestamptz + interval '3 s', $5, $6)
+                   ON CONFLICT (run_id, key) DO UPDATE SET finished_at = excluded.finished_at""",
+                run_id,
+                self.random.choice("ab"),
+                self.random.choice(("llm", "sql")),
+                self.moment(),
+                float(self.random.randrange(1, 999)),
+                source,
+            )
+
+    async def book(self) -> None:
+        self.number += 1
+        run_id = self.random.choice([None, "of-elsewhere", *self.runs])
+        tenant, at = self.runs.get(run_id or "", (self.random.choice(TENANTS), self.moment()))
+        at = max(at, self.moment())  # no gateway's clock is behind by an hour
+        if run_id == "of-elsewhere":  # on one day, because it counts on each day of its calls
+            at, tenant = self.now, "acme"
+        call_id = f"{self.random.choice(('', 'http:'))}c{self.number}"
+        self.calls.append(call_id)
+        tokens = self.random.choice((0, self.random.randrange(1, 5_000)))
+        await self.pool.execute(
+            """INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, attempt,
+               model, backend, status, input_tokens, output_tokens, cached_tokens, input_usd_per_mtok,
+               cached_usd_per_mtok, cost_usd, started_at, latency_ms, labels, experiment, arm,
+               unpriced, estimated)
+               SELECT $1, $2, $3, 1, $4, 'a', 'a~' || $5, 1, $5, 'back', $6, $7::integer,
+               $7::integer / 2, $7::integer / 3, 1, 0.1, $8, $9, $10, $11, $12, $12, $13, $13""",
+            call_id,
+            tenant,
+            self.random.choice("pq"),
+            run_id,
+            self.random.choice("bcd"),
+            self.random.choice(("ok", "ok", "error")),
+            tokens,
+            self.money(),
+            at,
+            float(self.random.randrange(1, 999)),
+            self.random.choice((None, '{"customer": "x", "team": "y"}')),
+            self.random.choice((None, "trial")),
+            self.random.random() < 0.2,
+        )
+
+    async def fail(self) -> None:
+        if self.runs:
+            await self.pool.execute(
+                """INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at)
+                   VALUES ($1, 'a~b', 1, 'failed', now()) ON CONFLICT DO NOTHING""",
+                self.random.choice(list(self.runs)),
+            )
+
+    async def race(self) -> None:
+        if self.runs:
+            await self.pool.execute(
+                """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,
+                   facts)
+                   VALUES ($1, 'a', 'a', 'race', 'container', 'open', 1, now(), '{"winner": "a~c"}')
+                   ON CONFLICT (run_id, key) DO UPDATE SET facts = excluded.facts""",
+                self.random.choice(list(self.runs)),
+            )
+
+    async def correct(self) -> None:
+        if self.calls:
+            await self.pool.execute(
+                """UPDATE hocket.usage SET cost_usd = $2, estimated = false,
+                   started_at = CASE run_id WHEN 'of-elsewhere' THEN started_at
+                   ELSE greatest(started_at, $3) END WHERE call_id = $1""",
+                self.random.choice(self.calls),
+                self.money(),
+                self.moment(),
+            )
+
+    async def delete_call(self) -> None:
+        if self.calls:
+            await self.pool.execute(
+                "DELETE FROM hocket.usage WHERE call_id = $1", self.random.choice(self.calls)
+            )
+
+    async def delete_run(self) -> None:
+        leaves = await self.pool.fetch(
+            """DELETE FROM hocket.run r WHERE run_id = (
+                   SELECT run_id FROM hocket.run r WHERE NOT EXISTS (
+                       SELECT FROM hocket.run c WHERE c.parent ->> 'run_id' = r.run_id)
+                   AND NOT EXISTS (SELECT FROM hocket.usage u WHERE u.run_id = r.run_id)
+                   ORDER BY md5(run_id || $1) LIMIT 1) RETURNING run_id""",
+            str(self.number),
+        )
+        for (run_id,) in leaves:
+            del self.runs[run_id]
+
+    async def warm(self) -> None:
+        self.number += 1
+        await self.pool.execute(
+            """INSERT INTO hocket.warm_time (record_id, backend, model, from_at, to_at, busy_ms, idle_ms,
+               cost_usd, wasted_usd) VALUES ($1, 'back', 'm', $2, $2, 4000, 5000, 1, 0.6)""",
+            f"w{self.number}",
+            self.moment(),
+        )
+
+    def money(self) -> Decimal:
+        return Decimal(self.random.randrange(1, 10**9)) / 10**11
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_reports_are_exact_under_random_late_changes(pool: asyncpg.Pool, seed: int) -> None:
+    play, rolled, compared = Play(pool, seed), 0, 0
+    for number in range(ROUNDS):
+        for _ in range(CHANGES):
+            await play.change()
+        if play.random.random() < 0.6:
+            rolled += await rolling(pool).make_pass(rest=0)
+        if play.random.random() < 0.3:
+            await kinds.settle(pool, settled_s=0.0)
+        if number % 3 == 2:
+            compared += await assert_exact(pool)
+    await rolling(pool).make_pass(rest=0)
+    assert await assert_exact(pool)
+    assert compared > 100
+    assert rolled > DAYS
+    assert not await pool.fetchval("SELECT count(*) FROM hocket.dirty_day WHERE day < current_date")
+    kept = 0
+    for name in REPORTS:
+        kept += await pool.fetchval(f"SELECT count(*) FROM hocket.rollup_{name}")
+    assert kept > 50, "the rollups are empty: this compared rows with themselves"
+
+
+async def test_a_change_that_is_committed_while_its_day_is_rolled_up_keeps_its_note(
+    pool: asyncpg.Pool,
+) -> None:
+    play = Play(pool, 1)
+    for _ in range(40):
+        await play.change()
+    await rolling(pool).make_pass(rest=0)
+    dirty = "SELECT count(*) FROM hocket.dirty_day"
+    await pool.execute(LATE_CALL, "before")
+    async with pool.acquire() as writer:
+        late = writer.transaction()
+        await late.start()
+        await writer.execute(LATE_CALL, "during")
+        assert await rolling(pool).make_pass(rest=0) == 1
+        assert await pool.fetchval(dirty) == 0
+        await assert_exact(pool)
+        await late.commit()
+    assert await pool.fetchval(dirty) == 1
+    await assert_exact(pool)
+    assert await rolling(pool).make_pass(rest=0) == 1
+    await assert_exact(pool)
+
+
+async def test_a_day_is_not_closed_while_a_transaction_of_it_may_still_be_open(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "MAX_SETTLES", 1)
+    monkeypatch.setattr(rollups, "SETTLE_S", 0.0)
+    async with pool.acquire() as writer:
+        slow = writer.transaction()
+        await slow.start()
+        await writer.execute("INSERT INTO hocket.dirty_day VALUES ('nobody', current_date)")
+        assert await rolling(pool).make_pass(rest=0) == 0
+        await slow.rollback()
+    assert await rolling(pool).make_pass(rest=0) == 1
+    opened: Any = await pool.fetchval(
+        "SELECT open_day = (now() AT TIME ZONE 'UTC')::date FROM hocket.rollup_state"
+    )
+    assert opened
+
+
+async def test_nobody_waits_for_a_day_that_is_rolled_up(pool: asyncpg.Pool) -> None:
+    await pool.execute(LATE_CALL, "first")
+    await rolling(pool).make_pass(rest=0)
+    async with pool.acquire() as roller, roller.transaction(isolation="repeatable_read"):
+        await roller.execute("UPDATE hocket.rollup_state SET ends = open_from")
+        await roller.execute("DELETE FROM hocket.rollup_calls")
+        async with asyncio.timeout(20.0):
+            await pool.execute(LATE_CALL, "beside")
+            assert await pool.fetchval("SELECT sum(calls) FROM report.cost_by_tenant") == 2
