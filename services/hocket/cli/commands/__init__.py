@@ -10,6 +10,7 @@ from hocket.cli.commands import (
     audit,
     backup,
     bulk,
+    config,
     conformance,
     console,
     data,
@@ -41,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
     if find_spec("hocket.cli.local.demo") is not None:
         app.command("demo")(import_module("hocket.cli.local.demo").demo)
     app.command("doctor")(doctor.doctor)
+    app.add_typer(config.app, name="config")
     app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(command.app, name="import")
     app.command("run")(run.run)

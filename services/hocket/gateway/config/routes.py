@@ -36,7 +36,9 @@ from hocket.kit.process.lifecycle import Health
 from hocket.schemas.errors import HocketError
 from hocket.schemas.faults import Faults
 
-_LITELLM_SECTIONS = frozenset(
+SECTIONS = frozenset({"models", "pools", "budgets", "access", "content", "experiments", "hooks"})
+"""The sections of a configuration file that are read here."""
+LITELLM_SECTIONS = frozenset(
     """
     model_list router_settings litellm_settings general_settings environment_variables callback_settings
     credential_list guardrails mcp_servers files_settings finetune_settings vector_store_registry prompts
@@ -76,8 +78,12 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
         kept = policy.read(content.get("content"), os.environ)
     faults.check()
     table = await with_list_prices(table)
-    tried = experiments.read(content.get("experiments"), os.environ, table)
-    hooks = await _hooks(hook_rules.read(content.get("hooks"), os.environ, table), before)
+    with faults.part():
+        tried = experiments.read(content.get("experiments"), os.environ, table)
+    with faults.part():
+        rules = hook_rules.read(content.get("hooks"), os.environ, table)
+    faults.check()
+    hooks = await _hooks(rules, before)
     for name in table.without_effect:
         log.warning("routing_field_without_effect", field=name)
     for entry in table.skipped:
@@ -171,4 +177,4 @@ def _section(content: Mapping[str, Any]) -> Any:
     """Return the routing part of a configuration; a LiteLLM file is one as a whole."""
     if "models" in content or "model_list" not in content:
         return content.get("models")
-    return {name: value for name, value in content.items() if name in _LITELLM_SECTIONS}
+    return {name: value for name, value in content.items() if name in LITELLM_SECTIONS}

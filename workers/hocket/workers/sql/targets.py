@@ -258,6 +258,11 @@ class Targets:
             self._targets[name] = Target(name, self._settings[name])
         return self._targets[name]
 
+    def check(self) -> None:
+        """Raise TargetInvalid for the first database that could not be used, without a connection."""
+        for name, settings in self._settings.items():
+            Target(name, settings)
+
     async def close(self) -> None:
         """Close every connection of every database."""
         for target in self._targets.values():

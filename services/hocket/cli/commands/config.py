@@ -1,0 +1,45 @@
+"""`hocket config`: the configuration file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hocket.cli.terminal import exit_codes
+
+app = typer.Typer(help="The configuration file that HOCKET_CONFIG names.", no_args_is_help=True)
+
+
+@app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="The file, as HOCKET_CONFIG would name it.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say all that is wrong with a configuration file, each with its field and the cure.
+
+    Gateways and workers check the same at their start. Variables that the file names
+    (os.environ/NAME) are looked for in this shell; hooks are loaded, models and databases are not
+    asked. Exit code 1 where something is wrong, 2 where the file cannot be read.
+    """
+    import asyncio
+
+    from rich.text import Text
+
+    from hocket.cli.local.config_check import checked
+    from hocket.cli.terminal.console import out
+
+    found = asyncio.run(checked(file))
+    if as_json:
+        faults = [fault._asdict() for fault in found.faults]
+        out.print_json(data={"models": found.models, "faults": faults, "notes": found.notes})
+    else:
+        for fault in found.faults:
+            place = Text.assemble(("FAILED", "bold red"), f"  {fault.field}: {fault.reason}.")
+            out.print(place.append(f" {fault.cure}", "bold"), soft_wrap=True)
+        for note in found.notes:
+            out.print(Text.assemble(("note  ", "yellow"), f"  {note}"), soft_wrap=True)
+        if not found.faults:
+            models = ", ".join(found.models) or "none"
+            out.print(Text(f"Nothing is wrong. Models: {models}.", "green"), soft_wrap=True)
+    if found.faults:
+        raise typer.Exit(exit_codes.FAILED)

@@ -1,0 +1,75 @@
+"""`hocket config check` says all that is wrong with a configuration file, at once."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hocket.cli.app import app
+from hocket.schemas.errors import InvalidInput
+from support.places import ROOT
+
+WRONG = """
+model: {x: 1}
+models:
+  planner: {backends: [{url: 7}]}
+workers: {ack_wait_s: 0}
+node_types: {python: {modules: [os]}}
+databases: {shop: {url: "nosql://x"}, fine: {url: "postgresql://h/d"}, other: {tables: 3}}
+http_services:
+  crm: {url: "ftp://x"}
+  keyed: {url: "https://x.org", headers: {a: os.environ/NOT_SET_HERE}}
+budgets: {tenants: 5}
+"""
+FIELDS = {
+    "model": "Is `models` meant?",
+    "models.planner.backends[0].url": "there is no such field",
+    "budgets.tenants": "it is not a mapping",
+    "workers.ack_wait_s": "out of bounds",
+    "node_types.python.modules": "Python's standard library",
+    "databases.shop": "nosql",
+    "databases.other": "url",
+    "http_services.crm.url": "write it as https://host/path",
+    "http_services.keyed.headers.a": "NOT_SET_HERE is not set",
+}
+
+
+def test_all_faults_are_told_with_field_and_cure(tmp_path: Path) -> None:
+    file = tmp_path / "hocket.yaml"
+    file.write_text(WRONG)
+    told = CliRunner().invoke(app, ["config", "check", "--json", str(file)])
+    assert told.exit_code == 1, told.output
+    found = json.loads(told.output)["faults"]
+    faults = {one["field"]: f"{one['reason']}. {one['cure']}" for one in found}
+    assert set(faults) == set(FIELDS)
+    for field, part in FIELDS.items():
+        assert part in faults[field]
+    shown = CliRunner().invoke(app, ["config", "check", str(file)])
+    assert shown.exit_code == 1
+    assert "model: no process reads this section. Is `models` meant?" in shown.output
+
+
+def test_the_first_fault_of_models_does_not_hide_experiments_and_hooks(tmp_path: Path) -> None:
+    file = tmp_path / "hocket.yaml"
+    file.write_text("experiments: 5\nhooks: 6\n")
+    told = CliRunner().invoke(app, ["config", "check", "--json", str(file)])
+    assert {one["field"] for one in json.loads(told.output)["faults"]} >= {"experiments", "hooks"}
+
+
+def test_what_is_deployed_has_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["config", "check", str(ROOT / "deploy" / "hocket.yaml")])
+    assert told.exit_code == 0, told.output
+    assert "Nothing is wrong." in told.output
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    assert CliRunner().invoke(app, ["config", "check", str(empty)]).exit_code == 0
+
+
+def test_what_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("models: [")
+    for file in (tmp_path / "none.yaml", broken):
+        told = CliRunner().invoke(app, ["config", "check", str(file)])
+        assert isinstance(told.exception, InvalidInput)  # exit code 2, by the command's main
+        assert str(file) in str(told.exception)
