@@ -313,6 +313,19 @@ async def test_a_ticket_signs_in_once_shown_by_the_command_line(
     assert (inside.status, refused.status) == (200, 401)
 
 
+async def test_another_page_cannot_sign_a_browser_in_with_a_key_of_its_own(rest: Rest) -> None:
+    ticket = (await rest.post("/console/tickets")).body["ticket"]
+    address = f"/console/sign-in?ticket={ticket}"
+    followed = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+    for site in ("cross-site", "same-site"):
+        headers = {**PAGE, **followed, "Sec-Fetch-Site": site}
+        answer = await _bare(rest, "GET", address, headers=headers)
+        assert (answer.status, "Set-Cookie" in answer.headers) == (403, False), site
+    opened = {**PAGE, **followed, "Sec-Fetch-Site": "none"}
+    assert (await _bare(rest, "GET", address, headers=opened)).status == 303
+
+
 # ---- tenants and filters --------------------------------------------------------------------
 
 

@@ -57,6 +57,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "key_missing": 401,
     "key_refused": 401,
     "origin_refused": 403,
+    "ticket_of_page": 403,
     "permission_missing": 403,
     "tenant_forbidden": 403,
     "role_beyond_own": 403,

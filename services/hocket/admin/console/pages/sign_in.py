@@ -13,6 +13,7 @@ from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs, public
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.rest import Request as Body
 
 
@@ -23,6 +24,18 @@ def _sessions(request: Request) -> Sessions:
 
 
 SessionsDep = Annotated[Sessions, Depends(_sessions)]
+
+
+OPENED = "none"
+"""What `Sec-Fetch-Site` says where a person, or `hocket console`, opened an address."""
+
+
+class TicketOfPage(HocketError):
+    """Another page led here with a ticket; it could begin a session with a key of its own, which would
+    see what you enter. Run `hocket console`, or copy the address into the browser yourself."""
+
+    code = "ticket_of_page"
+    error_class = ErrorClass.INVALID
 
 
 class SignIn(Body):
@@ -48,6 +61,8 @@ async def console_sign_in(
         request, None, "sign_in.html", {"section": "", "back": own_path(back)}
     )
     if ticket:
+        if request.headers.get("sec-fetch-site", OPENED) not in (OPENED, "same-origin"):
+            raise TicketOfPage
         bearer = sessions.redeem(ticket)
         answer = RedirectResponse(f"{root_of(request)}/runs", status_code=303)
         _begin_session(request, answer, sessions, bearer)
