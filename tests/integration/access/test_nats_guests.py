@@ -59,6 +59,23 @@ async def test_a_tenant_publishes_tasks_and_hears_of_them(rest: Rest, nats_url: 
     assert (await rest.bus.js.stream_info("TASKS")).state.messages == 1
 
 
+async def test_a_message_id_of_one_tenant_drops_no_task_of_another(
+    rest: Rest, nats_url: str
+) -> None:
+    """Streams know ids of all publishers together, for as short as a server can."""
+    keys = [await rest.make_key("developer", tenant) for tenant in ("acme", "rival")]
+    async with guest(nats_url, keys[0]) as acme, guest(nats_url, keys[1]) as rival:
+        same = {"Nats-Msg-Id": "order-77"}
+        first = await acme.client.jetstream().publish("hocket.task.acme.p", b"{}", headers=same)
+        assert not first.duplicate
+        async with asyncio.timeout(BOUND_S):
+            while True:
+                sent = rival.client.jetstream().publish("hocket.task.rival.p", b"{}", headers=same)
+                if not (await sent).duplicate:
+                    break
+    assert (await rest.bus.js.stream_info("TASKS")).state.messages == 2
+
+
 async def test_a_tenant_reads_the_events_of_its_runs_and_no_others(
     rest: Rest, nats_url: str
 ) -> None:

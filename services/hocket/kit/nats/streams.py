@@ -24,6 +24,9 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.journals import MAX_MESSAGES
 
 DEDUP_WINDOW_S = 120
+TASKS_DEDUP_WINDOW_S = 0.1
+"""The least that a server takes. Streams know message ids of all publishers together, so that in TASKS a
+tenant's id would drop another tenant's task; intake knows a task by its tenant and key, for ever."""
 EVENTS_DEDUP_WINDOW_S = 300
 """Where owners and servers change every few seconds, an end is told again for two minutes and more."""
 LOG_MAX_AGE_S = 24 * 3_600
@@ -71,7 +74,14 @@ class _NoRoom(StreamRefused):
 def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
     """Return the configuration of every stream, in JetStream's own terms."""
     return [
-        _stream(subjects.TASKS, subjects.TASK_FILTER, replicas, work=True, max_bytes=4 * GIB),
+        _stream(
+            subjects.TASKS,
+            subjects.TASK_FILTER,
+            replicas,
+            work=True,
+            max_bytes=4 * GIB,
+            window_s=TASKS_DEDUP_WINDOW_S,
+        ),
         _stream(
             subjects.LOG,
             subjects.LOG_FILTER,
@@ -210,7 +220,7 @@ def _stream(
     refuses: bool = False,
     max_bytes: int,
     max_age_s: int = 0,
-    window_s: int = DEDUP_WINDOW_S,
+    window_s: float = DEDUP_WINDOW_S,
 ) -> dict[str, Any]:
     config: dict[str, Any] = {
         "name": name,
@@ -221,7 +231,7 @@ def _stream(
         "num_replicas": replicas,
         "max_bytes": max_bytes,
         "max_age": max_age_s * _SECOND_NS,
-        "duplicate_window": window_s * _SECOND_NS,
+        "duplicate_window": round(window_s * _SECOND_NS),
         "allow_direct": True,
     }
     if fast and replicas == 1:  # NATS knows the asynchronous mode for unreplicated streams only
