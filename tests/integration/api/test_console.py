@@ -414,6 +414,14 @@ async def test_who_sees_no_content_searches_none(rest: Rest) -> None:
     assert 'name="contains"' not in page.body
 
 
+async def test_a_list_of_what_no_run_can_have_is_empty_and_offers_no_bulk_operation(
+    rest: Rest,
+) -> None:
+    for asked in ("error=two+words", f"error={'x' * 150}", "pipeline=two+words", "min_cost=1e-30"):
+        page = await rest.get(f"/console/runs?{asked}", headers=PAGE)
+        assert page.status == 200, asked
+
+
 # ---- comparing ------------------------------------------------------------------------------
 
 

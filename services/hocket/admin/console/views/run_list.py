@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.parameters import Moment, Switch
@@ -128,7 +128,10 @@ def bulk_filter(wanted: RunFilter) -> BulkFilter | None:
         "deadline_missed": wanted.missed,
         "min_cost_usd": wanted.min_cost_usd,
     }
-    return BulkFilter.model_validate(told)
+    try:
+        return BulkFilter.model_validate(told)
+    except ValidationError:  # a list takes names and codes that no run can have
+        return None
 
 
 def filter_text(wanted: BulkFilter) -> str:
