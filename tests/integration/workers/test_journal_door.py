@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from hocket.coordinator.journals import room as room_module
+from hocket.coordinator.journals.door import JournalDoor
+from hocket.coordinator.journals.room import JournalRoom
 from hocket.schemas import subjects
 from hocket.schemas.journals import (
     JournalEntry,
@@ -17,7 +20,7 @@ from hocket.schemas.journals import (
 )
 from hocket.schemas.messages import StepRequested, encoded
 from hocket.workers.runtime.execution.context import Context
-from support.durable.rig import TYPE, again, capable, durable_rig, ok, send, worker
+from support.durable.rig import CAPABILITIES, TYPE, again, capable, durable_rig, ok, send, worker
 from support.worker_rig import Rig
 
 Answer = TypeVar("Answer", JournalPage, JournalKept)
@@ -73,6 +76,28 @@ async def test_a_journal_is_for_those_who_were_handed_the_step(rig: Rig) -> None
         other = JournalWrite(**head(second), after_seq=after_seq, entries=(ENTRY,))
         assert (await ask(rig, other, JournalKept)).refusal == refusal
     assert len((await ask(rig, JournalRead(**head(second)), JournalPage)).messages) == 2
+
+
+async def test_one_tenant_does_not_fill_the_stream_for_all(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def written(tenant: str, size: int) -> JournalKept:
+        step = capable(rig.step(tenant=tenant))
+        entry = ENTRY.model_copy(update={"value": "x" * size})
+        return await ask(rig, JournalWrite(**head(step), entries=(entry,)), JournalKept)
+
+    room = JournalRoom(rig.bus)
+    await room.measure()
+    assert room.refusal("flood", 100) is None
+    stream_bytes = int((await rig.bus.js.stream_info(subjects.JOURNALS)).config.max_bytes or 0)
+    monkeypatch.setattr(room_module, "TENANT_SHARE", 1_000_000 / stream_bytes)
+    monkeypatch.setattr(room_module, "MEASURE_S", 0.01)
+    async with JournalDoor(rig.bus, CAPABILITIES).open():  # beside that of the rig
+        kept = [await written("flood", 200_000) for _ in range(12)]
+        refused = [one for one in kept if one.refusal]
+        assert {one.refusal for one in refused} == {"full"}
+        assert "journals of the tenant's runs come to about" in refused[0].reason
+        assert [(await written("other", 1_000)).refusal for _ in range(8)] == [None] * 8
 
 
 async def test_questions_that_are_none_are_refused_with_a_reason(rig: Rig) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from nats.aio.msg import Msg
 
+from hocket.coordinator.journals.room import JournalRoom
 from hocket.coordinator.journals.stored_journals import (
     JournalEnd,
     Overtaken,
@@ -58,6 +59,7 @@ class JournalDoor:
         self._bus = bus
         self._capabilities = capabilities
         self._stored = StoredJournals(bus)
+        self._room = JournalRoom(bus)
         self._answering: set[asyncio.Task[None]] = set()
         self._asked_bytes = Counter[str]()
         self._asked = Counter[str]()
@@ -74,7 +76,8 @@ class JournalDoor:
             )
         ]
         try:
-            yield
+            async with self._room.measured():
+                yield
         finally:
             for door in doors:
                 await door.unsubscribe()
@@ -186,11 +189,14 @@ class JournalDoor:
             )
         )
         after = _after(end, asked, len(message), digest)
+        if reason := self._room.refusal(asked.tenant, len(message)):
+            raise Refused("full", reason)
         try:
             seq = await self._stored.add(subject, message, after, end.seq)
         except Overtaken:
             await self._stored.end_of(subject)
             raise Refused("taken", "another worker has written since") from None
+        self._room.wrote(asked.tenant, len(message))
         return encoded(JournalKept(seq=seq))
 
     def _believed(self, body: bytes) -> tuple[JournalQuestion, str]:
