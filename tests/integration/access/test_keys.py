@@ -210,6 +210,54 @@ async def test_nobody_gives_what_he_does_not_have(rest: Rest) -> None:
     assert (await asked(rest, admin["key"], "/v1/keys?all_tenants=true")).status == 403
 
 
+@pytest.mark.parametrize(
+    ("bounds", "asked_for", "field"),
+    [
+        ({"models": ["cheap"]}, {}, "models"),
+        ({"models": ["cheap"]}, {"models": ["cheap", "dear"]}, "models"),
+        ({"requests_per_s": 50}, {}, "requests_per_s"),
+        ({"requests_per_s": 50}, {"requests_per_s": 51}, "requests_per_s"),
+        ({"expires_at": "2099-01-01T00:00:00Z"}, {}, "expires_at"),
+        ({"expires_at": "2099-01-01T00:00:00Z"}, {"expires_at": "2099-01-02T00:00:00Z"}, "expires_at"),
+    ],
+)  # fmt: skip
+async def test_nobody_gives_more_models_requests_or_time_than_he_has(
+    rest: Rest, bounds: dict[str, Any], asked_for: dict[str, Any], field: str
+) -> None:
+    some = await made(rest, "admin", tenant="acme", **bounds)
+    other = await made(rest, "developer", tenant="acme", **asked_for)
+    body = {"name": "x", "role": "developer", **asked_for}
+    place = f"/v1/keys/{other['key_id']}/rotate"
+    for answer in (
+        await asked(rest, some["key"], "/v1/keys", method="POST", json=body),
+        await asked(rest, some["key"], place, method="POST"),
+    ):
+        assert (answer.status, answer.body["code"]) == (403, "key_beyond_own")
+        assert answer.body["field"] == field
+    same = {"name": "x", "role": "developer", **bounds}
+    made_so = await asked(rest, some["key"], "/v1/keys", method="POST", json=same)
+    assert made_so.status == 201
+
+
+async def test_the_keys_of_one_tenant_leave_others_room(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_store, "MAX_TENANT_KEYS", 2)
+    monkeypatch.setattr(key_store, "MAX_TENANT_MODELS", 3)
+    admin = await made(rest, "admin", tenant="acme")
+    body = {"name": "x", "role": "developer", "models": ["a", "b", "c"]}
+    wide = await asked(
+        rest, admin["key"], "/v1/keys", method="POST", json={**body, "models": list("abcd")}
+    )
+    assert (wide.status, wide.body["code"]) == (429, "tenant_keys_full")
+    assert (await asked(rest, admin["key"], "/v1/keys", method="POST", json=body)).status == 201
+    more = await asked(
+        rest, admin["key"], "/v1/keys", method="POST", json={"name": "x", "role": "viewer"}
+    )
+    assert (more.status, more.body["code"]) == (429, "tenant_keys_full")
+    assert (await made(rest, "viewer", tenant="rival"))["tenant"] == "rival"
+
+
 async def test_scopes_must_be_of_the_role(rest: Rest) -> None:
     body = {"name": "x", "role": "viewer", "scopes": ["pipelines.apply"]}
     answer = await rest.post("/v1/keys", body)

@@ -45,6 +45,13 @@ async def create_key(body: KeyBody, context: Ctx, caller: CallerDep) -> KeyMade:
         expires_at=body.expires_at,
     )
     key_store.check_within(wanted.permissions, caller.bearer.permissions)
+    key_store.check_bounds_within(
+        caller.bearer,
+        wanted.permissions,
+        models=wanted.models,
+        requests_per_s=wanted.requests_per_s,
+        expires_at=wanted.expires_at,
+    )
     async with context.pool.acquire() as connection:
         row, key = await key_store.create(connection, wanted, caller.actor)
     return KeyMade(**_shown(row), key=key)
@@ -107,7 +114,14 @@ async def rotate_key(
 ) -> KeyMade:
     """Give a key another secret, and return its text, which is shown only now. The former one counts for
     `overlap_s` more."""
-    await _check_within(context.pool, caller, key_id)
+    row = await _check_within(context.pool, caller, key_id)
+    key_store.check_bounds_within(
+        caller.bearer,
+        permissions_of(row["role"], row["scopes"]),
+        models=row["models"],
+        requests_per_s=row["requests_per_s"],
+        expires_at=row["expires_at"],
+    )
     overlap_s = (body or RotateBody()).overlap_s
     async with context.pool.acquire() as connection:
         row, key = await key_store.rotate(
@@ -142,11 +156,12 @@ def _tenant(caller: Caller, *, all_tenants: bool) -> str | None:
     return None
 
 
-async def _check_within(pool: key_store.Pool, caller: Caller, key_id: str) -> None:
-    """Let nobody change a key that may do more than his own: he would have it then."""
+async def _check_within(pool: key_store.Pool, caller: Caller, key_id: str) -> asyncpg.Record:
+    """Let nobody change a key that may do more than his own: he would have it then. Return its row."""
     row = await key_store.find(pool, key_id, caller.bearer.tenant)
     own = caller.bearer.permissions
     key_store.check_within(permissions_of(row["role"], row["scopes"]), own)
+    return row
 
 
 def _shown(row: asyncpg.Record) -> dict[str, Any]:

@@ -6,16 +6,23 @@ holds until its end, sees to it that numbers become visible in their order.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
-from hocket.schemas.access.keys import ID_DIGITS, SECRET_DIGITS, hashed, key_text, parts_of
+from hocket.schemas.access.keys import (
+    ID_DIGITS,
+    SECRET_DIGITS,
+    Principal,
+    hashed,
+    key_text,
+    parts_of,
+)
 from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.plain_json import shown_text
@@ -23,6 +30,11 @@ from hocket.schemas.subjects import is_pool
 
 MAX_KEYS = 100_000
 """Keys that count, of all tenants together: every door has them in memory."""
+MAX_TENANT_KEYS = 5_000
+"""Of one tenant, so that it leaves others room ..."""
+MAX_TENANT_MODELS = 50_000
+"""... and models that these name together: every door has them in memory, too."""
+SHOWN_MODELS = 10
 WORKER = "worker"
 """The role of keys that name pools."""
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -33,6 +45,10 @@ revoked_at, rotated_at, last_used_at, former_until
 """
 IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 COUNT = f"SELECT count(*) FROM hocket.api_key WHERE {IN_FORCE}"
+COUNT_OF_TENANT = f"""
+SELECT count(*) AS keys, coalesce(sum(cardinality(models)), 0) AS models
+FROM hocket.api_key WHERE tenant = $1 AND {IN_FORCE}
+"""
 _INSERT = """
 INSERT INTO hocket.api_key (key_id, name, tenant, role, scopes, models, requests_per_s, created_by,
                             expires_at, secret_sha256, pools)
@@ -87,6 +103,21 @@ class KeysFull(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class TenantKeysFull(HocketError):
+    """The keys of `{tenant}` would be {keys} and name {models} models; at most are {limit} and
+    {limit_models}. Revoke some that are not used: `hocket keys list` says when each was used last."""
+
+    code = "tenant_keys_full"
+    error_class = ErrorClass.RATE_LIMITED
+
+
+class KeyBeyondOwn(HocketError):
+    """`{field}`: a key cannot give more than it has, {own}. Ask for as much or less."""
+
+    code = "key_beyond_own"
+    error_class = ErrorClass.INVALID
+
+
 class RoleBeyondOwn(HocketError):
     """A key cannot give what it does not have: {permissions}. Ask for a role within your own, or narrow
     it with `scopes`."""
@@ -121,16 +152,39 @@ def check_within(wanted: frozenset[Permission], own: frozenset[Permission]) -> N
         raise RoleBeyondOwn(permissions=", ".join(beyond))
 
 
+def check_bounds_within(
+    own: Principal,
+    permissions: frozenset[Permission],
+    *,
+    models: Collection[str] | None,
+    requests_per_s: float | None,
+    expires_at: datetime | None,
+) -> None:
+    """Raise KeyBeyondOwn where a key is to call other models, more often or longer than its maker."""
+    may = own.models if Permission.MODELS_CALL in permissions else None
+    if may is not None and (models is None or not may.issuperset(models)):
+        shown = ", ".join(sorted(may)[:SHOWN_MODELS])
+        raise KeyBeyondOwn(field="models", own=shown_text(shown) or "none")
+    rate = own.requests_per_s
+    if rate is not None and (requests_per_s is None or requests_per_s > rate):
+        raise KeyBeyondOwn(field="requests_per_s", own=f"{rate:g}")
+    ends_s = float("inf") if expires_at is None else expires_at.timestamp()
+    if ends_s > own.expires_at_s:
+        until = datetime.fromtimestamp(own.expires_at_s, UTC)
+        raise KeyBeyondOwn(field="expires_at", own=until.isoformat())
+
+
 async def create(
     connection: asyncpg.Connection, wanted: NewKey, actor: Actor
 ) -> tuple[asyncpg.Record, str]:
-    """Make a key, and return its row and its text, which is known only now. Raises InvalidInput and
-    KeysFull."""
+    """Make a key, and return its row and its text, which is known only now. Raises InvalidInput,
+    KeysFull and TenantKeysFull."""
     _check(wanted)
     key_id, secret = secrets.token_hex(ID_DIGITS // 2), secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
         if await connection.fetchval(COUNT) >= MAX_KEYS:
             raise KeysFull(limit=MAX_KEYS)
+        await _check_room(connection, wanted)
         await _audit(connection, actor, "keys.create", key_id, wanted.tenant, after=_told(wanted))
         row = await connection.fetchrow(INSERT, *_values(key_id, secret, wanted, actor))
     return row, key_text(key_id, secret)
@@ -253,6 +307,21 @@ def _told(wanted: NewKey) -> dict[str, Any]:
         "requests_per_s": wanted.requests_per_s,
         "expires_at": wanted.expires_at,
     }
+
+
+async def _check_room(connection: asyncpg.Connection, wanted: NewKey) -> None:
+    if wanted.tenant is None:
+        return
+    row = await connection.fetchrow(COUNT_OF_TENANT, wanted.tenant)
+    keys, models = row["keys"] + 1, row["models"] + len(wanted.models or ())
+    if keys > MAX_TENANT_KEYS or models > MAX_TENANT_MODELS:
+        raise TenantKeysFull(
+            tenant=wanted.tenant,
+            keys=keys,
+            models=models,
+            limit=MAX_TENANT_KEYS,
+            limit_models=MAX_TENANT_MODELS,
+        )
 
 
 def _check(wanted: NewKey) -> None:
