@@ -15,6 +15,7 @@ from hocket.admin.console.sessions import Sessions
 from hocket.admin.content.endpoints import router as content
 from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
+from hocket.admin.data.endpoints import router as data
 from hocket.admin.dead_letters.endpoints import router as dead_letters
 from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
@@ -59,6 +60,7 @@ ROUTERS = (
     health,
     keys,
     audit,
+    data,
     *CONSOLE,
 )
 

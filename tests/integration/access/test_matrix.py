@@ -35,6 +35,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/trace": ALL,
     "GET /v1/runs/events": ALL,
     "GET /v1/approvals": ALL,
+    "POST /v1/data/delete": "admin",
     "POST /v1/bulk/runs": "developer operator admin",
     "POST /v1/bulk/preview": ALL,
     "GET /v1/bulk/operations": ALL,
@@ -101,7 +102,7 @@ GRANTS: dict[str, str] = {
     "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
     "pipelines.apply models.call experiments.control dead_letters.manage keys.read keys.manage "
-    "audit.read steps.run",
+    "audit.read data.delete steps.run",
     "worker": "steps.run",
 }
 VALUES = {
@@ -111,6 +112,7 @@ VALUES = {
 BODIES: dict[str, Any] = {
     "/v1/runs": {"pipeline": "none"},
     "/v1/runs/{run_id}/signals": {"name": "go"},
+    "/v1/data/delete": {"tenant": "none"},
     "/v1/bulk/runs": {"runs": [{"pipeline": "none"}]},
     "/v1/bulk/preview": {"action": "cancel"},
     "/v1/bulk/operations": {"action": "cancel"},

@@ -44,6 +44,8 @@ class Permission(StrEnum):
     KEYS_MANAGE = "keys.manage"
     """Create, rotate and revoke keys that may do no more than one's own."""
     AUDIT_READ = "audit.read"
+    DATA_DELETE = "data.delete"
+    """Delete what there is of a tenant, or of a label, for good."""
 
 
 _READS = frozenset(

@@ -127,14 +127,19 @@ async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[
 
 
 async def deleted(
-    connection: asyncpg.Connection, selection: Selection, actor: Actor
+    connection: asyncpg.Connection,
+    selection: Selection,
+    actor: Actor,
+    gone: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Delete it, and return how many rows of each kind went. Raises DataInUse."""
+    """Delete it, and return how many rows of each kind went; `gone` counts them meanwhile. Raises
+    DataInUse."""
+    gone = {} if gone is None else gone
     before = await counted(connection, selection)
     if before["in_flight"]:
         raise DataInUse(runs=before["in_flight"])
     await _log(connection, actor, selection, "data.delete", {"found": before})
-    gone = dict.fromkeys((name for name in before if name != "in_flight"), 0)
+    gone.update(dict.fromkeys((name for name in before if name != "in_flight"), 0))
     values = (selection.tenant, selection.labels)
     while True:
         rows = await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""Deletes the data of a tenant, or of a customer by label."""
