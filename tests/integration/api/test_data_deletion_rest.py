@@ -53,7 +53,7 @@ async def test_a_customers_data_goes_and_then_the_tenants(rest: Rest) -> None:
 
 async def test_nothing_goes_of_another_tenant_in_flight_or_by_mistake(rest: Rest) -> None:
     other = await rest.post("/v1/data/delete", {"tenant": "rival"})
-    assert (other.status, other.body["code"]) == (422, "tenant_unconfirmed")
+    assert (other.status, other.body["code"]) == (409, "tenant_unconfirmed")
     two = {"tenant": "default", "label": {"customer": "one", "team": "x"}}
     assert (await rest.post("/v1/data/delete", two)).status == 422
     key = await rest.make_key("developer")
@@ -63,7 +63,7 @@ async def test_nothing_goes_of_another_tenant_in_flight_or_by_mistake(rest: Rest
         "UPDATE hocket.run SET finished_at = NULL, status = 'running' WHERE run_id = 'default-one1'"
     )
     busy = await rest.post("/v1/data/delete", {"tenant": "default"})
-    assert (busy.status, busy.body["code"]) == (422, "data_in_use")
+    assert (busy.status, busy.body["code"]) == (409, "data_in_use")
     assert await rest.pool.fetchval("SELECT count(*) FROM hocket.run") == 12
 
 

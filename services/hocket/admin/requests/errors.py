@@ -85,6 +85,8 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "run_not_open": 409,
     "run_open": 409,
     "nothing_to_retry": 409,
+    "data_in_use": 409,
+    "tenant_unconfirmed": 409,
     "malformed_task": 400,
     "publish_refused": 503,
     "internal_error": 500,
