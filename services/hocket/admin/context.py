@@ -12,10 +12,14 @@ from hocket.admin.pipelines.compiler import Compiler
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
+from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
+
+TRACES_AT_ONCE = 2
+"""Traces that are made at once, one of a tenant: a long one takes a core for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Context:
     compiler: Compiler = field(default_factory=Compiler)
     bulk_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a bulk operation was asked for."""
+    traces: TenantPlaces = field(default_factory=lambda: TenantPlaces(TRACES_AT_ONCE, 1))
     live: LiveEvents = field(default_factory=LiveEvents)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)

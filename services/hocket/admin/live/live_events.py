@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hocket.admin.live.event_facts import EventFacts, Fact
 from hocket.admin.live.run_news import RunNews, news_of
-from hocket.admin.live.tenant_places import TenantPlaces
+from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas.errors import ErrorClass, HocketError

@@ -1,6 +1,7 @@
 """`/v1/runs/{run_id}/trace`: where the time of a run went, span by span."""
 
 from fastapi import APIRouter
+from fastapi.responses import Response
 
 from hocket.admin.context import Ctx
 from hocket.admin.requests.identity import CallerDep
@@ -14,10 +15,11 @@ from hocket.schemas.tracing.replies import RunTrace
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
-@router.get("/{run_id}/trace")
+@router.get("/{run_id}/trace", response_model=RunTrace)
 @needs(Permission.RUNS_READ)
-async def show_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> RunTrace:
+async def show_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
     """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No prompt
     and no answer stands in it."""
     await run_row(context.pool, caller.tenant, run_id)
-    return await trace_of(context, run_id)
+    content = await trace_of(context, caller.tenant, run_id, RunTrace.model_dump_json)
+    return Response(content, media_type="application/json")

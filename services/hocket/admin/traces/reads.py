@@ -1,21 +1,36 @@
 """The trace of a run, made of what is stored of it."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from hocket.admin.context import Context
+from hocket.kit.request_turns import give_way
 from hocket.kit.traces.assembly import traces_of
-from hocket.kit.traces.reads import read_rows
+from hocket.kit.traces.reads import TraceRows, read_rows
 from hocket.schemas.tracing.replies import RunTrace, TraceSpan
 from hocket.schemas.tracing.spans import Span
 
 MAX_SPANS = 20_000
 """Of one answer."""
+Made = TypeVar("Made")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def trace_of(context: Context, run_id: str) -> RunTrace:
-    """Return the trace of a run that is there, its first spans where it is long."""
-    (trace,) = traces_of(await read_rows(context.pool, [run_id]))
+async def trace_of(
+    context: Context, tenant: str, run_id: str, make: Callable[[RunTrace], Made]
+) -> Made:
+    """Return what is made of the trace of a run that is there, of its first spans where it is long. It
+    is made in a thread: of a long one it takes seconds, in which nobody else would be answered."""
+    give_way()
+    async with context.traces.place(tenant):
+        rows = await read_rows(context.pool, [run_id])
+        return await asyncio.to_thread(lambda: make(_made(run_id, rows)))
+
+
+def _made(run_id: str, rows: TraceRows) -> RunTrace:
+    (trace,) = traces_of(rows)
     return RunTrace(
         run_id=run_id,
         trace_id=trace.trace_id,

@@ -168,10 +168,9 @@ class TraceExport:
                 for place in range(min(AT_ONCE, len(self._waiting)))
                 if self._waiting[place].due_ms <= monotonic_ms()
             ]
-            found = {
-                trace.run_id: trace
-                for trace in traces_of(await read_rows(self._pool, [one.run_id for one in some]))
-            }
+            rows = await read_rows(self._pool, [one.run_id for one in some])
+            # in a thread: of long runs it takes seconds, in which nothing would be booked
+            found = {one.run_id: one for one in await asyncio.to_thread(traces_of, rows)}
             if not await self._sent(some, found):
                 return False
         return True

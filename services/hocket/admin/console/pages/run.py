@@ -1,5 +1,6 @@
 """A run: its time, its money, its steps and values."""
 
+import json
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from hocket.admin.traces.reads import trace_of
 from hocket.kit.traces.chrome_trace import chrome_trace
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.bounded import MAX_STEP_CHARS
+from hocket.schemas.tracing.replies import RunTrace
 
 STEP_ROWS = 200
 MAX_CALLS = 500
@@ -88,8 +90,7 @@ async def console_run(
     if view is View.CALLS:
         values["calls"] = await calls.of_run(context.pool, caller.tenant, run_id, MAX_CALLS)
     if view is View.TRACE:
-        trace = await trace_of(context, run_id)
-        values |= {"trace": trace, "lines": trace_lines(trace, datetime.now(UTC))}
+        values |= await trace_of(context, caller.tenant, run_id, _drawn)
     if view is View.JOURNAL:
         values["journal"] = await journal_of(context, run_id)
     return render(request, caller, "run.html", values)
@@ -100,9 +101,18 @@ async def console_run(
 async def console_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
     """Return the trace of a run as Chrome's trace events, which Perfetto shows."""
     await runs.run_row(context.pool, caller.tenant, run_id)
-    trace = await trace_of(context, run_id)
-    found = chrome_trace(trace.model_dump(mode="json"), now=datetime.now(UTC).isoformat())
-    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+    found = await trace_of(context, caller.tenant, run_id, _for_perfetto)
+    return Response(found, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _drawn(trace: RunTrace) -> dict[str, Any]:
+    return {"trace": trace, "lines": trace_lines(trace, datetime.now(UTC))}
+
+
+def _for_perfetto(trace: RunTrace) -> str:
+    return json.dumps(
+        chrome_trace(trace.model_dump(mode="json"), now=datetime.now(UTC).isoformat())
+    )
 
 
 @router.get("/runs/{run_id}/timeline.json")
