@@ -2,9 +2,10 @@
 for one (`0`, `2026-01-01`)."""
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BeforeValidator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 _FORM = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[-+][0-9]{2}:[0-9]{2})",
@@ -18,4 +19,12 @@ def _read(value: Any) -> Any:
     raise ValueError("it is not a time with a zone, as in 2026-12-31T23:59:59Z")
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_read)]
+def _in_utc(value: datetime) -> datetime:
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("it is not within the years 1 to 9999 in UTC") from None
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_read), AfterValidator(_in_utc)]
