@@ -21,6 +21,7 @@ from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
+from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
@@ -78,7 +79,12 @@ class Rest:
 
 @asynccontextmanager
 async def running_rest(
-    nats_url: str, database_url: str, *, max_task_bytes: int = MAX_TASK_BYTES, root_path: str = ""
+    nats_url: str,
+    database_url: str,
+    *,
+    max_task_bytes: int = MAX_TASK_BYTES,
+    root_path: str = "",
+    tokens: TokenBearers | None = None,
 ) -> AsyncIterator[Rest]:
     """Serve the API in this process until the block ends."""
     bus = await Bus.connect(nats_url, name="rest-test")
@@ -96,7 +102,7 @@ async def running_rest(
     listener = socket.create_server(("127.0.0.1", 0))
     key = await make_key(pool, NewKey("test", "admin", None))
     book = KeyBook(DatabaseKeys(pool))
-    app = make_app(context, registry, book, root_path=root_path)
+    app = make_app(context, registry, book, root_path=root_path, tokens=tokens)
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

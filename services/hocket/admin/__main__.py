@@ -26,6 +26,7 @@ from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
+from hocket.kit.identity.configured import closed_at_the_end, token_bearers_of
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
 from hocket.kit.process.handler_allowlist import allowed_handlers
@@ -64,6 +65,7 @@ async def main(service: Service) -> None:
     await _make_first_key(pool, settings.admin_key)
     stored = DatabaseKeys(pool)
     book = KeyBook(stored, service.health.report)
+    tokens = token_bearers_of(settings, service.health.report)
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(
         uvicorn.Config(
@@ -74,6 +76,7 @@ async def main(service: Service) -> None:
                 rules,
                 key_requests_per_s=settings.key_requests_per_s,
                 root_path=settings.root_path,
+                tokens=tokens,
             ),
             http=WatchedConnection,
             ws="none",
@@ -87,6 +90,7 @@ async def main(service: Service) -> None:
         on_started=partial(_started, service, listener),
     )
     async with (
+        closed_at_the_end(tokens),
         book.running(),
         KeysDoor(bus, stored, context.usage_seals).open(),
         context.live.running(bus, service.stopping),

@@ -36,6 +36,7 @@ from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.endpoints import router as runs
 from hocket.admin.traces.endpoints import router as traces
 from hocket.kit.access.key_book import KeyBook
+from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
 
@@ -73,10 +74,11 @@ def make_app(
     *,
     key_requests_per_s: float = DEFAULT_KEY_REQUESTS_PER_S,
     root_path: str = "",
+    tokens: TokenBearers | None = None,
 ) -> FastAPI:
     """Return the application over these connections; its metrics go to `registry`. `book` has the keys,
-    `web` says under which names it may be asked, `root_path` below which path.
-    Raises OperationUndeclared."""
+    `tokens` knows those of an identity provider, `web` says under which names it may be
+    asked, `root_path` below which path. Raises OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -107,6 +109,7 @@ def make_app(
         public=[one.template for one in operations if not one.needs],
         per_s=key_requests_per_s,
         sessions=sessions,
+        tokens=tokens,
     )
     app.add_middleware(RequestMetrics, registry=registry)
     if root_path:

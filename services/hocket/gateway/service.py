@@ -44,6 +44,7 @@ from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import AskedKeys
+from hocket.kit.identity.configured import closed_at_the_end, token_bearers_of
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.bucket import Bucket
@@ -167,11 +168,14 @@ async def serve(
         book = KeyBook(AskedKeys(bus, seals), service.health.report)
         if settings.gateway_port >= 0:
             await stack.enter_async_context(book.running())
+        tokens = token_bearers_of(settings, service.health.report)
+        await stack.enter_async_context(closed_at_the_end(tokens))
         keys = DoorKeys(
             lambda: calls.routes.access,
             book,
             per_s=settings.key_requests_per_s,
             may_open=settings.gateway_host in LOOPBACK,
+            tokens=tokens,
         )
         http = HttpDoor(registry, keys, metrics, _web_rules(settings), service.disk)
         stack.push_async_callback(http.close)

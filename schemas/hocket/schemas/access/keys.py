@@ -80,6 +80,13 @@ class Principal:
     secret_sha256: bytes = b""
     former_sha256: bytes = b""
     former_until_s: float = 0.0
+    is_token: bool = False
+    """Whether it is no key, but a token of an identity provider: `key_id` is that of its subject."""
+
+    @property
+    def actor(self) -> str:
+        """The bearer as author of changes."""
+        return self.key_id if self.is_token else f"key:{self.key_id}"
 
     def may(self, permission: Permission) -> bool:
         """Tell whether a permission is among those of this bearer."""

@@ -18,6 +18,8 @@ from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import BEARER, DEFAULT_TENANT, TENANT, TENANT_HEADER
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.rate_limits import RateLimits
+from hocket.kit.identity.bearers import TokenBearers
+from hocket.kit.identity.tokens import is_token
 from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.access.keys import KeyMissing, KeyRefused, Principal, sent_key
@@ -42,6 +44,7 @@ class AccessControl:
         public: Collection[str],
         per_s: float,
         sessions: Sessions,
+        tokens: TokenBearers | None = None,
     ) -> None:
         self._app = app
         self._book = book
@@ -49,6 +52,7 @@ class AccessControl:
         self._public = frozenset(public)
         self._per_s = per_s
         self._sessions = sessions
+        self._tokens = tokens
         self._limits = RateLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,9 +73,9 @@ class AccessControl:
                 self._limit_stranger(scope)
                 await self._app(scope, receive, send)
                 return
-            bearer = await self._bearer(headers)
-            scope[BEARER] = bearer
             tenant = headers.get(TENANT_HEADER) or chosen_tenant(scope)
+            bearer = await self._bearer(headers, tenant)
+            scope[BEARER] = bearer
             scope[TENANT] = bearer.acts_for(tenant, DEFAULT_TENANT)
             with self._book.open(bearer):
                 await self._app(scope, receive, noted)
@@ -94,10 +98,12 @@ class AccessControl:
             address = (scope.get("client") or ("",))[0]
             self._limits.take(f"address {address}", PUBLIC_PER_S, clock.now_ms() / 1000)
 
-    async def _bearer(self, headers: Headers) -> Principal:
+    async def _bearer(self, headers: Headers, tenant: str | None) -> Principal:
         key, session = sent_key(headers), cookie_parser(headers.get("cookie", "")).get(COOKIE)
         if session and not key:
             bearer = self._sessions.bearer(session)
+        elif self._tokens is not None and is_token(key):
+            bearer = await self._tokens.bearer(key, tenant)
         else:
             bearer = await self._book.bearer(key)
         per_s = bearer.requests_per_s or self._per_s

@@ -32,12 +32,13 @@ class Caller:
     @property
     def name(self) -> str:
         """The author of changes."""
-        return f"key:{self.bearer.key_id}"
+        return self.bearer.actor
 
     @property
     def actor(self) -> Actor:
         """The author of changes, as the audit has it."""
-        return Actor(self.name, self.address)
+        person = f" {self.bearer.name}" if self.bearer.is_token else ""
+        return Actor(f"{self.name}{person}", self.address)
 
     @property
     def sees_content(self) -> bool:

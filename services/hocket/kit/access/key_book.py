@@ -36,6 +36,8 @@ LOOK_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 2.5
 BEHIND_S = 5.0
 """After how long without an answer of its source the process says that it may miss revocations."""
+MAX_TIMER_S = 86_400.0
+"""For how long a request with a token may be open at most."""
 USE_EVERY_S = 10.0
 """How often it is written when keys were used."""
 COMPONENT = "keys"
@@ -142,6 +144,7 @@ class KeyBook:
         assert task is not None, "requests are answered in tasks"
         tasks = self._open.setdefault(bearer.key_id, set())
         tasks.add(task)
+        ending = self._ends_by_itself(bearer, task)
         try:
             yield
         except asyncio.CancelledError:
@@ -150,9 +153,27 @@ class KeyBook:
             task.uncancel()
             raise KeyRefused(reason=UNKNOWN) from None
         finally:
+            if ending is not None:
+                ending.cancel()
             tasks.discard(task)
             if not tasks and self._open.get(bearer.key_id) is tasks:
                 del self._open[bearer.key_id]
+
+    def _ends_by_itself(
+        self, bearer: Principal, task: asyncio.Task[object]
+    ) -> asyncio.TimerHandle | None:
+        """End a request when the token ends that it came with, of which nobody else tells."""
+        if not bearer.is_token:
+            return None
+        left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
+        return asyncio.get_running_loop().call_later(
+            min(left_s, MAX_TIMER_S), self._end_request, bearer.key_id, task
+        )
+
+    def _end_request(self, key_id: str, task: asyncio.Task[object]) -> None:
+        self._open.get(key_id, set()).discard(task)
+        log.info("request_ended", reason="its token has expired", key=key_id)
+        task.cancel()
 
     # ---- reading ------------------------------------------------------------------------------
 

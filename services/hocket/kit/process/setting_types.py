@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
+from hocket.schemas.access.group_roles import SIGNING_ALGORITHMS, parse_group_roles
 from hocket.schemas.access.keys import parts_of
 from hocket.schemas.capabilities import keys_of
 from hocket.schemas.errors import InvalidInput
@@ -16,6 +17,7 @@ from hocket.schemas.plain_json import parse_json
 
 MAX_TEXT_CHARS = 4_096
 MAX_PORT = 65_535
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 _POSTGRES = ("postgresql", "postgres")
 
@@ -77,6 +79,26 @@ def _http_url(text: str) -> str:
     return text
 
 
+def _issuer(text: str) -> str:
+    parts = urlsplit(_http_url(text))
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("write https://HOST/PATH")
+    if parts.scheme != "https" and parts.hostname not in LOOPBACK:
+        raise ValueError("write https://HOST/PATH; http is only for this machine")
+    return text
+
+
+def _algorithms(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or set(names) - set(SIGNING_ALGORITHMS):
+        raise ValueError(f"choose among {', '.join(SIGNING_ALGORITHMS)}")
+    return names
+
+
+def _group_roles(given: dict[str, str]) -> dict[str, str]:
+    parse_group_roles(given)
+    return given
+
+
 def _json(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -131,6 +153,13 @@ EmptyIsNone = BeforeValidator(_unset)
 """Of a variable that is set to nothing, which is as good as one that is not set."""
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 """Several words in one variable, with commas between them."""
+Issuer = Annotated[str, AfterValidator(_issuer)]
+"""The address of an identity provider, as it calls itself."""
+Algorithms = Annotated[Listed, AfterValidator(_algorithms)]
+GroupRoles = Annotated[
+    dict[str, str], NoDecode, BeforeValidator(_json), AfterValidator(_group_roles)
+]
+"""A JSON object: the role of each group."""
 Weights = Annotated[
     dict[Text, Annotated[float, Field(gt=0, le=1_000)]], NoDecode, BeforeValidator(_json)
 ]

@@ -14,11 +14,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hocket.kit.process.setting_types import (
     AccessKey,
+    Algorithms,
     DatabaseUrl,
     EmptyIsNone,
     Folder,
+    GroupRoles,
     Host,
     HttpUrl,
+    Issuer,
     Keys,
     Listed,
     Secret,
@@ -154,6 +157,21 @@ class Settings(BaseSettings):
     """The first key, of an admin of all tenants, which the REST service makes at its start where it
     is not there yet: `hk_`, 12 hexadecimal digits, `_` and 64 more. Without it: `hocket keys create
     --in-database` (docs/reference/access.md)."""
+    oidc_issuer: Annotated[Issuer | None, EmptyIsNone] = None
+    """The identity provider (OpenID Connect) whose tokens REST and the gateway's HTTP door take, as it
+    calls itself: `https://login.example.com/realms/main` (docs/reference/sign-in.md). Plain http
+    only on this machine."""
+    oidc_client_id: Annotated[Text | None, EmptyIsNone] = None
+    """The name of this platform at the identity provider."""
+    oidc_audiences: Listed = ()
+    """What tokens may name as their `aud`; by default only the name above."""
+    oidc_groups_claim: Text = "groups"
+    """Where tokens name groups: a claim, or a path with dots, such as `realm_access.roles`."""
+    oidc_roles: GroupRoles = {}
+    """The role of each group in a tenant, or with `*` in all, as JSON:
+    `{"ml-team": "developer@acme", "platform": "admin@*"}`. Who is in none of them is refused."""
+    oidc_algorithms: Algorithms = ("RS256", "ES256")
+    """By which algorithms tokens may be signed; only asymmetric ones can be named."""
     key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
     """Requests a second with one key that a process of REST, or of the gateway's HTTP door, takes,
     where the key has no rate of its own. Twice as many may come at once."""

@@ -23,9 +23,12 @@ _STATUS_OF_CLASS = {
 _STATUS_OF_CODE = {
     "key_missing": 401,
     "key_refused": 401,
+    "token_refused": 401,
     "model_forbidden": 403,
     "permission_missing": 403,
     "tenant_forbidden": 403,
+    "no_role": 403,
+    "tenant_not_named": 403,
     "origin_refused": 403,
     "model_unknown": 404,
     "model_skipped": 404,
@@ -38,7 +41,7 @@ _STATUS_OF_CODE = {
     "function_failed": 500,
     "gateway_broken": 500,
 }
-_OPENAI_CODES = {"key_missing": "invalid_api_key", "key_refused": "invalid_api_key"}
+_OPENAI_CODES = dict.fromkeys(("key_missing", "key_refused", "token_refused"), "invalid_api_key")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 

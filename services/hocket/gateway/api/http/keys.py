@@ -1,13 +1,16 @@
-"""Which key a request came with: one of the platform's, which the key book has, or one that the
-configuration names. Where the configuration opens the door, and only on a loopback address, nobody needs
-one."""
+"""Which key a request came with: one of the platform's, which the key book has, one that the
+configuration names, or a token of the identity provider. Where the configuration opens the door, and
+only on a loopback address, nobody needs one."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from hocket.gateway.api.http.identity import TENANT
 from hocket.gateway.core.config.access import Access, Key
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.rate_limits import RateLimits
+from hocket.kit.identity.bearers import TokenBearers
+from hocket.kit.identity.tokens import is_token
 from hocket.kit.process import clock
 from hocket.schemas.access.keys import PREFIX, Principal, sent_key
 
@@ -20,21 +23,30 @@ class DoorKeys:
     whether the configuration may open the door."""
 
     def __init__(
-        self, access: Callable[[], Access], book: KeyBook, *, per_s: float, may_open: bool
+        self,
+        access: Callable[[], Access],
+        book: KeyBook,
+        *,
+        per_s: float,
+        may_open: bool,
+        tokens: TokenBearers | None = None,
     ) -> None:
         self._access = access
         self._book = book
         self._per_s = per_s
         self._may_open = may_open
+        self._tokens = tokens
         self._limits = RateLimits()
 
     async def key(self, headers: Mapping[str, str]) -> Key | None:
         """Return the key of a request, None where none is needed; raise KeyMissing, KeyRefused,
-        KeysNotLoaded or TooManyRequests."""
+        KeysNotLoaded or TooManyRequests, and for tokens what TokenBearers raises."""
         access = self._access()
         if access.open and self._may_open:
             return None
         sent = sent_key(headers)
+        if self._tokens is not None and is_token(sent):
+            return self._limited(_key_of(await self._tokens.bearer(sent, headers.get(TENANT))))
         if not sent.startswith(PREFIX):
             return self._limited(access.key(sent))
         return self._limited(_key_of(await self._book.bearer(sent)))

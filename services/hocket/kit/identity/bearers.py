@@ -1,0 +1,118 @@
+"""Bearers of an identity provider's tokens: a token's groups say its roles, its subject who it is.
+
+A token that was checked is remembered until it ends, so that its signature is read once; what was
+remembered goes when the provider's keys change. The id of a bearer follows from issuer and subject: it
+is the same in each process and with each token, and budgets, rates and the audit go by it.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.kit.identity.provider import Provider, ProviderKeys
+from hocket.kit.identity.tokens import LEEWAY_S, TokenChecks
+from hocket.kit.process import clock
+from hocket.schemas.access.group_roles import (
+    MAX_GROUPS,
+    TenantRole,
+    acting,
+    roles_of,
+)
+from hocket.schemas.access.keys import Principal
+from hocket.schemas.plain_json import shown_text
+
+MAX_REMEMBERED = 10_000
+"""Tokens that are remembered; beyond it those that came first are forgotten."""
+ID_PREFIX = "oidc-"
+ID_DIGITS = 20
+MAX_NAME_CHARS = 100
+WORD_CLAIMS = frozenset({"scope", "scp"})
+"""Claims whose text is a list of words (RFC 8693, 4.2); the text of others is one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom a token speaks of, until when, and the roles of its groups."""
+
+    subject_id: str
+    name: str
+    roles: tuple[TenantRole, ...]
+    ends_at_s: float
+
+
+class TokenBearers:
+    """Knows bearers by their tokens. `table` has the roles of groups, `claim` says where they are."""
+
+    def __init__(
+        self, provider: Provider, checks: TokenChecks, claim: str, table: Mapping[str, TenantRole]
+    ) -> None:
+        self.provider = provider
+        self.checks = checks
+        self._claim = claim
+        self._table = table
+        self._known: dict[bytes, Subject] = {}
+        self._keys: ProviderKeys = provider.keys
+
+    async def bearer(self, text: str, tenant: str | None) -> Principal:
+        """Return the bearer of a token in a request that names a tenant, or none. Raises TokenRefused,
+        IdentityProviderAway, NoRole, TenantForbidden or TenantNotNamed."""
+        subject = await self._subject(text)
+        role = acting(subject.roles, tenant)
+        return Principal(
+            key_id=subject.subject_id,
+            name=subject.name,
+            tenant=role.tenant,
+            role=role.role,
+            permissions=role.permissions,
+            expires_at_s=subject.ends_at_s,
+            is_token=True,
+        )
+
+    async def _subject(self, text: str) -> Subject:
+        mark = hashlib.sha256(text.encode("ascii", "replace")).digest()
+        if self.provider.is_fresh and self._keys is self.provider.keys:
+            known = self._known.get(mark)
+            if known is not None and clock.now_ms() / 1000 < known.ends_at_s:
+                return known
+        subject = self.subject_of(await self.checks.claims(text))
+        if self._keys is not self.provider.keys:
+            self._keys = self.provider.keys
+            self._known.clear()
+        if len(self._known) >= MAX_REMEMBERED:
+            for former in list(itertools.islice(self._known, MAX_REMEMBERED // 2)):
+                del self._known[former]
+        self._known[mark] = subject
+        return subject
+
+    def subject_of(self, claims: Mapping[str, Any]) -> Subject:
+        """Return whom checked claims speak of; raise NoRole."""
+        subject = str(claims["sub"])
+        names = (claims.get(name) for name in ("preferred_username", "email", "name", "client_id"))
+        name = next((one for one in names if isinstance(one, str) and one), subject)
+        return Subject(
+            subject_id_of(self.provider.issuer, subject),
+            shown_text(name, MAX_NAME_CHARS),
+            roles_of(itertools.islice(_groups(claims, self._claim), MAX_GROUPS), self._table),
+            float(claims["exp"]) + LEEWAY_S,
+        )
+
+
+def subject_id_of(issuer: str, subject: str) -> str:
+    """Return the id of a subject of an issuer."""
+    told = f"{len(issuer)}:{issuer}{subject}".encode()
+    return f"{ID_PREFIX}{hashlib.sha256(told).hexdigest()[:ID_DIGITS]}"
+
+
+def _groups(claims: Mapping[str, Any], claim: str) -> Iterator[str]:
+    """Yield what is at a claim: that of the whole name, or a path with dots (`realm_access.roles`)."""
+    found: object = claims.get(claim)
+    if found is None:
+        found = claims
+        for part in claim.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        yield from found.split() if claim in WORD_CLAIMS else (found,)
+    elif isinstance(found, list):
+        yield from (one for one in found if isinstance(one, str))

@@ -1,0 +1,48 @@
+"""The identity provider that the settings name."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from hocket.kit.identity.bearers import TokenBearers
+from hocket.kit.identity.provider import Provider
+from hocket.kit.identity.tokens import TokenChecks
+from hocket.kit.process.settings import Settings
+from hocket.schemas.access.group_roles import parse_group_roles
+from hocket.schemas.errors import InvalidInput
+
+
+def token_bearers_of(
+    settings: Settings, report: Callable[..., None] = lambda *_, **__: None
+) -> TokenBearers | None:
+    """Return who knows the bearers of tokens, None where no provider is named; raise InvalidInput."""
+    if settings.oidc_issuer is None:
+        return None
+    audiences = settings.oidc_audiences or (settings.oidc_client_id,)
+    if None in audiences:
+        raise InvalidInput(
+            field="HOCKET_OIDC_CLIENT_ID",
+            reason="it is not set, and HOCKET_OIDC_ISSUER is",
+            cure="Set it to the name of this platform at the identity provider.",
+        )
+    if not settings.oidc_roles:
+        raise InvalidInput(
+            field="HOCKET_OIDC_ROLES",
+            reason="it is not set, so that nobody could come in",
+            cure='Name groups with their roles: {"platform": "admin@*"}.',
+        )
+    provider = Provider(settings.oidc_issuer, report)
+    checks = TokenChecks(
+        provider, [one for one in audiences if one is not None], settings.oidc_algorithms
+    )
+    table = parse_group_roles(settings.oidc_roles)
+    return TokenBearers(provider, checks, settings.oidc_groups_claim, table)
+
+
+@asynccontextmanager
+async def closed_at_the_end(tokens: TokenBearers | None) -> AsyncIterator[None]:
+    """End what asks the provider when the block ends."""
+    try:
+        yield
+    finally:
+        if tokens is not None:
+            await tokens.provider.close()

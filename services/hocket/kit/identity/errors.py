@@ -1,0 +1,20 @@
+"""What can go wrong between us, an identity provider, and those who come with its word."""
+
+from hocket.schemas.access.keys import AccessDenied
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class TokenRefused(AccessDenied):
+    """The token is refused: {reason}. {cure}"""
+
+    code = "token_refused"
+    cure = "Get another from your identity provider."
+
+
+class IdentityProviderAway(HocketError):
+    """The identity provider does not answer: {reason}. Try again in a moment; keys of this platform
+    (`hk_...`) go on counting."""
+
+    code = "identity_provider_away"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True

@@ -1,0 +1,130 @@
+"""A JWT of the identity provider: is it its own, for us, and of now? (RFC 7519, RFC 8725)
+
+Its algorithm is one of a list of asymmetric ones; `none` and those with a shared secret cannot be
+listed, and a key signs only by algorithms of its kind, so that no public key passes for a secret.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from joserfc import jws
+from joserfc.errors import JoseError
+
+from hocket.kit.identity.errors import TokenRefused
+from hocket.kit.identity.provider import Provider, PublicKey
+from hocket.kit.process import clock
+from hocket.schemas.access.group_roles import SIGNING_ALGORITHMS
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.plain_json import parse_json
+
+MAX_TOKEN_CHARS = 16_384
+LEEWAY_S = 30.0
+"""What clocks may differ by."""
+MAX_SUBJECT_CHARS = 255
+TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+"""What a token may call itself, where it does: an ID token, or an access token (RFC 9068)."""
+MAX_TRIED_KEYS = 4
+"""Keys that are tried where a token does not name its own."""
+
+
+class _Registry(jws.JWSRegistry):
+    """With room for groups; other headers than the known ones are passed over (RFC 7515, 4)."""
+
+    max_header_length = MAX_TOKEN_CHARS
+    max_payload_length = MAX_TOKEN_CHARS
+    max_signature_length = MAX_TOKEN_CHARS
+
+
+_REGISTRIES = {
+    name: _Registry(algorithms=[name], strict_check_header=False) for name in SIGNING_ALGORITHMS
+}
+
+
+def is_token(text: str) -> bool:
+    """Tell whether text has the form of a JWT, which keys never have."""
+    return text.startswith("ey") and text.count(".") == 2 and text.isascii()
+
+
+class TokenChecks:
+    """Checks tokens of one provider. `audiences` are the names that a token may be for; none of
+    `algorithms` may be missing in SIGNING_ALGORITHMS."""
+
+    def __init__(
+        self, provider: Provider, audiences: Collection[str], algorithms: Collection[str]
+    ) -> None:
+        assert set(algorithms) <= set(SIGNING_ALGORITHMS), "the setting was checked"
+        self._provider = provider
+        self._audiences = frozenset(audiences)
+        self._algorithms = frozenset(algorithms)
+
+    async def claims(self, text: str, audiences: Collection[str] = ()) -> Mapping[str, Any]:
+        """Return what a token says, where it holds; raise TokenRefused or IdentityProviderAway.
+        `audiences` stand in for those of all tokens."""
+        if len(text) > MAX_TOKEN_CHARS:
+            raise TokenRefused(reason=f"it is longer than {MAX_TOKEN_CHARS} characters")
+        header = _header(text)
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if algorithm not in self._algorithms:
+            raise TokenRefused(reason="its algorithm is not one of HOCKET_OIDC_ALGORITHMS")
+        if str(header.get("typ", "jwt")).lower() not in TYPES:
+            raise TokenRefused(reason="it is no ID token and no access token")
+        if key_id is not None and not isinstance(key_id, str):
+            raise TokenRefused(reason="its header is not that of a JWT")
+        keys = await self._provider.keys_for(key_id, str(algorithm))
+        if not keys:
+            raise TokenRefused(reason="the identity provider has no such key (any more)")
+        claims = _signed(text, keys[:MAX_TRIED_KEYS], str(algorithm))
+        self._check(claims, frozenset(audiences) or self._audiences)
+        return claims
+
+    def _check(self, claims: Mapping[str, Any], audiences: frozenset[str]) -> None:
+        now_s = clock.now_ms() / 1000
+        if claims.get("iss") != self._provider.issuer:
+            raise TokenRefused(reason="another has issued it")
+        if not _audiences(claims) & audiences:
+            raise TokenRefused(reason="it is not for this platform (`aud`)")
+        if _moment(claims, "exp") <= now_s - LEEWAY_S:
+            raise TokenRefused(reason="it has expired")
+        for name in ("nbf", "iat"):
+            if name in claims and _moment(claims, name) > now_s + LEEWAY_S:
+                raise TokenRefused(reason=f"it counts only later (`{name}`)")
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
+            raise TokenRefused(reason="it does not say whose it is (`sub`)")
+        if "events" in claims:
+            raise TokenRefused(reason="it is no ID token and no access token")
+
+
+def _header(text: str) -> Mapping[str, Any]:
+    try:
+        return jws.extract_compact(
+            text.encode(), registry=_REGISTRIES[SIGNING_ALGORITHMS[0]]
+        ).headers()
+    except (JoseError, ValueError, TypeError, RecursionError):
+        raise TokenRefused(reason="it is not a JWT") from None
+
+
+def _signed(text: str, keys: list[PublicKey], algorithm: str) -> Mapping[str, Any]:
+    for key in keys:
+        try:
+            payload = jws.deserialize_compact(text, key, registry=_REGISTRIES[algorithm]).payload
+            found = parse_json(payload.decode())
+        except (JoseError, ValueError, TypeError, RecursionError, InvalidInput):
+            continue
+        if isinstance(found, dict):
+            return found
+    raise TokenRefused(reason="its signature is not that of the identity provider")
+
+
+def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
+    found = claims.get("aud")
+    listed = found if isinstance(found, list) else [found]
+    return frozenset(one for one in listed if isinstance(one, str))
+
+
+def _moment(claims: Mapping[str, Any], name: str) -> float:
+    found = claims.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise TokenRefused(reason=f"`{name}` is missing or no moment")
+    return float(found)

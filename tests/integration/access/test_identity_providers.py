@@ -1,0 +1,123 @@
+"""Tokens of real identity providers at REST and at the gateway's HTTP door: what their groups allow, in
+which tenant, and until when."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hocket.kit.identity.configured import token_bearers_of
+from hocket.kit.process.settings import Settings
+from support.access.issuer import AUDIENCE, running_issuer
+from support.access.provider_process import CLIENT, ProviderProcess, running_provider
+from support.gateway.gateway_process import running_gateway
+from support.gateway.mock_upstream import running_upstream
+from support.rest_rig import Answer, Rest, bearer, running_rest
+
+GROUPS = {"builders": "developer@acme", "watchers": "viewer@acme", "platform": "admin@*"}
+SPEC = {"pipeline": "p", "nodes": {"a": {"type": "signal", "signal": "go"}}}
+
+
+@pytest.fixture(scope="module", params=["oidc_provider_mock"])
+async def provider(request: pytest.FixtureRequest) -> AsyncIterator[ProviderProcess]:
+    async with running_provider(request.param) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str, provider: ProviderProcess) -> AsyncIterator[Rest]:
+    settings = Settings(oidc_issuer=provider.url, oidc_client_id=CLIENT, oidc_roles=GROUPS)
+    tokens = token_bearers_of(settings)
+    async with running_rest(nats_url, database_url, tokens=tokens) as rest:
+        yield rest
+
+
+async def ask(rest: Rest, method: str, path: str, token: str, body: object = None) -> Answer:
+    async with (
+        aiohttp.ClientSession(headers=bearer(token)) as session,
+        session.request(method, rest.url + path, json=body) as reply,
+    ):
+        return Answer(reply.status, json.loads(await reply.text()), dict(reply.headers))
+
+
+async def test_a_token_opens_rest_as_its_groups_say(rest: Rest, provider: ProviderProcess) -> None:
+    for person, groups in (("ann", ["builders"]), ("bob", ["watchers"]), ("eve", ["others"])):
+        await provider.set_groups(person, groups)
+    ann, bob, eve = [(await provider.tokens(one))["id_token"] for one in ("ann", "bob", "eve")]
+    own = (await ask(rest, "GET", "/v1/keys/own", ann)).body
+    assert (own["tenant"], own["role"], own["name"]) == ("acme", "developer", "ann")
+    assert (await ask(rest, "POST", "/v1/pipelines", ann, SPEC)).status == 201
+    denied = await ask(rest, "POST", "/v1/pipelines", bob, SPEC)
+    assert (denied.status, denied.body["code"]) == (403, "permission_missing")
+    assert (await ask(rest, "GET", "/v1/pipelines", bob)).status == 200
+    stranger = await ask(rest, "GET", "/v1/pipelines", eve)
+    assert (stranger.status, stranger.body["code"]) == (403, "no_role")
+    assert "HOCKET_OIDC_ROLES" in stranger.body["cure"]
+    audit = await rest.get("/v1/audit", headers={"X-Hocket-Tenant": "acme"})
+    assert audit.body["entries"][-1]["actor"] == f"{own['key_id']} ann"
+
+
+async def test_a_changed_token_is_nobody_s(rest: Rest, provider: ProviderProcess) -> None:
+    await provider.set_groups("ann", ["builders"])
+    token = (await provider.tokens("ann"))["id_token"]
+    header, payload, signature = token.split(".")
+    for text in (f"{header}.{payload}.", f"{header}.{payload}.{signature[::-1]}", "ey.e30.x"):
+        answer = await ask(rest, "GET", "/v1/runs", text)
+        assert (answer.status, answer.body["code"]) == (401, "token_refused"), text
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert payload not in json.dumps(answer.body)
+    assert (await rest.get("/v1/runs")).status == 200, "keys count as before"
+
+
+async def test_a_stream_ends_with_its_token(nats_url: str, database_url: str) -> None:
+    async with running_issuer() as issuer:
+        tokens = token_bearers_of(
+            Settings(
+                oidc_issuer=issuer.url, oidc_client_id=AUDIENCE, oidc_roles={"team": "viewer@acme"}
+            )
+        )
+        async with (
+            running_rest(nats_url, database_url, tokens=tokens) as rest,
+            asyncio.timeout(60),
+            aiohttp.ClientSession(headers=bearer(issuer.token(exp=time.time() - 28))) as session,
+            session.get(f"{rest.url}/v1/runs/events") as reply,
+        ):
+            assert reply.status == 200
+            with suppress(aiohttp.ClientPayloadError):  # it is cut off
+                await reply.read()
+            late = await session.get(f"{rest.url}/v1/runs")
+            assert (await late.json())["code"] == "token_refused"
+
+
+async def test_a_token_opens_the_http_door(
+    nats_url: str, tmp_path: Path, provider: ProviderProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_OIDC_ISSUER", provider.url)
+    monkeypatch.setenv("HOCKET_OIDC_CLIENT_ID", CLIENT)
+    monkeypatch.setenv("HOCKET_OIDC_ROLES", json.dumps(GROUPS))
+    for person, groups in (("ann", ["builders"]), ("bob", ["watchers"]), ("eve", [])):
+        await provider.set_groups(person, groups)
+    statuses = {}
+    async with running_upstream() as upstream:
+        backend = {"base_url": upstream.base_url, "model": "m-1"}
+        models = {"m": {"backends": [backend]}}
+        async with running_gateway(nats_url, tmp_path, models, access={"open": False}) as gateway:
+            for person in ("ann", "bob", "eve"):
+                token = (await provider.tokens(person))["id_token"]
+                asked = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+                async with (
+                    aiohttp.ClientSession(headers=bearer(token)) as session,
+                    session.post(f"{gateway.url}/chat/completions", json=asked) as reply,
+                ):
+                    told = (await reply.json()).get("error") or {}
+                    statuses[person] = (reply.status, told.get("code"))
+    assert statuses == {
+        "ann": (200, None),
+        "bob": (403, "permission_missing"),
+        "eve": (403, "no_role"),
+    }

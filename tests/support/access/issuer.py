@@ -1,0 +1,76 @@
+"""An identity provider of a test: what it tells and signs is the test's to say, faults included."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from joserfc import jws
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+Key = RSAKey | ECKey | OKPKey
+AUDIENCE = "hocket"
+_RSA = [RSAKey.generate_key(2048, {"kid": f"rsa-{number}"}) for number in range(2)]
+"""Made once: they take a tenth of a second each."""
+
+
+class Issuer:
+    """`keys` are those that it tells of; `is_away` makes it answer 503; `asked` counts questions for
+    keys."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.keys: list[Any] = [self.key.as_dict(private=False)]
+        self.is_away = False
+        self.asked = 0
+        self.named = ""
+
+    key = _RSA[0]
+    other_key = _RSA[1]
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        """Return the claims of a token that holds; None takes one out."""
+        now = int(time.time())
+        told = {"iss": self.url, "aud": AUDIENCE, "sub": "ann", "exp": now + 600, "iat": now,
+                "groups": ["team"], **changed}  # fmt: skip
+        return {name: value for name, value in told.items() if value is not None}
+
+    def token(
+        self, key: Key | None = None, header: dict[str, Any] | None = None, **changed: Any
+    ) -> str:
+        """Return a token, signed by a key of its own or another."""
+        key = key or self.key
+        protected = {"alg": "RS256", "kid": key.kid, "typ": "JWT", **(header or {})}
+        protected = {name: value for name, value in protected.items() if value is not None}
+        registry = jws.JWSRegistry(algorithms=[protected["alg"]], strict_check_header=False)
+        return jws.serialize_compact(
+            protected, json.dumps(self.claims(**changed)), key, registry=registry
+        )
+
+    async def metadata(self, request: web.Request) -> web.Response:
+        if self.is_away:
+            return web.Response(status=503)
+        return web.json_response({"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys"})
+
+    async def tell_keys(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        return web.json_response({"keys": self.keys})
+
+
+@asynccontextmanager
+async def running_issuer() -> AsyncIterator[Issuer]:
+    """Serve a provider until the block ends."""
+    issuer, app = Issuer(), web.Application()
+    app.router.add_get("/.well-known/openid-configuration", issuer.metadata)
+    app.router.add_get("/keys", issuer.tell_keys)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield issuer
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,113 @@
+"""Identity providers of others, each in a process of its own, and how a person signs in at one."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+
+BOUND_S = 60.0
+CLIENT = "hocket"
+SECRET = "secret-of-the-client"
+BASIC = {"Authorization": "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()}
+CALLBACK = "http://127.0.0.1:9/callback"
+
+
+class ProviderProcess:
+    """A provider under test; `url` is its issuer."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def set_groups(self, person: str, groups: list[str]) -> None:
+        """Say of which groups somebody is."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.put(f"{self.url}/users/{person}", json={"groups": groups}) as reply,
+        ):
+            assert reply.status == 204, await reply.text()
+
+    async def metadata(self) -> dict[str, Any]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.url}/.well-known/openid-configuration") as reply,
+        ):
+            return dict(await reply.json())
+
+    async def agree(self, address: str, person: str) -> str:
+        """Sign in as somebody at the address to which one was sent; return where one is sent back."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(address, data={"sub": person}, allow_redirects=False) as reply,
+        ):
+            assert reply.status in (302, 303), await reply.text()
+            return reply.headers["Location"]
+
+    async def tokens(self, person: str) -> dict[str, Any]:
+        """Return the tokens that a client gets after somebody signed in."""
+        metadata = await self.metadata()
+        verifier = secrets.token_urlsafe(32)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+        asked = {
+            "client_id": CLIENT,
+            "response_type": "code",
+            "redirect_uri": CALLBACK,
+            "scope": "openid profile",
+            "state": "s",
+            "nonce": "n",
+            "code_challenge": challenge.decode().rstrip("="),
+            "code_challenge_method": "S256",
+        }
+        query = "&".join(f"{name}={value}" for name, value in asked.items())
+        back = await self.agree(f"{metadata['authorization_endpoint']}?{query}", person)
+        code = parse_qs(urlsplit(back).query)["code"][0]
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": CALLBACK,
+            "code_verifier": verifier,
+        }
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(metadata["token_endpoint"], data=form, headers=BASIC) as reply,
+        ):
+            assert reply.status == 200, await reply.text()
+            return dict(await reply.json())
+
+
+@asynccontextmanager
+async def running_provider(module: str = "oidc_provider_mock") -> AsyncIterator[ProviderProcess]:
+    """Run a provider in a process of its own until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, "--port", str(port)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    provider = ProviderProcess(f"http://127.0.0.1:{port}")
+    try:
+        async with asyncio.timeout(BOUND_S):
+            while not await _answers(provider):
+                assert process.returncode is None, "the provider ended"
+                await asyncio.sleep(0.05)
+        yield provider
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _answers(provider: ProviderProcess) -> bool:
+    try:
+        return bool((await provider.metadata())["issuer"])
+    except (aiohttp.ClientError, json.JSONDecodeError):
+        return False
