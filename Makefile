@@ -140,9 +140,9 @@ manifests: setup .venv-deploy/.installed
 dashboards: setup
 	$(PY) deploy/monitoring/make_dashboards.py
 
-# every query of rules and dashboards, asked of a real Prometheus that scrapes a loaded platform; needs
-# Debian's prometheus and prometheus-postgres-exporter
-monitoring-test: setup
+# each alert made to fire by what it tells of, and every query of rules, dashboards and KEDA asked, of a
+# real Prometheus that scrapes a loaded platform; needs Debian's prometheus and prometheus-postgres-exporter
+monitoring-test: setup .venv-deploy/.installed
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.monitoring_play
 
 # the wheel of the SDK of workers, in dist/

@@ -53,6 +53,11 @@ def _of_streams(found: Any) -> Iterator[GaugeMetricFamily]:
     messages = GaugeMetricFamily("hocket_nats_stream_messages", "Messages.", labels=["stream"])
     size = GaugeMetricFamily("hocket_nats_stream_bytes", "Bytes.", labels=["stream"])
     bound = GaugeMetricFamily("hocket_nats_stream_max_bytes", "Its bound.", labels=["stream"])
+    refuses = GaugeMetricFamily(
+        "hocket_nats_stream_refuses",
+        "What a full stream does: 1: refuses, 0: drops its oldest.",
+        labels=["stream"],
+    )
     leads = GaugeMetricFamily("hocket_nats_stream_leader", "1: leads it.", labels=["stream"])
     consumers = GaugeMetricFamily("hocket_nats_stream_consumers", "Consumers.", labels=["stream"])
     for account in found.get("account_details") or ():
@@ -63,10 +68,11 @@ def _of_streams(found: Any) -> Iterator[GaugeMetricFamily]:
             consumers.add_metric(labels, state["consumer_count"])
             if (limit := one.get("config", {}).get("max_bytes", -1)) > 0:
                 bound.add_metric(labels, limit)
+            refuses.add_metric(labels, one.get("config", {}).get("discard") == "new")
             cluster = one.get("cluster") or {}
             leader = cluster.get("leader")
             leads.add_metric(labels, not leader or leader == found.get("server_name", leader))
-    yield from (messages, size, bound, consumers, leads)
+    yield from (messages, size, bound, refuses, consumers, leads)
 
 
 def main() -> None:

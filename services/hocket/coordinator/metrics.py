@@ -114,6 +114,8 @@ class CoordinatorMetrics:
             ["type"],
             registry=registry,
         )
+        self._types: set[str] = set()
+        """Of which the gauges above tell."""
         self._held_of: dict[tuple[str, str], Histogram] = {}
         self._held_seconds = Histogram(
             "hocket_step_held_seconds",
@@ -132,6 +134,10 @@ class CoordinatorMetrics:
         held.observe(held_ms / 1000)
 
     def dispatching(self, loads: Mapping[str, Load]) -> None:
+        for gone in self._types - loads.keys():  # nobody runs them now: what was told last is over
+            for gauge in (self._held, self._out, self._slots, self._window):
+                gauge.remove(gone)
+        self._types = set(loads)
         for node_type, load in loads.items():
             self._held.labels(node_type).set(load.held)
             self._out.labels(node_type).set(load.out)
