@@ -76,6 +76,16 @@ class Rest:
         info = await self.bus.js.stream_info(stream)
         return info.state.messages
 
+    async def message_ids(self, stream: str) -> set[str]:
+        """Return the ids of a stream's messages. One that was published again may be there twice: TASKS
+        knows ids for a tenth of a second, intake for ever."""
+        state = (await self.bus.js.stream_info(stream)).state
+        messages = [
+            await self.bus.js.get_msg(stream, seq)
+            for seq in range(max(1, state.first_seq), state.last_seq + 1)
+        ]
+        return {(message.headers or {})["Nats-Msg-Id"] for message in messages}
+
 
 @asynccontextmanager
 async def running_rest(

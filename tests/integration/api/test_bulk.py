@@ -91,7 +91,7 @@ async def test_each_of_many_tasks_is_taken_or_refused_by_itself(rest: Rest) -> N
         ids.run_id("default", f"k{n}") for n in range(10, 300)
     ]
     assert again.body["runs"][10:] == runs[10:]
-    assert await rest.stored(subjects.TASKS) == 297
+    assert len(await rest.message_ids(subjects.TASKS)) == 297
 
 
 async def test_tasks_that_want_to_wait_and_too_many_are_refused_whole(rest: Rest) -> None:
@@ -238,7 +238,7 @@ async def test_what_failed_is_retried_once_each(rest: Rest) -> None:
         rest.app.state.context.bulk_asked.set()
         await until_done(rest, begun["operation_id"])
     assert (done["state"], done["changed"], done["skipped"]) == ("done", 50, 0)
-    assert await rest.stored(subjects.TASKS) == 50
+    assert len(await rest.message_ids(subjects.TASKS)) == 50
 
 
 async def test_the_commands_of_the_docs(rest: Rest, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ stored becomes markup."""
 
 import asyncio
 import html
+import json
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -402,6 +403,47 @@ async def test_a_search_reads_so_many_runs_and_goes_on_from_there(
 
     assert "None of the runs that were searched" in first
     assert f"/console/runs/r{3:024x}" in second
+
+
+async def test_costs_and_deadlines_are_compared_in_so_many_runs(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.runs.reads.TRIED_RUNS", 2)
+    for number in range(5):
+        moment = NOW - timedelta(minutes=number)
+        await _insert_run(
+            rest, f"r{number:024x}", accepted_at=moment, took_ms=10 if number < 4 else 10**8
+        )
+
+    for query in ("deadline_missed=true", "min_cost_usd=900"):
+        found, after, pages = [], "", 0
+        while pages < 4:
+            page = (await rest.get(f"/v1/runs?{query}{after}")).body
+            found += [run["run_id"] for run in page["runs"]]
+            pages += 1
+            if page["next"] is None:
+                break
+            after = f"&after={page['next']}"
+        assert (pages, found) == (3, [f"r{4:024x}"] if "missed" in query else []), query
+
+
+async def test_the_chart_counts_each_run_once_where_it_was_accepted(rest: Rest) -> None:
+    begun = NOW.replace(microsecond=0) - timedelta(hours=2)
+    kinds = ("succeeded", "degraded", "failed", "cancelled", "expired", "running")
+    for number, status in enumerate(kinds):
+        moment = begun + timedelta(minutes=number + 0.5)
+        await _insert_run(rest, f"r{number:024x}", accepted_at=moment, status=status)
+    times = {"since": begun.isoformat(), "until": (begun + timedelta(hours=1)).isoformat()}
+
+    page = (await rest.get("/console/runs", params=times, headers=PAGE)).body
+    bars = json.loads(html.unescape(re.findall(r"data-bars='([^']*)'", page)[0]))
+
+    assert (bars["start"], bars["width"]) == (begun.timestamp(), 60)
+    places = {
+        kind: [place for place, runs in enumerate(bars[kind]) if runs]
+        for kind in ("good", "failed", "cancelled", "running")
+    }
+    assert places == {"good": [0, 1], "failed": [2, 4], "cancelled": [3], "running": [5]}
 
 
 async def test_who_sees_no_content_searches_none(rest: Rest) -> None:

@@ -89,7 +89,7 @@ async def list_runs(
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
     """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those that fit
-    otherwise; `next` goes on behind them."""
+    otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on behind them."""
     if contains is not None:
         caller.bearer.check(Permission.CONTENT_READ)
     wanted = reads.RunFilter(

@@ -63,10 +63,14 @@ MISSED = """(CASE WHEN finished_at IS NULL THEN deadline_at < now()
             ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
 """Whether a run gave no result by its deadline."""
 
+RARE_STATUSES = ("degraded", "failed", "cancelled", "expired", "rejected")
+"""Statuses that have an index of their own; a condition that names one is its constant."""
 CONTAINS = "concat(input::text, ' ', output::text, ' ', error::text) ILIKE {}"
 """Whether a text stands in what a run was given or gave."""
 SEARCHED_RUNS = 2_000
 """Runs whose content one search reads."""
+TRIED_RUNS = 20_000
+"""Runs whose deadline or cost one search compares: no index has them."""
 
 LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
@@ -144,7 +148,8 @@ class RunFilter:
     min_cost_usd: Decimal | None = None
     error_code: str | None = None
     contains: str | None = None
-    """Text in the input, the output or the error. No index has it: `within_reach` bounds the search."""
+    """Text in the input, the output or the error. No index has it, nor `missed` and `min_cost_usd`:
+    `within_reach` bounds the search."""
     run_ids: tuple[str, ...] | None = None
     back_to: tuple[datetime, str] | None = None
     """Time and id of the earliest run that is looked at."""
@@ -156,7 +161,10 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
     if wanted.pipeline is not None:
         conditions.append(("pipeline = {}", (wanted.pipeline,)))
     if wanted.status is not None:
-        conditions.append(("status = {}", (wanted.status,)))
+        is_rare = wanted.status in RARE_STATUSES
+        conditions.append(
+            (f"status = '{wanted.status}'", ()) if is_rare else ("status = {}", (wanted.status,))
+        )
     if wanted.since is not None:
         conditions.append(("accepted_at >= {}", (wanted.since,)))
     if wanted.labels:
@@ -168,7 +176,7 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
     if wanted.min_cost_usd is not None:
         conditions.append((f"spent_usd + {OUTSIDE_USD} >= {{}}", (wanted.min_cost_usd,)))
     if wanted.error_code is not None:
-        conditions.append(("error ->> 'code' = {}", (wanted.error_code,)))
+        conditions.append(("error IS NOT NULL AND error ->> 'code' = {}", (wanted.error_code,)))
     if wanted.contains is not None:
         conditions.append((CONTAINS, (_pattern(wanted.contains),)))
     if wanted.run_ids is not None:
@@ -186,13 +194,19 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
 
 
 async def within_reach(pool: Pool, tenant: str, wanted: RunFilter, after: str | None) -> RunFilter:
-    """Return a filter that reads the content of SEARCHED_RUNS runs at most: those that come first."""
-    if wanted.contains is None:
+    """Return a filter that reads the content of SEARCHED_RUNS runs at most, and compares the deadline or
+    cost of TRIED_RUNS: those that come first."""
+    if wanted.contains is not None:
+        reach = SEARCHED_RUNS
+    elif wanted.missed or wanted.min_cost_usd is not None:
+        reach = TRIED_RUNS
+    else:
         return wanted
     values: list[Any] = [tenant]
+    plain = replace(wanted, contains=None, missed=False, min_cost_usd=None)
     query = "SELECT accepted_at, run_id FROM hocket.run WHERE tenant = $1\n"
-    query += conditions_of(replace(wanted, contains=None), values, after)
-    query += f"{LATEST_FIRST} 1 OFFSET {SEARCHED_RUNS - 1}"
+    query += conditions_of(plain, values, after)
+    query += f"{LATEST_FIRST} 1 OFFSET {reach - 1}"
     row = await pool.fetchrow(query, *values, timeout=QUERY_TIMEOUT_S)
     return wanted if row is None else replace(wanted, back_to=(row["accepted_at"], row["run_id"]))
 

@@ -38,15 +38,23 @@ class Period(StrEnum):
 DEFAULT_PERIOD = Period.H24
 BUCKETS = 60
 """Bars of the histogram."""
+MIN_SPAN = timedelta(seconds=1)
+KINDS = ("good", "failed", "cancelled", "running")
+KIND_OF = {
+    "succeeded": "good",
+    "degraded": "good",
+    "failed": "failed",
+    "expired": "failed",
+    "rejected": "failed",
+    "cancelled": "cancelled",
+    "running": "running",
+}
+"""How a bar shows each status."""
 
 HISTOGRAM = """
-SELECT width_bucket(extract(epoch FROM accepted_at), $1::float8, $2::float8, $3::integer) AS bucket,
-       count(*) FILTER (WHERE status IN ('succeeded', 'degraded')) AS good,
-       count(*) FILTER (WHERE status IN ('failed', 'expired', 'rejected')) AS failed,
-       count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
-       count(*) FILTER (WHERE status = 'running') AS running
+SELECT date_bin($1::interval, accepted_at, $2::timestamptz) AS begun, status, count(*) AS runs
 FROM hocket.run
-WHERE tenant = $4
+WHERE tenant = $3
 """
 """How many runs were accepted in each part of a range of time, by how they ended."""
 
@@ -157,23 +165,16 @@ async def histogram(
     pool: Pool, tenant: str, wanted: RunFilter, start: datetime, end: datetime
 ) -> Histogram:
     """Return how many of the runs of a filter were accepted when."""
-    first, last = start.timestamp(), max(end.timestamp(), start.timestamp() + 1)
-    query, values = HISTOGRAM, [first, last, BUCKETS, tenant]
-    query += conditions_of(wanted, values) + "GROUP BY bucket"
-    rows = await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
-    bars = {row["bucket"]: row for row in rows}
-
-    def series(name: str) -> list[int]:
-        return [bars[i][name] if i in bars else 0 for i in range(1, BUCKETS + 1)]
-
-    return Histogram(
-        start=start,
-        width_s=(last - first) / BUCKETS,
-        good=series("good"),
-        failed=series("failed"),
-        cancelled=series("cancelled"),
-        running=series("running"),
-    )
+    width = max(end - start, MIN_SPAN) / BUCKETS
+    values: list[Any] = [width, start, tenant]
+    query = HISTOGRAM + conditions_of(wanted, values) + "GROUP BY begun, status"
+    bars = {kind: [0] * BUCKETS for kind in KINDS}
+    for row in await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S):
+        bar = (row["begun"] - start) // width
+        kind = KIND_OF.get(row["status"])
+        if kind is not None and 0 <= bar < BUCKETS:
+            bars[kind][bar] += row["runs"]
+    return Histogram(start=start, width_s=width.total_seconds(), **bars)
 
 
 async def pipeline_names(pool: Pool, tenant: str) -> list[str]:
