@@ -92,3 +92,27 @@ def test_a_body_of_openai_s_api_is_kept_without_what_no_model_reads() -> None:
     assert set(content.prompt) == {"messages"}
     assert "example.org" not in json.dumps([content.prompt, content.answer])
     assert content.answer == {"choices": [{"message": {"content": "to <EMAIL_1>"}}]}
+
+
+def test_words_that_begin_like_a_file_and_names_of_parts_are_masked_as_well() -> None:
+    image = "data:image/png;base64,iVBORw0KGgo="
+    said = [
+        "data: mail eve@example.org",
+        "data:text/plain,eve@example.org",
+        "data:a/b;base64, eve@example.org",
+    ]
+    body = {"messages": [{"role": "user", "content": [*said, image]}]}
+    request = CallRequest(
+        call_id="c",
+        model="writer",
+        openai=OpenAIBody(path="chat/completions", body=body),
+        deadline_at_ms=1.0,
+        attribution=Attribution(tenant="acme"),
+    )
+    reply = CallReply(call_id="c", model="writer", data={"eve@example.org": {"due": 1}})
+
+    kept = kept_content(request, reply, "redacted", 0.0)
+
+    assert "eve@" not in json.dumps([kept.prompt, kept.answer])
+    assert image in json.dumps(kept.prompt)
+    assert kept.answer == {"data": {"<EMAIL_1>": {"due": 1}}}

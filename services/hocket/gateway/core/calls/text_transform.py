@@ -1,9 +1,10 @@
 """Every text that a call carries, and every text of its answer, changed in place of where it stands.
 
 What cannot hold a person's words is left as it is: models, tools' definitions, schemas, token ids, and
-data URLs.
+data URLs in base64.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ from hocket.schemas.messages import CallRequest, Completion
 Change = Callable[[str], str]
 
 _BODY_FIELDS = ("messages", "prompt", "input", "user", "metadata", "prediction", "suffix")
-_DATA_URL = "data:"
+_SCHEME = "data:"
+_DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
 
 
 def with_texts(request: CallRequest, change: Change) -> CallRequest:
@@ -62,12 +64,17 @@ def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Co
 def deep(value: Any, change: Change) -> Any:
     """Return a JSON value with every text in it changed, keys left alone."""
     if isinstance(value, str):
-        return value if value.startswith(_DATA_URL) else change(value)
+        return value if _is_data_url(value) else change(value)
     if isinstance(value, dict):
         return {key: deep(one, change) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [deep(one, change) for one in value]
     return value
+
+
+def _is_data_url(text: str) -> bool:
+    """Tell whether a text is a file in base64. One that only begins like it is a person's words."""
+    return text.startswith(_SCHEME) and _DATA_URL.fullmatch(text) is not None
 
 
 def calls_of(calls: list[Any], in_json: Change) -> list[Any]:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from hocket.gateway.core.calls.pii import PATTERNS, Masks
-from hocket.gateway.core.calls.text_transform import deep
+from hocket.gateway.core.calls.text_transform import Change, deep
 from hocket.schemas.messages import CallReply, CallRequest
 from hocket.schemas.tracing.content import CallContent, Kept
 
@@ -22,7 +22,7 @@ def kept_content(
     prompt, answer = _prompt(request), _answer(reply)
     if kept == "redacted":
         masks = Masks(PATTERNS.values(), ())
-        prompt, answer = deep(prompt, masks.mask), deep(answer, masks.mask)
+        prompt, answer = _masked(prompt, masks.mask), _masked(answer, masks.mask)
     prompt, prompt_cut = _bounded(prompt)
     answer, answer_cut = _bounded(answer)
     return CallContent(
@@ -60,6 +60,16 @@ def _answer(reply: CallReply) -> dict[str, Any]:
     if not reply.text and reply.openai is not None and "choices" in reply.openai:
         parts["choices"] = reply.openai["choices"]
     return {name: part for name, part in parts.items() if part not in ("", None, [])}
+
+
+def _masked(value: Any, mask: Change) -> Any:
+    """Return a value with its texts masked, and the names in its objects: an answer by a schema, or the
+    arguments of a tool, may name its parts after people."""
+    if isinstance(value, dict):
+        return {mask(name): _masked(part, mask) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(part, mask) for part in value]
+    return deep(value, mask)
 
 
 def _bounded(value: Any) -> tuple[Any, bool]:
