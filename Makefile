@@ -25,10 +25,11 @@ BUG ?=
 MINUTES ?= 5
 SECONDS ?= 20
 EXAMPLES ?= 100
+TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test backup-test release audit cluster-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -160,6 +161,10 @@ conformance: setup
 # three NATS servers with certificates on both sides, the leader of LOG killed every 15 s under load
 cluster-test: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.cluster_play --seconds $(SECONDS)
+
+# Postgres' primary killed and its synchronous standby promoted, TIMES times under load
+failover-test: setup
+	cd tests && ../$(PY) -W ignore -m failover --times $(TIMES)
 
 # a backup under load, restored on empty servers, and every run counted
 backup-test: setup

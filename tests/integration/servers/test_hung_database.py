@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from hocket.kit.embedded import EmbeddedServers
-from hocket.kit.postgres import database
-from hocket.kit.postgres.database import connect_pool, monitor_database
+from hocket.kit.postgres import database, migrations, requirements
+from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool, monitor_database
+from hocket.kit.postgres.errors import Meaning, meaning_of
 
 BOUND_S = 60
 SHORT_S = 0.3
@@ -93,3 +94,24 @@ async def test_health_goes_on_asking_whatever_became_of_a_question(
         assert [await said.get(), await said.get()] == [False, True]
     pulse.cancel()
     await asyncio.wait({pulse})
+
+
+async def test_while_no_host_is_primary_everybody_waits_and_says_that_postgres_is_away(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CONNECT_TIMEOUT_S", SHORT_S)
+    other = f"{database_url}?target_session_attrs=standby"  # which this one is not
+    with pytest.raises(DatabaseUnavailable, match="None of the hosts match"):
+        await connect_pool(other, size=1, name="test")
+    with pytest.raises(DatabaseUnavailable, match="None of the hosts match"):
+        await requirements.check(other)
+    with pytest.raises(migrations.SchemaNotReady, match="None of the hosts match"):
+        await migrations.wait_current(other, SHORT_S * 1000)
+
+
+async def test_what_a_standby_does_not_take_is_no_fault_of_its_values(pool: asyncpg.Pool) -> None:
+    async with pool.acquire() as connection:
+        with pytest.raises(asyncpg.ReadOnlySQLTransactionError) as refused:
+            await connection.execute("BEGIN READ ONLY; CREATE TABLE t2 (x int)")
+        await connection.execute("ROLLBACK")
+    assert meaning_of(refused.value) is Meaning.AWAY

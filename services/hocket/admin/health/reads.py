@@ -43,7 +43,12 @@ async def database_answers(pool: Pool) -> bool:
 async def _database(pool: Pool) -> Part:
     try:
         row = await pool.fetchrow(PARTITIONS, timeout=PROBE_TIMEOUT_S)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+        OSError,
+    ) as error:
         return Part(name="database", ok=False, detail=str(error) or type(error).__name__)
     assert row is not None, "an aggregate has a row"
     detail = f"{row['owned']} of {row['partitions']} partitions have an owner"

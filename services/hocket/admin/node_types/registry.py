@@ -16,6 +16,7 @@ from hocket.admin.node_types.known import KnownType, KnownTypes, check, config_o
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import subjects
 from hocket.schemas.errors import InvalidInput
@@ -76,7 +77,7 @@ class NodeTypes:
                     read = True
                 elif ticks % STORE_EVERY_TICKS == 0:
                     await self._store(pool, seen=ticks % SEEN_EVERY_TICKS == 0)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except (*AWAY, asyncpg.PostgresError) as error:
                 if count := self._reporting.due("not stored"):
                     log.warning("node_types_not_stored", reason=str(error), count=count)
             await asyncio.sleep(TICK_S)

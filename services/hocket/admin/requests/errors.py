@@ -129,6 +129,7 @@ def add_error_handlers(app: FastAPI) -> None:
         asyncpg.InternalClientError,
         asyncpg.CannotConnectNowError,
         asyncpg.AdminShutdownError,
+        asyncpg.ReadOnlySQLTransactionError,  # it is a standby now
         asyncpg.InsufficientResourcesError,  # of connections, memory or room on the disk
         asyncpg.QueryCanceledError,
         asyncpg.UndefinedTableError,  # the migrations have not run yet

@@ -73,11 +73,12 @@ def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
     from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres import data_deletion
     from hocket.kit.postgres.database import DatabaseUnavailable, said
+    from hocket.kit.postgres.errors import AWAY
 
     async def done() -> dict[str, int]:
         try:
             connection = await asyncpg.connect(url, timeout=5)
-        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        except (*AWAY, asyncpg.PostgresError) as error:
             raise DatabaseUnavailable(reason=said(error)) from error
         try:
             if dry_run:

@@ -213,6 +213,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     from hocket.kit.access import key_store
     from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres.database import DatabaseUnavailable, said
+    from hocket.kit.postgres.errors import AWAY
     from hocket.schemas.access.bodies import KeyBody, KeyMade
     from hocket.schemas.errors import InvalidInput
     from hocket.schemas.first_fault import first_fault
@@ -239,7 +240,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     async def made() -> dict[str, Any]:
         try:
             connection = await asyncpg.connect(database_url, timeout=5)
-        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        except (*AWAY, asyncpg.PostgresError) as error:
             raise DatabaseUnavailable(reason=said(error)) from error
         try:
             actor = Actor(f"os:{getpass.getuser()}", "database")

@@ -40,8 +40,9 @@ async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:
     import asyncpg
 
     from hocket.kit.postgres.database import DatabaseUnavailable, said
+    from hocket.kit.postgres.errors import AWAY
 
     try:
         return await work
-    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+    except (*AWAY, asyncpg.PostgresError) as error:
         raise DatabaseUnavailable(reason=said(error)) from error

@@ -28,6 +28,7 @@ from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls
 from hocket.kit.postgres.database import said
+from hocket.kit.postgres.errors import AWAY
 from hocket.kit.postgres.requirements import OLDEST_VERSION
 from hocket.kit.process.limits.disk_space import MIB, MIN_FREE_MIB
 from hocket.schemas import subjects
@@ -228,7 +229,7 @@ async def _database(target: Target) -> list[Finding]:
         connection = await asyncpg.connect(
             target.known_database, timeout=TIMEOUT_S, command_timeout=TIMEOUT_S
         )
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*AWAY, asyncpg.PostgresError) as error:
         cure = "Start the server, or correct DATABASE_URL."
         return [Finding("postgres", Verdict.FAILED, said(error), cure)]
     try:

@@ -14,6 +14,7 @@ import typer
 
 from hocket.cli.local.admin_key import read_admin_key
 from hocket.cli.remote.api import Api
+from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Target:
     def known_database(self) -> str | None:
         """The address of the database; None where none is known."""
         named = os.environ.get("HOCKET_DATABASE_URL") or os.environ.get(DATABASE_ENV)
-        return named or (self.facts.database_url if self.facts else None)
+        return of_primary(named) if named else self.facts.database_url if self.facts else None
 
     @property
     def database_url(self) -> str:

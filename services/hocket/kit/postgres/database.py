@@ -79,6 +79,7 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             asyncpg.CannotConnectNowError,
             asyncpg.InvalidAuthorizationSpecificationError,
             asyncpg.InvalidCatalogNameError,
+            asyncpg.TargetServerAttributeNotMatched,  # of several hosts none is primary at present
             TimeoutError,
         ) as error:
             silent.cancel()

@@ -1,8 +1,8 @@
 """What the failure of a statement means: Postgres is away, the values are at fault, or either may be so.
 
-*Away* passes by itself or by an operator's hand (no connection, starting, full, locked): the same
-statement is tried again. A *row fault* is in the values: the same statement fails again for ever, so
-the writer of a batch splits it and sets the guilty row aside. Everything else is *unclear*: what an
+*Away* passes by itself or by an operator's hand (no connection, starting, full, locked, a standby): the
+same statement is tried again. A *row fault* is in the values: the same statement fails again for ever,
+so the writer of a batch splits it and sets the guilty row aside. Everything else is *unclear*: what an
 overloaded server and one value that is too large raise alike, a missing table or right, an error of a
 trigger. A writer that can take its batch back tries it in parts; the others try again.
 """
@@ -19,6 +19,7 @@ AWAY = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # what is left of a connection whose server was killed
     asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,  # it is a standby, or was made one
     asyncpg.InsufficientResourcesError,
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,

@@ -95,7 +95,12 @@ async def wait_current(database_url: str, timeout_ms: float) -> None:
     while loop.time() < deadline:
         try:
             found = await current(database_url)
-        except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+        except (
+            OSError,
+            asyncpg.PostgresError,
+            asyncpg.InternalClientError,
+            TimeoutError,
+        ) as error:
             found = f"unknown ({error})"
         if found == wanted:
             return

@@ -77,6 +77,15 @@ class DatabaseRefused(HocketError):
     code = "database_refused"
 
 
+_FAILURES = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
+
 async def check(database_url: str) -> None:
     """Return if the schema can be made in this database; raise DatabaseUnfit with everything that is
     missing, DatabaseRefused or DatabaseUnavailable."""
@@ -89,12 +98,12 @@ async def check(database_url: str) -> None:
         ValueError,
     ) as error:
         raise DatabaseRefused(reason=said(error)) from error
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except _FAILURES as error:
         raise DatabaseUnavailable(reason=said(error)) from error
     try:
         asked = (REPORT_ROLE, TIMEOUTS, LEAST_TIMEOUT_MS, SCHEMAS)
         found = await connection.fetchrow(_ASKED, *asked, timeout=CONNECT_TIMEOUT_S)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except _FAILURES as error:
         raise DatabaseUnavailable(reason=said(error)) from error
     finally:
         connection.terminate()

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
+from hocket.kit.postgres.database_url import of_primary
 from hocket.schemas.access.group_roles import SIGNING_ALGORITHMS, parse_group_roles
 from hocket.schemas.access.keys import parts_of
 from hocket.schemas.capabilities import keys_of
@@ -61,7 +62,7 @@ def _database_url(text: str) -> str:
         raise ValueError(f"{error}; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE") from None
     if parts.scheme not in _POSTGRES or not has_ports:
         raise ValueError("write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
-    return text
+    return of_primary(text)
 
 
 def _is_port(text: str) -> bool:

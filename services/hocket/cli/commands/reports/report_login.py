@@ -113,11 +113,12 @@ def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
     import asyncpg
 
     from hocket.kit.postgres.database import DatabaseUnavailable, said
+    from hocket.kit.postgres.errors import AWAY
 
     async def connected() -> T:
         try:
             connection = await asyncpg.connect(url, timeout=5)
-        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        except (*AWAY, asyncpg.PostgresError) as error:
             raise DatabaseUnavailable(reason=said(error)) from error
         try:
             return await work(connection)
