@@ -36,7 +36,9 @@ SETTLED_MS = 2_500.0
 NEWS_PER_TICK = 5
 """New descriptions that are checked in a tick; of more, the others are heard again within 30 s ..."""
 MAX_NEWS = 100
-"""... after as many as this at once."""
+"""... after as many as this at once ..."""
+MAX_NEWS_OF_TYPE = 8
+"""... of which one type has so many, and one more in each tick, so that it leaves others room."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +49,8 @@ class NodeTypes:
     def __init__(self) -> None:
         self.types = KnownTypes()
         self._news = float(MAX_NEWS)
+        self._news_of: dict[str, int] = {}
+        """By type how many were checked lately."""
         self._opened_at_ms: float | None = None
         self._reporting = Reporting()
 
@@ -65,7 +69,7 @@ class NodeTypes:
         for subject in (subjects.WORKER_ANNOUNCED, f"{subjects.WORKER_ANNOUNCED}.*"):
             await bus.subscribe(subject, self._announced)
         for subject in (subjects.WORKER_DESCRIBED, f"{subjects.WORKER_DESCRIBED}.*"):
-            await bus.subscribe(subject, self._described)
+            await bus.subscribe(subject, self.heard_description)
         bus.on_reconnect.append(lambda: self._came_back(bus))
         self._came_back(bus)
         read = False
@@ -82,9 +86,14 @@ class NodeTypes:
                     log.warning("node_types_not_stored", reason=str(error), count=count)
             await asyncio.sleep(TICK_S)
             ticks += 1
-            self._news = min(self._news + NEWS_PER_TICK, MAX_NEWS)
+            self.refill()
             if bus.connected:  # else nobody can be heard
                 self.types.tick(now_ms())
+
+    def refill(self) -> None:
+        """Let some more descriptions be checked; done in each tick."""
+        self._news = min(self._news + NEWS_PER_TICK, MAX_NEWS)
+        self._news_of = {name: count - 1 for name, count in self._news_of.items() if count > 1}
 
     def _came_back(self, bus: Bus) -> None:
         self._opened_at_ms = monotonic_ms()
@@ -101,7 +110,8 @@ class NodeTypes:
             pool = pool_of_subject(message.subject)
             self.types.announced(announced.worker, announced.slots, now_ms(), pool)
 
-    async def _described(self, message: "Msg") -> None:
+    async def heard_description(self, message: "Msg") -> None:
+        """Take up what a worker says of a type, where it can be believed."""
         try:
             if len(message.data) > MAX_DESCRIPTION_BYTES:
                 raise ValueError(f"it has more than {MAX_DESCRIPTION_BYTES} bytes")
@@ -110,9 +120,11 @@ class NodeTypes:
             if token and pool_token(described.type) != token:
                 raise ValueError(f"it is not of the type whose subject it came on, {token}")
             if self.types.is_news(described):
-                if self._news < 1:
+                lately = self._news_of.get(described.type, 0)
+                if self._news < 1 or lately >= MAX_NEWS_OF_TYPE:
                     raise ValueError("too many new descriptions come at once")
                 self._news -= 1
+                self._news_of[described.type] = lately + 1
                 check(described)
             if not self.types.described(described, now_ms(), has_key=bool(token)):
                 raise ValueError("there is no room for more node types")

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import nats
 import pytest
+from nats.aio.msg import Msg
 
 from hocket.admin.node_types import known
 from hocket.admin.node_types.known import KEPT_FOR_MS, KnownTypes, check
+from hocket.admin.node_types.registry import MAX_NEWS, NodeTypes
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import TypeDescribed
+from hocket.schemas.subjects import WORKER_DESCRIBED, pool_token
 from hocket.schemas.worker_slots import SILENT_MS
 
 NOW = 1_000_000.0
@@ -101,3 +105,23 @@ def test_a_type_that_nobody_ran_for_long_is_forgotten() -> None:
 def test_what_can_be_no_node_type_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises((ValueError, InvalidInput)):
         check(described(**fields))
+
+
+async def test_a_type_that_is_described_again_and_again_leaves_others_room() -> None:
+    types = NodeTypes()
+
+    async def say(name: str, text: str) -> None:
+        body = described(name, description=text).model_dump_json().encode()
+        subject = f"{WORKER_DESCRIBED}.{pool_token(name)}"
+        await types.heard_description(Msg(nats.NATS(), subject=subject, data=body))
+
+    for number in range(3 * MAX_NEWS):
+        await say("crm.lookup", str(number))
+    await say("erp.post", "good")
+    assert types.types.names() == ["crm.lookup", "erp.post"]
+    before = types.types.current("crm.lookup")
+    await say("crm.lookup", "new")
+    assert types.types.current("crm.lookup") is before
+    types.refill()
+    await say("crm.lookup", "new")
+    assert types.types.current("crm.lookup") is not before
