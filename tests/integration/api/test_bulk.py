@@ -201,6 +201,28 @@ async def test_an_operation_goes_on_at_another_process_where_the_first_was_stopp
     assert len(cancelled) == len(set(cancelled)) == 95
 
 
+async def test_many_operations_of_one_tenant_keep_no_other_waiting(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(operations.PAGES, "cancel", 5)
+    await insert(rest, 40)
+    await insert(rest, 10, tenant="rival")
+    for _ in range(6):
+        await rest.post("/v1/bulk/operations", {"action": "cancel"})
+    await rest.post(
+        "/v1/bulk/operations", {"action": "cancel"}, headers={"X-Hocket-Tenant": "rival"}
+    )
+    tenants = []
+    for _ in range(8):
+        row = await rest.pool.fetchrow(store.CLAIM, "one", store.LEASE_S)
+        tenants.append(row["tenant"])
+        await operations._work(rest.app.state.context, "one", row)
+    assert "rival" in tenants[:2]
+    assert tenants.count("rival") == 3, "two pages, and a look that there is no more"
+    done = "SELECT state, changed FROM hocket.bulk_operation WHERE tenant = 'rival'"
+    assert tuple(await rest.pool.fetchrow(done)) == ("done", 10)
+
+
 async def test_a_process_that_lost_its_lease_writes_nothing_more(rest: Rest) -> None:
     await insert(rest, 3)
     await rest.post("/v1/bulk/operations", {"action": "cancel"})

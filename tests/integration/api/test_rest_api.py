@@ -664,14 +664,12 @@ async def test_a_dead_letter_that_many_redrive_and_drop_at_once_is_published_onc
     rest: Rest,
 ) -> None:
     seq = await _buried(rest, b"not json")
-    tasks = await rest.stored(subjects.TASKS)
-
     asked = [rest.post(f"/v1/dead-letters/{seq}/redrive") for _ in range(8)]
     dropped = [rest.ask("DELETE", f"/v1/dead-letters/{seq}") for _ in range(4)]
     answers = await asyncio.gather(*asked, *dropped)
 
     assert {answer.status for answer in answers} <= {200, 204, 404}
-    assert await rest.stored(subjects.TASKS) <= tasks + 1
+    assert len(await rest.message_ids(subjects.TASKS)) <= 1
     assert await rest.stored(subjects.DLQ) == 0
 
 

@@ -4,7 +4,8 @@ States of an operation: running (at one process, by a lease), done, stopped. Wha
 were accepted before it was asked for, the latest first, so that it has an end. A page that was done and
 not written is done again by the next process, which changes nothing: a cancellation of an ended run is
 nothing, and a retry has its operation in its key. Between two pages as long is waited as the first one
-took, so that others have their turn.
+took, so that others have their turn; and the next page is that of the tenant whose last one was longest
+ago.
 """
 
 import asyncio
@@ -150,18 +151,15 @@ async def run(context: Context) -> None:
 
 
 async def _work(context: Context, owner: str, row: asyncpg.Record) -> None:
-    """Change page after page of an operation; what ends this lets another process go on at once."""
-    operation_id, clock_s = row["operation_id"], asyncio.get_running_loop().time
-    present: asyncpg.Record | None = row
+    """Change a page of an operation; then it is the next one's turn, or of another process."""
+    clock_s = asyncio.get_running_loop().time
     try:
-        while present is not None and present["state"] == "running":
-            began_s = clock_s()
-            present = await _page(context, owner, present)
-            await asyncio.sleep(clock_s() - began_s)
-    except BaseException:
+        began_s = clock_s()
+        await _page(context, owner, row)
+        await asyncio.sleep(clock_s() - began_s)
+    finally:
         with suppress(*AWAY):  # the lease ends by itself, too
-            await context.pool.execute(store.RELEASE, operation_id, owner)
-        raise
+            await context.pool.execute(store.RELEASE, row["operation_id"], owner)
 
 
 async def count(

@@ -29,16 +29,19 @@ RETURNING {COLUMNS}
 
 CLAIM = f"""
 UPDATE hocket.bulk_operation
-SET owner = $1, leased_until = now() + make_interval(secs => $2)
+SET owner = $1, leased_until = clock_timestamp() + make_interval(secs => $2)
 WHERE operation_id = (
-    SELECT operation_id FROM hocket.bulk_operation
-    WHERE state = 'running' AND leased_until < now()
-    ORDER BY created_at LIMIT 1
+    SELECT b.operation_id FROM hocket.bulk_operation b
+    WHERE b.state = 'running' AND b.leased_until <= clock_timestamp()
+    ORDER BY (
+        SELECT max(o.leased_until) FROM hocket.bulk_operation o
+        WHERE o.tenant = b.tenant AND o.state = 'running'
+    ), b.leased_until, b.created_at LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
 RETURNING {COLUMNS}
 """
-"""Take the earliest operation that nobody works on."""
+"""Take an operation that nobody works on: of the tenant whose turn was longest ago."""
 
 ADVANCE = f"""
 UPDATE hocket.bulk_operation
@@ -52,8 +55,10 @@ RETURNING {COLUMNS}
 """Write what a page came to, where the operation is still this process's own."""
 
 RELEASE = """
-UPDATE hocket.bulk_operation SET leased_until = '-infinity' WHERE operation_id = $1 AND owner = $2
+UPDATE hocket.bulk_operation SET leased_until = clock_timestamp()
+WHERE operation_id = $1 AND owner = $2
 """
+"""Let another process, or another tenant's operation, go on at once."""
 
 STOP = f"""
 UPDATE hocket.bulk_operation SET state = 'stopped', finished_at = now()
