@@ -6,7 +6,7 @@ labels, steps, critical paths), and asks every view for all of it: as the owner,
 tenant against the owner who asks for that tenant. Prints one JSON line per view; with `--plans FOLDER`
 each view's plan goes to a file there.
 
-    .venv/bin/python -m bench.throughput.reports --rows 2000000 --runs 200000
+    .venv/bin/python -m bench.reading.reports --rows 2000000 --runs 200000
 """
 
 import argparse

@@ -4,7 +4,7 @@ Fills a platform's database with `--runs` runs of three tenants over 30 days, th
 for each page by turns, one at a time, `--rounds` times. Prints one JSON line per page: median and 95th
 percentile in milliseconds.
 
-    .venv/bin/python -m bench.throughput.run_lists --runs 1000000
+    .venv/bin/python -m bench.reading.run_lists --runs 1000000
 """
 
 import argparse

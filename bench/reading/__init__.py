@@ -1,0 +1,1 @@
+"""What is read: reports in SQL, and lists of runs."""
