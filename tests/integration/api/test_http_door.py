@@ -4,6 +4,7 @@ Behind it an emulated engine (tools, embeddings, streams) and an upstream that d
 """
 
 import asyncio
+import gzip
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
+from aiohttp.compression_utils import ZLibDecompressor
 from openai import AsyncOpenAI, OpenAI
+from typing_extensions import Buffer
 
 from hocket.gateway.core.config.access import hashed
 from hocket.kit.embedded import EmbeddedServers
@@ -449,3 +452,28 @@ async def test_what_is_no_body_is_a_bad_request(house: House, body: bytes) -> No
 async def collect(seen: list[Any], stream: Any) -> None:
     async for chunk in stream:
         seen.append(chunk)  # noqa: PERF401  # what came before the failure counts
+
+
+async def test_a_compressed_body_is_refused_and_never_unpacked(
+    house: House, client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked: list[int] = []
+    real = ZLibDecompressor.decompress_sync
+
+    def noted(self: ZLibDecompressor, data: Buffer, max_length: int = 0) -> bytes:
+        unpacked.append(len(bytes(data)))
+        return real(self, data, max_length)
+
+    monkeypatch.setattr(ZLibDecompressor, "decompress_sync", noted)
+    headers = {
+        "Authorization": f"Bearer {client.api_key}",
+        "Content-Type": "application/json",
+        "Content-Encoding": "gzip",
+    }
+    bomb = gzip.compress(b'{"model": "' + bytes(1_000_000))
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{client.base_url}chat/completions", data=bomb, headers=headers) as reply,
+    ):
+        assert (reply.status, (await reply.json())["error"]["code"]) == (415, "body_encoded")
+    assert unpacked == []

@@ -50,6 +50,7 @@ class WatchedServer(web.Server):
             access_log=None,  # None is none
             keepalive_timeout=KEEP_ALIVE_S,
             lingering_time=LINGER_S,
+            auto_decompress=False,  # a few bytes would be gigabytes, also of what is thrown away
         )
 
     @property

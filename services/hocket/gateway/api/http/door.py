@@ -35,7 +35,7 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.request_turns import Turn, Turns, give_way
-from hocket.kit.web_requests import WebRules, check_media_type
+from hocket.kit.web_requests import WebRules, check_encoding, check_media_type
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
@@ -211,6 +211,7 @@ class HttpDoor:
             if key is not None:
                 key.needs(Permission.MODELS_CALL)
             check_media_type(request.headers.getall("Content-Type", ()))
+            check_encoding(request.headers.getall("Content-Encoding", ()))
             return await self._call(path, request, key, turn)
         return self._read(request, path, key)
 

@@ -37,6 +37,7 @@ _STATUS_OF_CODE = {
     "body_too_slow": 408,
     "body_too_large": 413,
     "unsupported_media_type": 415,
+    "body_encoded": 415,
     "host_not_served": 421,
     "function_failed": 500,
     "gateway_broken": 500,

@@ -107,8 +107,7 @@ class Body:
             self._hold(count - self._bytes)
 
     async def fill(self, request: web.BaseRequest) -> None:
-        """Read the body; what its length did not say is counted as it comes. A body that came
-        compressed has many times its length."""
+        """Read the body; what its length did not say is counted as it comes."""
         received: list[bytes] = []
         came = 0
         while chunk := await request.content.readany():
