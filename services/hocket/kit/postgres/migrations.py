@@ -2,6 +2,8 @@
 
 Many processes may call `migrate` at once: the lock of the table of revisions lets one work and the
 others find it done. The first time there is no such table, and it is an advisory lock.
+A newer schema is left as it is: the next release's migrations leave this one running, so that it can be
+rolled back to (docs/how-to/upgrade.md).
 The revisions are in the folder `migrations/` of the checkout, or in the installed package.
 """
 
@@ -87,7 +89,7 @@ def head() -> str:
 
 
 async def wait_current(database_url: str, timeout_ms: float) -> None:
-    """Wait until the database is at this release's revision, or raise SchemaNotReady."""
+    """Wait until the database is at this release's revision or a later one, or raise SchemaNotReady."""
     wanted = head()
     found: str | None = "unknown"
     loop = asyncio.get_running_loop()
@@ -102,10 +104,15 @@ async def wait_current(database_url: str, timeout_ms: float) -> None:
             TimeoutError,
         ) as error:
             found = f"unknown ({error})"
-        if found == wanted:
+        if _is_at_least(found, wanted):
             return
         await asyncio.sleep(POLL_S)
     raise SchemaNotReady(found=found, wanted=wanted)
+
+
+def _is_at_least(found: str | None, wanted: str) -> bool:
+    """Tell whether a revision is that one or a later one: their numbers order them."""
+    return found is not None and found.isdigit() and found >= wanted
 
 
 def folder() -> Path:
@@ -132,6 +139,10 @@ def _upgrade(connection: Any, revision: str) -> None:
     known = connection.execute(text(f"SELECT to_regclass('{REVISIONS}')")).scalar()
     connection.execute(text(FIRST_LOCK if known is None else LOCK))
     connection.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MS}"))
+    if known is not None and revision == "head":
+        found = connection.execute(text(f"SELECT version_num FROM {REVISIONS}")).scalar()
+        if _is_at_least(found, head()):
+            return
     config = _config()
     config.attributes["connection"] = connection
     if revision == "base" or revision.startswith("-"):
