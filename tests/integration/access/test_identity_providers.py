@@ -14,7 +14,13 @@ import pytest
 from hocket.kit.identity.configured import token_bearers_of
 from hocket.kit.process.settings import Settings
 from support.access.issuer import AUDIENCE, running_issuer
-from support.access.provider_process import CLIENT, ProviderProcess, running_provider
+from support.access.provider_process import (
+    CLIENT,
+    IDPYOIDC,
+    MOCK,
+    ProviderProcess,
+    running_provider,
+)
 from support.gateway.gateway_process import running_gateway
 from support.gateway.mock_upstream import running_upstream
 from support.rest_rig import Answer, Rest, bearer, running_rest
@@ -23,9 +29,13 @@ GROUPS = {"builders": "developer@acme", "watchers": "viewer@acme", "platform": "
 SPEC = {"pipeline": "p", "nodes": {"a": {"type": "signal", "signal": "go"}}}
 
 
-@pytest.fixture(scope="module", params=["oidc_provider_mock"])
+@pytest.fixture(
+    scope="module",
+    params=[(MOCK, "id_token"), (IDPYOIDC, "access_token"), (IDPYOIDC, "id_token")],
+    ids=["oidc-provider-mock", "idpyoidc-access-token", "idpyoidc-id-token"],
+)
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[ProviderProcess]:
-    async with running_provider(request.param) as provider:
+    async with running_provider(*request.param) as provider:
         yield provider
 
 
@@ -48,7 +58,7 @@ async def ask(rest: Rest, method: str, path: str, token: str, body: object = Non
 async def test_a_token_opens_rest_as_its_groups_say(rest: Rest, provider: ProviderProcess) -> None:
     for person, groups in (("ann", ["builders"]), ("bob", ["watchers"]), ("eve", ["others"])):
         await provider.set_groups(person, groups)
-    ann, bob, eve = [(await provider.tokens(one))["id_token"] for one in ("ann", "bob", "eve")]
+    ann, bob, eve = [await provider.token(one) for one in ("ann", "bob", "eve")]
     own = (await ask(rest, "GET", "/v1/keys/own", ann)).body
     assert (own["tenant"], own["role"], own["name"]) == ("acme", "developer", "ann")
     assert (await ask(rest, "POST", "/v1/pipelines", ann, SPEC)).status == 201
@@ -64,7 +74,7 @@ async def test_a_token_opens_rest_as_its_groups_say(rest: Rest, provider: Provid
 
 async def test_a_changed_token_is_nobody_s(rest: Rest, provider: ProviderProcess) -> None:
     await provider.set_groups("ann", ["builders"])
-    token = (await provider.tokens("ann"))["id_token"]
+    token = await provider.token("ann")
     header, payload, signature = token.split(".")
     for text in (f"{header}.{payload}.", f"{header}.{payload}.{signature[::-1]}", "ey.e30.x"):
         answer = await ask(rest, "GET", "/v1/runs", text)
@@ -108,7 +118,7 @@ async def test_a_token_opens_the_http_door(
         models = {"m": {"backends": [backend]}}
         async with running_gateway(nats_url, tmp_path, models, access={"open": False}) as gateway:
             for person in ("ann", "bob", "eve"):
-                token = (await provider.tokens(person))["id_token"]
+                token = await provider.token(person)
                 asked = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
                 async with (
                     aiohttp.ClientSession(headers=bearer(token)) as session,

@@ -4,17 +4,22 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
 BOUND_S = 60.0
+MOCK = "oidc_provider_mock"
+"""Over Authlib; its access tokens are opaque."""
+IDPYOIDC = "support.access.idpyoidc_provider"
 CLIENT = "hocket"
 SECRET = "secret-of-the-client"
 BASIC = {"Authorization": "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()}
@@ -24,14 +29,21 @@ CALLBACK = "http://127.0.0.1:9/callback"
 class ProviderProcess:
     """A provider under test; `url` is its issuer."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shown: str = "id_token") -> None:
         self.url = url
+        self._shown = shown
+        """Which of its tokens is shown to us."""
+
+    async def token(self, person: str) -> str:
+        """Return the token of somebody who signed in."""
+        return str((await self.tokens(person))[self._shown])
 
     async def set_groups(self, person: str, groups: list[str]) -> None:
         """Say of which groups somebody is."""
+        claims = {"groups": groups, "preferred_username": person}
         async with (
             aiohttp.ClientSession() as session,
-            session.put(f"{self.url}/users/{person}", json={"groups": groups}) as reply,
+            session.put(f"{self.url}/users/{person}", json=claims) as reply,
         ):
             assert reply.status == 204, await reply.text()
 
@@ -84,16 +96,20 @@ class ProviderProcess:
 
 
 @asynccontextmanager
-async def running_provider(module: str = "oidc_provider_mock") -> AsyncIterator[ProviderProcess]:
-    """Run a provider in a process of its own until the block ends."""
+async def running_provider(
+    module: str = MOCK, shown: str = "id_token"
+) -> AsyncIterator[ProviderProcess]:
+    """Run a provider in a process of its own until the block ends; `shown` is which of its tokens is
+    shown to us."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, "--port", str(port)),
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    provider = ProviderProcess(f"http://127.0.0.1:{port}")
+    provider = ProviderProcess(f"http://127.0.0.1:{port}", shown)
     try:
         async with asyncio.timeout(BOUND_S):
             while not await _answers(provider):

@@ -89,7 +89,7 @@ class TokenBearers:
     def subject_of(self, claims: Mapping[str, Any]) -> Subject:
         """Return whom checked claims speak of; raise NoRole."""
         subject = str(claims["sub"])
-        names = (claims.get(name) for name in ("preferred_username", "email", "name", "client_id"))
+        names = (claims.get(name) for name in ("preferred_username", "email", "name"))
         name = next((one for one in names if isinstance(one, str) and one), subject)
         return Subject(
             subject_id_of(self.provider.issuer, subject),
