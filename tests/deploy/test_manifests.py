@@ -55,6 +55,24 @@ def test_an_unknown_field_is_refused(kind: str, field: str, tmp_path: Path) -> N
     assert "replicaz" in done.stdout
 
 
+def test_each_service_connects_to_nats_as_a_user_of_its_own() -> None:
+    text = rendered("--values", CHART / "examples" / "tls.yaml")
+    found = {}
+    for one in filter(None, yaml.safe_load_all(text)):
+        if one["kind"] in ("Deployment", "StatefulSet"):
+            container = one["spec"]["template"]["spec"]["containers"][0]
+            names = [
+                source["secretRef"]["name"]
+                for source in container["envFrom"]
+                if "secretRef" in source
+            ]
+            found[one["metadata"]["name"].partition("-")[0]] = names
+    services = ("coordinator", "gateway", "ledger", "admin", "worker")
+    assert set(found) == set(services)
+    for name in services:  # after the secret with the URL for all, whose place it takes
+        assert found[name].index(f"hocket-nats-{name}") > found[name].index("hocket-urls")
+
+
 def test_the_kustomize_base_is_the_chart_with_its_defaults() -> None:
     file = BASE / "hocket.yaml"
     assert file.read_text().partition("\n")[2] == rendered(), "run `make manifests`"
