@@ -155,6 +155,14 @@ async def test_a_filter_may_ask_for_missed_deadlines_and_costs(rest: Rest) -> No
     assert await counted("retry", min_cost_usd="0.06") == 0
     assert await counted("retry", deadline_missed=True) == 6
     assert await counted("cancel", deadline_missed=True) == 0
+    for amount in (1e2, 1e-9, "1000", 0):
+        change = {"action": "retry", "filter": {"min_cost_usd": amount}}
+        begun = await rest.post("/v1/bulk/operations", change)
+        assert begun.status == 202, amount
+        shown = await rest.get(f"/v1/bulk/operations/{begun.body['operation_id']}")
+        assert float(shown.body["filter"]["min_cost_usd"]) == float(amount)
+    loose = {"action": "retry", "filter": {"deadline_missed": 0}}
+    assert (await rest.post("/v1/bulk/preview", loose)).status == 422
     listed = await rest.get("/v1/runs?min_cost_usd=0.05&deadline_missed=true")
     assert len(listed.body["runs"]) == 3
     refused = await rest.get("/v1/runs?min_cost_usd=NaN")

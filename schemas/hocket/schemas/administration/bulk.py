@@ -2,9 +2,10 @@
 itself."""
 
 from datetime import datetime
-from typing import Literal
+from decimal import Decimal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PlainSerializer, StrictBool
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
@@ -18,6 +19,11 @@ MAX_BULK_RUNS = 1_000_000
 
 Action = Literal["cancel", "retry"]
 State = Literal["running", "done", "stopped"]
+
+
+def _plain(amount: Decimal) -> str:
+    """Return an amount without an exponent, as it is read again."""
+    return format(amount, "f")
 
 
 class BulkSubmission(Request):
@@ -69,9 +75,11 @@ class BulkFilter(Request):
     """Accepted before."""
     labels: Labels = Field(default_factory=dict)
     error_code: str | None = Field(None, min_length=1, max_length=100, pattern=r"^[\x21-\x7e]+$")
-    deadline_missed: bool = False
+    deadline_missed: StrictBool = False
     """Only runs that gave no result by their deadline, or are beyond it."""
-    min_cost_usd: BudgetUsd | None = None
+    min_cost_usd: (
+        Annotated[BudgetUsd, PlainSerializer(_plain, return_type=str, when_used="json")] | None
+    ) = None
     """Runs that spent so many dollars or more."""
 
 
