@@ -28,9 +28,9 @@ from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import migrate
 from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import Record, booked
-from hocket.ledger.retention import KINDS, MAX_ROWS
-from hocket.ledger.rollups import RollupMetrics, Rollups
 from hocket.ledger.store import insert
+from hocket.ledger.upkeep.retention import KINDS, MAX_ROWS
+from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 from hocket.schemas.messages import Attribution, UsageRecord
 
 DAYS = 30

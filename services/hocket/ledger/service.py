@@ -17,16 +17,17 @@ from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.lifecycle import Service
-from hocket.ledger import day_partitions, step_journals
+from hocket.ledger import step_journals
 from hocket.ledger.content.door import ContentDoor
 from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
-from hocket.ledger.janitor import Janitor, JanitorMetrics
 from hocket.ledger.kinds import settle
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.retention import Periods
-from hocket.ledger.rollups import RollupMetrics, Rollups
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
+from hocket.ledger.upkeep import day_partitions
+from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
+from hocket.ledger.upkeep.retention import Periods
+from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 from hocket.schemas.tracing.sampling import SamplingRule
 
 if TYPE_CHECKING:

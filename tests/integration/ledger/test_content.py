@@ -12,8 +12,8 @@ from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.content.policy import ContentPolicy
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
-from hocket.ledger import day_partitions
 from hocket.ledger.content.door import ContentDoor, write
+from hocket.ledger.upkeep import day_partitions
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from hocket.schemas.tracing.content import CallContent

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from hocket.kit.blobs import FileBlobs, PostgresBlobs
 from hocket.kit.postgres.database import connect_pool
-from hocket.ledger import janitor as janitor_module
-from hocket.ledger import retention
-from hocket.ledger.janitor import Janitor, JanitorMetrics
-from hocket.ledger.retention import Periods
+from hocket.ledger.upkeep import janitor as janitor_module
+from hocket.ledger.upkeep import retention
+from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
+from hocket.ledger.upkeep.retention import Periods
 
 PERIODS = Periods(runs=30, rejected=7, usage=400, durations=180, blobs=220)
 COSTS = "SELECT kind, calls, cost_usd FROM report.cost_by_kind ORDER BY kind"

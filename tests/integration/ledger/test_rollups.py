@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import folder
 from hocket.kit.postgres.rollup_tables import REPORTS
-from hocket.ledger import kinds, rollups
-from hocket.ledger.rollups import RollupMetrics, Rollups
+from hocket.ledger import kinds
+from hocket.ledger.upkeep import rollups
+from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 
 DAYS = 5
 SEEDS = (1, 17, 38)

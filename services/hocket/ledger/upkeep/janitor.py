@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
-from hocket.ledger import day_partitions, retention
-from hocket.ledger.retention import KINDS, Periods
+from hocket.ledger.upkeep import day_partitions, retention
+from hocket.ledger.upkeep.retention import KINDS, Periods
 
 PASS_S = 600.0
 PAUSE_S = 0.02
