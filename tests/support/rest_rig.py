@@ -3,9 +3,10 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import aiohttp
@@ -15,7 +16,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from hocket.admin.app import make_app
-from hocket.admin.context import Context
+from hocket.admin.context import Context, utc_now
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
@@ -95,6 +96,7 @@ async def running_rest(
     max_task_bytes: int = MAX_TASK_BYTES,
     root_path: str = "",
     tokens: TokenBearers | None = None,
+    now: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Rest]:
     """Serve the API in this process until the block ends."""
     bus = await Bus.connect(nats_url, name="rest-test")
@@ -107,6 +109,7 @@ async def running_rest(
         partitions=PARTITIONS,
         max_task_bytes=max_task_bytes,
         stopping=stopping,
+        now=now,
     )
     registry = CollectorRegistry()
     listener = socket.create_server(("127.0.0.1", 0))

@@ -21,6 +21,7 @@ from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
 from hocket.admin.keys.answering import KeysDoor
 from hocket.admin.nats_access.service import nats_access
+from hocket.admin.schedules import firing
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
@@ -98,10 +99,11 @@ async def main(service: Service) -> None:
     ):
         types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
         bulk = asyncio.create_task(operations.run(context), name="bulk")
+        schedules = asyncio.create_task(firing.run(context), name="schedules")
         await _serve(service, server, listener)
-        for task in (types, bulk):
+        for task in (types, bulk, schedules):
             task.cancel()
-        await asyncio.wait((types, bulk))
+        await asyncio.wait((types, bulk, schedules))
 
 
 async def _serve(service: Service, server: "_Server", listener: socket.socket) -> None:

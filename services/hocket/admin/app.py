@@ -34,6 +34,7 @@ from hocket.admin.requests.request_limit import RequestLimit
 from hocket.admin.requests.request_rules import RequestRules, operations_of
 from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.endpoints import router as runs
+from hocket.admin.schedules.endpoints import router as schedules
 from hocket.admin.traces.endpoints import router as traces
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.identity.bearers import TokenBearers
@@ -48,6 +49,7 @@ DEFAULT_WEB_RULES = WebRules()
 ROUTERS = (
     live,
     bulk,
+    schedules,
     approvals,
     runs,
     traces,

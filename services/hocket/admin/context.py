@@ -1,7 +1,9 @@
 """What every endpoint works with, made once in `__main__` and handed to the app."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -20,6 +22,11 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 TRACES_AT_ONCE = 2
 """Traces that are made at once, one of a tenant: a long one takes a core for seconds."""
+
+
+def utc_now() -> datetime:
+    """Return the time of this machine."""
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,10 @@ class Context:
     bulk_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a bulk operation was asked for."""
     traces: TenantPlaces = field(default_factory=lambda: TenantPlaces(TRACES_AT_ONCE, 1))
+    now: Callable[[], datetime] = utc_now
+    """The clock of schedules."""
+    schedules_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a schedule was changed, or its task is to be submitted."""
     live: LiveEvents = field(default_factory=LiveEvents)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)

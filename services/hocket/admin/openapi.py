@@ -33,6 +33,7 @@ REFUSALS = {
 REFUSALS_OF_WRITES = {
     402: "The budget does not allow it.",
     409: "It does not fit what is there.",
+    412: "`If-Match` or `If-None-Match` does not hold: it was changed meanwhile.",
     413: "The body is too large.",
     415: "The body is not of an accepted `Content-Type`.",
     504: "It took too long.",

@@ -42,6 +42,16 @@ ALLOWED: dict[str, str] = {
     "POST /v1/bulk/operations": "developer operator admin",
     "GET /v1/bulk/operations/{operation_id}": ALL,
     "POST /v1/bulk/operations/{operation_id}/stop": "developer operator admin",
+    "GET /v1/schedules": ALL,
+    "POST /v1/schedule-preview": ALL,
+    "PUT /v1/schedules/{name}": "developer operator admin",
+    "GET /v1/schedules/{name}": ALL,
+    "DELETE /v1/schedules/{name}": "developer operator admin",
+    "POST /v1/schedules/{name}/pause": "developer operator admin",
+    "POST /v1/schedules/{name}/resume": "developer operator admin",
+    "POST /v1/schedules/{name}/trigger": "developer operator admin",
+    "GET /v1/schedules/{name}/next": ALL,
+    "GET /v1/schedules/{name}/firings": ALL,
     "POST /v1/runs/{run_id}/cancel": "developer operator admin",
     "POST /v1/runs/{run_id}/signals": "developer operator admin",
     "POST /v1/runs/{run_id}/retry": "developer operator admin",
@@ -90,19 +100,19 @@ DOOR: dict[str, str] = {
 }
 GRANTS: dict[str, str] = {
     "viewer": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
-    "dead_letters.read",
+    "schedules.read dead_letters.read",
     "developer": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
-    "dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
-    "pipelines.apply models.call",
+    "schedules.read dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
+    "pipelines.apply schedules.manage models.call",
     "operator": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
-    "dead_letters.read runs.submit runs.cancel runs.signal pipelines.check experiments.control "
-    "dead_letters.manage",
+    "schedules.read dead_letters.read runs.submit runs.cancel runs.signal pipelines.check "
+    "schedules.manage experiments.control dead_letters.manage",
     "auditor": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
-    "dead_letters.read keys.read audit.read",
+    "schedules.read dead_letters.read keys.read audit.read",
     "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
-    "dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
-    "pipelines.apply models.call experiments.control dead_letters.manage keys.read keys.manage "
-    "audit.read data.delete steps.run",
+    "schedules.read dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
+    "pipelines.apply schedules.manage models.call experiments.control dead_letters.manage keys.read "
+    "keys.manage audit.read data.delete steps.run",
     "worker": "steps.run",
 }
 VALUES = {
@@ -114,6 +124,8 @@ BODIES: dict[str, Any] = {
     "/v1/runs/{run_id}/signals": {"name": "go"},
     "/v1/data/delete": {"tenant": "none"},
     "/v1/bulk/runs": {"runs": [{"pipeline": "none"}]},
+    "/v1/schedules/{name}": {"cron": "0 0 * * *", "task": {"pipeline": "none"}},
+    "/v1/schedule-preview": {"cron": "0 0 * * *"},
     "/v1/bulk/preview": {"action": "cancel"},
     "/v1/bulk/operations": {"action": "cancel"},
     "/v1/pipelines": {"pipeline": "mine", "nodes": {"a": {"type": "signal", "signal": "go"}}},
@@ -159,7 +171,7 @@ async def test_every_operation_of_rest_is_allowed_to_whom_the_table_says(rest: R
         async def asked(method: str = method, path: str = path, **headers: str) -> Answer:
             place = re.sub(r"\{(\w+)\}", lambda found: VALUES[found[1]], path)
             url = rest.url + place + QUERIES.get(path, "")
-            body = BODIES.get(path, {}) if method == "POST" else None
+            body = BODIES.get(path, {}) if method in ("POST", "PUT") else None
             async with (
                 aiohttp.ClientSession() as bare,
                 bare.request(method, url, json=body, headers=headers) as reply,

@@ -26,8 +26,8 @@ PIPELINES = (
 NAMES = [spec["pipeline"] for spec in PIPELINES]
 BEYOND_SCHEMAS = """
 # What JSON Schema cannot say: the rules of a pipeline's graph and expressions, a run's input against its
-# pipeline's own schema, steps and versions that there are, days that must not lie far apart, and
-# which keys have pools.
+# pipeline's own schema, steps and versions that there are, days that must not lie far apart, which
+# keys have pools, cron expressions, time zones, and ETags.
 [[operations]]
 include-path = [
     "/v1/pipelines", "/v1/pipelines/validate", "/v1/runs", "/v1/runs/{run_id}/rerun",
@@ -35,6 +35,15 @@ include-path = [
     "/v1/costs/pipelines", "/v1/costs/kinds", "/v1/costs/cache", "/v1/keys",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
+
+[[operations]]
+include-path = [
+    "/v1/schedules/{name}", "/v1/schedules/{name}/pause", "/v1/schedules/{name}/resume",
+    "/v1/schedule-preview",
+]
+checks.positive_data_acceptance.expected-statuses = [
+    "2xx", "401", "403", "404", "409", "412", "413", "422"
+]
 
 # A stream that has no end.
 [[operations]]

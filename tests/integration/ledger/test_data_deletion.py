@@ -52,6 +52,11 @@ VALUES (0, 'TENANT', 'p', 's', 1, 1, 1);
 INSERT INTO retrieval.collection (tenant, name) VALUES ('TENANT', 'papers');
 INSERT INTO hocket.bulk_operation (operation_id, tenant, action, filter, matching, created_by)
 VALUES ('bTENANT', 'TENANT', 'cancel', '{}', 1, 'test');
+INSERT INTO hocket.schedule (schedule_id, tenant, name, description, cron, time_zone, jitter_s, catch_up,
+    catch_up_window_s, overlap, task, created_by, changed_by)
+VALUES ('sTENANT', 'TENANT', 's', '', '0 0 * * *', 'UTC', 0, 'one', 1, 'skip', '{}', 'test', 'test');
+INSERT INTO hocket.schedule_firing (firing_id, schedule_id, tenant, cause, state, planned_at, decided_at)
+VALUES ('sTENANT:1', 'sTENANT', 'TENANT', 'on_time', 'pending', now(), now());
 """
 OWNED = r"""
 SELECT table_schema || '.' || table_name AS name

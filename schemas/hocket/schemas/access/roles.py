@@ -28,6 +28,9 @@ class Permission(StrEnum):
     """Validate a pipeline without keeping it."""
     PIPELINES_APPLY = "pipelines.apply"
     """Apply pipelines, which is to choose the code that runs."""
+    SCHEDULES_READ = "schedules.read"
+    SCHEDULES_MANAGE = "schedules.manage"
+    """With `runs.submit`: make, change and delete schedules, and submit their tasks now."""
     COSTS_READ = "costs.read"
     MODELS_READ = "models.read"
     MODELS_CALL = "models.call"
@@ -53,6 +56,7 @@ _READS = frozenset(
         Permission.PLATFORM_READ,
         Permission.RUNS_READ,
         Permission.PIPELINES_READ,
+        Permission.SCHEDULES_READ,
         Permission.COSTS_READ,
         Permission.MODELS_READ,
         Permission.EXPERIMENTS_READ,
@@ -70,6 +74,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.RUNS_SIGNAL,
         Permission.PIPELINES_CHECK,
         Permission.PIPELINES_APPLY,
+        Permission.SCHEDULES_MANAGE,
         Permission.MODELS_CALL,
     },
     "operator": _READS
@@ -78,6 +83,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.RUNS_CANCEL,
         Permission.RUNS_SIGNAL,
         Permission.PIPELINES_CHECK,
+        Permission.SCHEDULES_MANAGE,
         Permission.EXPERIMENTS_CONTROL,
         Permission.DEAD_LETTERS_MANAGE,
     },

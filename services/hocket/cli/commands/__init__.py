@@ -25,6 +25,7 @@ from hocket.cli.commands import (
     pipeline,
     run,
     runs,
+    schedules,
     schema,
     serve,
     trace,
@@ -56,6 +57,7 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("bulk-show")(bulk.bulk_show)
     runs.app.command("bulk-stop")(bulk.bulk_stop)
     app.add_typer(runs.app, name="runs")
+    app.add_typer(schedules.app, name="schedules")
     app.command("trace")(trace.trace)
     app.command("console")(console.console)
     app.command("types")(types.types)

@@ -29,16 +29,22 @@ class Api:
         """Return what is at `path`; query values that are None are left out."""
         return self._ask("GET", _with_query(path, query), None)
 
-    def post(self, path: str, body: Any = None, **query: Any) -> Any:
+    def post(
+        self, path: str, body: Any = None, *, if_match: str | None = None, **query: Any
+    ) -> Any:
         """Send a JSON body and return the answer."""
         content = json.dumps(body if body is not None else {}).encode()
-        return self._ask("POST", _with_query(path, query), content)
+        return self._ask("POST", _with_query(path, query), content, if_match)
 
-    def delete(self, path: str, **query: Any) -> Any:
+    def put(self, path: str, body: Any, *, if_match: str | None = None) -> Any:
+        """Put a JSON body at `path`, where `if_match` is its ETag still, and return the answer."""
+        return self._ask("PUT", path, json.dumps(body).encode(), if_match)
+
+    def delete(self, path: str, *, if_match: str | None = None, **query: Any) -> Any:
         """Delete what is at `path`, and return the answer, if there is one."""
-        return self._ask("DELETE", _with_query(path, query), None)
+        return self._ask("DELETE", _with_query(path, query), None, if_match)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+    def _ask(self, method: str, path: str, body: bytes | None, if_match: str | None = None) -> Any:
         try:
             place = urlsplit(self.url)
             port = place.port
@@ -50,6 +56,8 @@ class Api:
         headers = dict(self._headers)
         if body is not None:
             headers["Content-Type"] = "application/json"
+        if if_match is not None:
+            headers["If-Match"] = if_match
         connection = make(place.hostname or "", port, timeout=TIMEOUT_S)
         try:
             connection.request(method, place.path + path, body, headers)

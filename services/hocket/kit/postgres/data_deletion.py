@@ -93,6 +93,8 @@ _WITH_TENANT = {
     "forecasts": ("hocket.outlook", _OF_TENANT),
     "collections": ("retrieval.collection", _OF_TENANT),
     "pipelines": ("hocket.pipeline", _OF_TENANT),
+    "schedule_firings": ("hocket.schedule_firing", _OF_TENANT),
+    "schedules": ("hocket.schedule", _OF_TENANT),
     "bulk_operations": ("hocket.bulk_operation", _OF_TENANT),
 }
 """What a tenant has beside runs."""

@@ -1,0 +1,2 @@
+DROP TABLE hocket.schedule_firing;
+DROP TABLE hocket.schedule;

@@ -1,0 +1,208 @@
+"""Tasks that are submitted by the clock, and what became of each of their times."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import Priority
+from hocket.schemas.rest import (
+    BudgetUsd,
+    DeadlineMs,
+    Key,
+    PlainObject,
+    Reply,
+    Request,
+    TaskLabels,
+    Token,
+    Usd,
+    Version,
+)
+
+MAX_SCHEDULES = 1_000
+"""Of one tenant."""
+MAX_CRON_CHARS = 100
+MAX_ZONE_CHARS = 64
+MAX_JITTER_S = 3_600
+MAX_CATCH_UP_WINDOW_S = 7 * 86_400
+MAX_NEXT = 20
+"""Coming times in one answer."""
+SHOWN_NEXT = 3
+"""Coming times that are shown with a schedule."""
+
+CatchUp = Literal["none", "one", "all"]
+Overlap = Literal["allow", "skip", "cancel_running", "buffer_one"]
+FiringState = Literal["pending", "buffered", "fired", "skipped", "missed", "failed"]
+Cause = Literal["on_time", "caught_up", "triggered"]
+Text = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00]*$")]
+Cron = Annotated[
+    str,
+    Field(
+        min_length=9,
+        max_length=MAX_CRON_CHARS,
+        pattern=r"^[0-9A-Za-z*,/#-]+( [0-9A-Za-z*,/#-]+){4}$",
+    ),
+]
+"""Five fields: minute, hour, day of the month, month, day of the week."""
+Zone = Annotated[
+    str, Field(min_length=1, max_length=MAX_ZONE_CHARS, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")
+]
+"""The name of a time zone of the IANA database, such as Europe/Berlin."""
+
+_EXAMPLE: dict[str, Any] = {
+    "cron": "30 6 * * 1-5",
+    "time_zone": "Europe/Berlin",
+    "catch_up": "one",
+    "overlap": "skip",
+    "jitter_s": 30,
+    "task": {"pipeline": "report", "input": {"region": "eu"}, "labels": {"team": "search"}},
+    "time_field": "as_of",
+}
+
+
+class Timing(Request):
+    """When: the times of `cron` in a time zone, each later by up to `jitter_s` seconds, as many for the
+    same schedule and time."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"cron": "30 2 * * *", "time_zone": "Europe/Berlin"}]}
+    )
+
+    cron: Cron
+    time_zone: Zone = "UTC"
+    jitter_s: float = Field(0, ge=0, le=MAX_JITTER_S, strict=True)
+
+
+class ScheduledTask(Request):
+    """The task that is submitted at each time, as `POST /v1/runs` takes it."""
+
+    pipeline: Token
+    input: PlainObject = Field(default_factory=dict)
+    deadline_ms: DeadlineMs | None = None
+    priority: Priority | None = Field(None, alias="class")
+    budget_usd: BudgetUsd | None = None
+    version: Version | None = None
+    """Without it the latest one at each time."""
+    labels: TaskLabels = Field(default_factory=dict)
+
+
+class ScheduleBody(Timing):
+    """A schedule. `catch_up` says what becomes of times at which nothing could be submitted, `overlap`
+    what is done while a run of the schedule is under way. The task's input has the time of each run in
+    the field that `time_field` names, where it names one. Without `paused` it stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    task: ScheduledTask
+    time_field: str | None = Field(
+        None, min_length=1, max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"
+    )
+    catch_up: CatchUp = "one"
+    catch_up_window_s: float = Field(86_400, gt=0, le=MAX_CATCH_UP_WINDOW_S, strict=True)
+    """What is older is not caught up with."""
+    overlap: Overlap = "skip"
+    description: Text = ""
+    paused: Annotated[bool, Field(strict=True)] | None = None
+
+
+class PauseBody(Request):
+    """Why a schedule is paused."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"reason": "the source is being moved"}]}
+    )
+
+    reason: Text = ""
+
+
+class TriggerBody(Request):
+    """A run now. The same `idempotency_key` is the same run."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"idempotency_key": "by-hand-1"}]})
+
+    idempotency_key: Key | None = None
+
+
+class ScheduleTask(Reply):
+    """The task of a schedule; its input is withheld from keys without `content.read`."""
+
+    pipeline: str
+    input: PlainObject | None = None
+    deadline_ms: float | None = None
+    priority: Priority | None = Field(None, alias="class")
+    budget_usd: Usd | None = None
+    version: int | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class Schedule(Reply):
+    """A schedule; `next` are its first coming times (in lists the first), without jitter. `revision` is
+    in its ETag."""
+
+    name: str
+    description: str
+    cron: str
+    time_zone: str
+    jitter_s: float
+    catch_up: CatchUp
+    catch_up_window_s: float
+    overlap: Overlap
+    task: ScheduleTask
+    time_field: str | None = None
+    paused: bool
+    pause_reason: str
+    revision: int
+    next: tuple[datetime, ...]
+    created_by: str
+    created_at: datetime
+    changed_by: str
+    changed_at: datetime
+
+
+class ScheduleList(Reply):
+    """Schedules, the latest first; `next` as in RunList."""
+
+    schedules: tuple[Schedule, ...]
+    next: str | None = None
+
+
+class NextTime(Reply):
+    """A coming time: as the schedule says it, in UTC and in its zone, and with its jitter."""
+
+    planned_at: datetime
+    local: str
+    due_at: datetime
+
+
+class NextTimes(Reply):
+    """The first coming times."""
+
+    times: tuple[NextTime, ...]
+
+
+class Firing(Reply):
+    """What became of a time: `fired`, its task was submitted; `pending`, that is about to be;
+    `buffered`, it waits for the end of the run before it; `skipped`, such a run was under way;
+    `failed`, the task was refused, as `error` says; `missed`, nothing could be submitted at that time
+    and at all others until `until`."""
+
+    firing_id: str
+    cause: Cause
+    state: FiringState
+    planned_at: datetime
+    until: datetime | None = None
+    run_id: str | None = None
+    run_status: str | None = None
+    """Missing until the run is in the database."""
+    error: ErrorInfo | None = None
+    reason: str
+    decided_at: datetime
+    fired_at: datetime | None = None
+
+
+class FiringList(Reply):
+    """What became of the times of a schedule, the latest first; `next` as in RunList."""
+
+    firings: tuple[Firing, ...]
+    next: str | None = None

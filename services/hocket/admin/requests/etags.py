@@ -1,0 +1,53 @@
+"""Preconditions of writes (RFC 9110): `If-Match` with the ETag that the caller has seen, so that two who
+write at the same time do not undo each other's change unseen."""
+
+from typing import Annotated
+
+from fastapi import Header
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+ETAG = "ETag"
+ANY = "*"
+MAX_ETAG_CHARS = 64
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        max_length=MAX_ETAG_CHARS,
+        description="The ETag of what is changed; another one is refused with 412.",
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        max_length=MAX_ETAG_CHARS,
+        description="`*`: only where there is none yet. What has this ETag is refused with 412.",
+    ),
+]
+
+
+class PreconditionFailed(HocketError):
+    """It was changed meanwhile: its ETag is `{etag}`. Read it again, and repeat the change on that."""
+
+    code = "precondition_failed"
+    error_class = ErrorClass.INVALID
+
+
+def etag(revision: int) -> str:
+    """Return the ETag of a revision."""
+    return f'"{revision}"'
+
+
+def check_match(wanted: str | None, revision: int | None) -> None:
+    """Raise PreconditionFailed where `If-Match` names another revision; None: there is nothing."""
+    if wanted is None or (wanted == ANY and revision is not None):
+        return
+    if revision is None or wanted != etag(revision):
+        raise PreconditionFailed(etag="(none)" if revision is None else etag(revision))
+
+
+def check_none_match(unwanted: str | None, revision: int | None) -> None:
+    """Raise PreconditionFailed where `If-None-Match` names this revision, or any."""
+    if revision is not None and unwanted in (ANY, etag(revision)):
+        raise PreconditionFailed(etag=etag(revision))

@@ -1,0 +1,1 @@
+"""Schedules: tasks that are submitted by the clock, each time once."""

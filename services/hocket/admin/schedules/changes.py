@@ -1,0 +1,248 @@
+"""Changes of schedules by people: each with its row of the audit, in one transaction."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+
+from hocket.admin.context import Context
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.etags import check_match, check_none_match
+from hocket.admin.requests.identity import Caller
+from hocket.admin.runs.submission import payload_of
+from hocket.admin.schedules import firing, store
+from hocket.admin.schedules.times import Times
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action
+from hocket.schemas import ids
+from hocket.schemas.administration.schedules import MAX_SCHEDULES, ScheduleBody
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput, PayloadTooLarge
+from hocket.schemas.pipeline.plan import check_input
+from hocket.schemas.rest import RunSubmission
+
+ZERO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+
+
+class SchedulesFull(HocketError):
+    """The tenant has {most} schedules, and may have no more. Delete one: `DELETE /v1/schedules/NAME`."""
+
+    code = "schedules_full"
+    error_class = ErrorClass.INVALID
+
+
+async def put(
+    context: Context,
+    caller: Caller,
+    name: str,
+    body: ScheduleBody,
+    *,
+    now: datetime,
+    if_match: str | None,
+    if_none_match: str | None,
+) -> tuple[asyncpg.Record, bool]:
+    """Make a schedule or replace it; return its row, and whether it is new. Raises InvalidInput,
+    PipelineUnknown, PayloadTooLarge, PreconditionFailed and SchedulesFull."""
+    await _check(context, caller, body)
+    async with _transaction(context) as connection:
+        former = await connection.fetchrow(store.LOCKED, caller.tenant, name)
+        revision = None if former is None else former["revision"]
+        check_match(if_match, revision)
+        check_none_match(if_none_match, revision)
+        if former is None:
+            row = await _insert(connection, caller, name, body, now)
+            if row is None:  # another request made it meanwhile
+                former = await store.find(connection, caller.tenant, name, lock=True)
+                check_match(if_match, former["revision"])
+                check_none_match(if_none_match, former["revision"])
+        if former is not None:
+            if _said_by(body, former) == _said_of(former):
+                return former, False
+            row = await _replace(connection, caller, former, body, now)
+        assert row is not None, "it is new, or was replaced"
+        done = "schedules.create" if former is None else "schedules.change"
+        before = None if former is None else _audited(former)
+        await _record(connection, caller, done, name, before, _audited(row))
+    context.schedules_asked.set()
+    return row, former is None
+
+
+async def switch(
+    context: Context,
+    caller: Caller,
+    name: str,
+    *,
+    paused: bool,
+    reason: str,
+    now: datetime,
+    if_match: str | None,
+) -> asyncpg.Record:
+    """Pause a schedule, or let it go on from now; return its row. One that is so already stays as it
+    is. Raises ScheduleUnknown and PreconditionFailed."""
+    async with _transaction(context) as connection:
+        former = await store.find(connection, caller.tenant, name, lock=True)
+        check_match(if_match, former["revision"])
+        if (former["paused"], former["pause_reason"]) == (paused, reason):
+            return former
+        planned_at, due_at = former["planned_at"], former["due_at"]
+        if former["paused"] and not paused:
+            planned_at, due_at = _first(store.times_of(former), now)
+        row = await connection.fetchrow(
+            store.SWITCH, former["schedule_id"], paused, reason, planned_at, due_at, caller.name
+        )
+        done = "schedules.pause" if paused else "schedules.resume"
+        await _record(connection, caller, done, name, None, {"reason": reason} if paused else None)
+    return row
+
+
+async def trigger(
+    context: Context, caller: Caller, name: str, key: str | None, now: datetime
+) -> asyncpg.Record:
+    """Let a schedule's task be submitted now, by its policy of overlaps; return what becomes of it.
+    Raises ScheduleUnknown."""
+    async with _transaction(context) as connection:
+        row = await store.find(connection, caller.tenant, name, lock=True)
+        token = uuid4().hex if key is None else ids.content_hash(key)[:32]
+        firing_id = f"{row['schedule_id']}:by-hand:{token}"
+        known = await connection.fetchrow(store.FIRING, firing_id)
+        if known is not None:
+            return known
+        await firing.add_pending(connection, row, "triggered", now, now, firing_id)
+        await _record(connection, caller, "schedules.trigger", name, None, {"firing": firing_id})
+        found = await connection.fetchrow(store.FIRING, firing_id)
+    context.schedules_asked.set()
+    return found
+
+
+async def delete(context: Context, caller: Caller, name: str, *, if_match: str | None) -> None:
+    """Delete a schedule with its history; its runs stay. Raises ScheduleUnknown and
+    PreconditionFailed."""
+    async with _transaction(context) as connection:
+        row = await store.find(connection, caller.tenant, name, lock=True)
+        check_match(if_match, row["revision"])
+        await connection.execute(store.DELETE, row["schedule_id"])
+        await _record(connection, caller, "schedules.delete", name, _audited(row), None)
+
+
+@asynccontextmanager
+async def _transaction(context: Context) -> AsyncIterator[asyncpg.Connection]:
+    async with (
+        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(),
+    ):
+        yield connection
+
+
+async def _check(context: Context, caller: Caller, body: ScheduleBody) -> None:
+    """Raise what would refuse the task, at the time that it is written."""
+    times, task = Times(body.cron, body.time_zone), body.task
+    times.check()
+    value = task.input
+    if body.time_field is not None:
+        value = {**value, body.time_field: times.local(ZERO)}
+    plan_of = context.plans.plan_of
+    try:
+        _, plan = await plan_of(context.pool, caller.tenant, task.pipeline, task.version)
+        check_input(plan, value)
+        payload_of(RunSubmission(pipeline=task.pipeline, input=value), context.max_task_bytes)
+    except (InvalidInput, PayloadTooLarge) as error:
+        place = f"task.{error.fields['field']}"
+        raise type(error)(**{**error.fields, "field": place}) from None
+
+
+async def _insert(
+    connection: asyncpg.Connection, caller: Caller, name: str, body: ScheduleBody, now: datetime
+) -> asyncpg.Record | None:
+    if await connection.fetchval(store.COUNT, caller.tenant) >= MAX_SCHEDULES:
+        raise SchedulesFull(most=MAX_SCHEDULES)
+    schedule_id = f"s{uuid4().hex[:24]}"
+    first = _first(_times_of(body, schedule_id), now)
+    values = (schedule_id, caller.tenant, name, *_values(body), *first, caller.name)
+    return await connection.fetchrow(store.INSERT, *values)
+
+
+async def _replace(
+    connection: asyncpg.Connection,
+    caller: Caller,
+    former: asyncpg.Record,
+    body: ScheduleBody,
+    now: datetime,
+) -> asyncpg.Record:
+    """Write a schedule anew. It goes on where it was, unless it has other times or was paused."""
+    times = _times_of(body, former["schedule_id"])
+    first = (former["planned_at"], former["due_at"])
+    if times != store.times_of(former) or (former["paused"] and body.paused is False):
+        first = _first(times, now)
+    values = (former["schedule_id"], *_values(body, former), *first, caller.name)
+    return await connection.fetchrow(store.REPLACE, *values)
+
+
+def _values(body: ScheduleBody, former: asyncpg.Record | None = None) -> tuple[Any, ...]:
+    paused = body.paused
+    if paused is None:
+        paused = former is not None and former["paused"]
+    return (
+        body.description,
+        body.cron,
+        body.time_zone,
+        body.jitter_s,
+        body.catch_up,
+        body.catch_up_window_s,
+        body.overlap,
+        json.dumps(_task(body)),
+        body.time_field,
+        paused,
+    )
+
+
+def _task(body: ScheduleBody) -> dict[str, Any]:
+    task = body.task.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if body.task.budget_usd is not None:
+        task["budget_usd"] = format(body.task.budget_usd, "f")  # without an exponent
+    return {**task, "input": body.task.input}
+
+
+def _times_of(body: ScheduleBody, schedule_id: str) -> Times:
+    return Times(body.cron, body.time_zone, body.jitter_s, schedule_id)
+
+
+def _first(times: Times, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """Return the first time after now, and when it is due."""
+    found = times.next_after(now)
+    return found, None if found is None else times.due_at(found)
+
+
+SAID = (
+    "description", "cron", "time_zone", "jitter_s", "catch_up", "catch_up_window_s", "overlap",
+    "task", "time_field", "paused",
+)  # fmt: skip
+
+
+def _said_by(body: ScheduleBody, former: asyncpg.Record) -> dict[str, Any]:
+    return {**dict(zip(SAID, _values(body, former), strict=True)), "task": _task(body)}
+
+
+def _said_of(row: asyncpg.Record) -> dict[str, Any]:
+    return {**{name: row[name] for name in SAID}, "task": json.loads(row["task"])}
+
+
+def _audited(row: asyncpg.Record) -> dict[str, Any]:
+    """Return what the audit has of a schedule: of the input, which is content, a hash."""
+    said = _said_of(row)
+    task = said["task"]
+    return {**said, "task": {**task, "input": {"sha256": ids.content_hash(task["input"])}}}
+
+
+async def _record(
+    connection: asyncpg.Connection,
+    caller: Caller,
+    action: str,
+    name: str,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+) -> None:
+    done = Action(action, f"schedule:{name}", caller.tenant, before=before, after=after)
+    await audit_log.record(connection, caller.actor, done)

@@ -1,0 +1,308 @@
+"""Submits the tasks of schedules, each time once, whichever of several processes does it.
+
+A time goes through two transactions, both under the lock of its schedule's row. The first decides:
+what becomes of the time is written together with the time that follows. The second submits the task,
+under an idempotency key that follows from schedule and time, and writes that it did. Where a process
+ends between the two, or in the middle of the second, another one submits the same task again: the same
+message id, the same run.
+
+States of a time: pending, fired, failed (the task was refused); buffered (it waits for the end of a
+run), skipped (a run was under way); missed.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import asyncpg
+import structlog
+
+from hocket.admin.context import Context
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.errors import RunNotOpen
+from hocket.admin.requests.identity import Caller
+from hocket.admin.runs import actions
+from hocket.admin.runs.submission import submit
+from hocket.admin.schedules import catch_up, store
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.schemas import ids
+from hocket.schemas.access.keys import Principal
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.rest import CancelBody, RunSubmission
+
+LOOK_S = 1.0
+"""How often it is looked for times that are due."""
+DECIDED_AT_ONCE = 20
+"""Schedules that are decided about in one transaction."""
+MAX_ROUNDS = 10
+"""Such transactions in one look."""
+LOOKED_AT = 50
+"""Schedules with tasks to submit, in one look."""
+AT_ONCE = 2
+"""Schedules whose tasks one process submits at once; each takes a connection to the database."""
+SUBMITTED_AT_ONCE = 20
+"""Times of one schedule that are submitted before others have their turn."""
+UNSEEN_RUN_S = 3_600.0
+"""For how long a run counts as under way that is not in the database."""
+UNAVAILABLE = (
+    ErrorClass.UNAVAILABLE,
+    ErrorClass.TIMEOUT,
+    ErrorClass.TRANSIENT,
+    ErrorClass.RATE_LIMITED,
+)
+AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
+"""What says that it has to wait."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Runs:
+    """The runs of a schedule that are under way; `unseen` are not in the database yet."""
+
+    seen: list[asyncpg.Record] = field(default_factory=list)
+    unseen: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.seen or self.unseen)
+
+
+async def run(context: Context) -> None:
+    """Submit the tasks of schedules for ever; cancel to stop."""
+    while True:
+        context.schedules_asked.clear()
+        try:
+            await look(context)
+        except AWAY as error:
+            log.warning("schedules_wait", reason=str(error) or repr(error))
+        except Exception:
+            log.exception("schedules_failed")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await context.schedules_asked.wait()
+
+
+async def look(context: Context) -> None:
+    """Decide about all times that are due, and submit the tasks of those that are decided."""
+    for _ in range(MAX_ROUNDS):
+        if not context.bus.connected or context.disk.low:
+            break
+        if await decide(context, context.now()) < DECIDED_AT_ONCE:
+            break
+    rows = await context.pool.fetch(store.UNDONE, LOOKED_AT, timeout=QUERY_TIMEOUT_S)
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(schedule_id: str) -> None:
+        async with turns:
+            try:
+                await submit_pending(context, schedule_id)
+            except AWAY as error:
+                log.warning(
+                    "schedule_waits", schedule=schedule_id, reason=str(error) or repr(error)
+                )
+            except Exception:
+                log.exception("schedule_failed", schedule=schedule_id)
+
+    await asyncio.gather(*(in_turn(row["schedule_id"]) for row in rows))
+
+
+async def decide(context: Context, now: datetime) -> int:
+    """Decide about schedules that are due, and return about how many; those that others decide about
+    are left to them."""
+    async with (
+        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(),
+    ):
+        rows = await connection.fetch(store.DUE, now, DECIDED_AT_ONCE, timeout=QUERY_TIMEOUT_S)
+        for row in rows:
+            await _decide_one(connection, row, now)
+    return len(rows)
+
+
+async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: datetime) -> None:
+    times, schedule_id = store.times_of(row), row["schedule_id"]
+    found = catch_up.due(times, row["catch_up"], row["catch_up_window_s"], row["planned_at"], now)
+    if found.missed is not None:
+        await connection.execute(
+            store.ADD_FIRING,
+            f"{store.firing_id(schedule_id, found.missed.first)}:missed",
+            schedule_id,
+            row["tenant"],
+            "on_time",
+            "missed",
+            found.missed.first,
+            found.missed.last,
+            None,
+            f"catch_up is `{row['catch_up']}`",
+            now,
+        )
+    for planned_at in found.times:
+        cause = "caught_up" if found.late else "on_time"
+        await add_pending(connection, row, cause, planned_at, now)
+    following = found.planned_at
+    due_at = None if following is None else times.due_at(following)
+    await connection.execute(store.ADVANCE, schedule_id, following, due_at)
+    await connection.execute(store.TRIM, schedule_id, store.KEPT_FIRINGS, store.TRIMMED_AT_ONCE)
+
+
+async def add_pending(
+    connection: asyncpg.Connection,
+    row: asyncpg.Record,
+    cause: str,
+    planned_at: datetime,
+    now: datetime,
+    firing_id: str | None = None,
+) -> str:
+    """Write that the task of a schedule is to be submitted; return the id of that."""
+    firing_id = firing_id or store.firing_id(row["schedule_id"], planned_at)
+    await connection.execute(
+        store.ADD_FIRING,
+        firing_id,
+        row["schedule_id"],
+        row["tenant"],
+        cause,
+        "pending",
+        planned_at,
+        None,
+        ids.run_id(row["tenant"], key_of(firing_id)),
+        "",
+        now,
+    )
+    return firing_id
+
+
+def key_of(firing_id: str) -> str:
+    """Return the idempotency key of a time's task."""
+    return f"schedule:{firing_id}"
+
+
+async def submit_pending(context: Context, schedule_id: str) -> None:
+    """Submit what is pending of a schedule, and what may wait no longer, the earliest first; nothing
+    where another process does so."""
+    async with (
+        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(),
+    ):
+        row = await connection.fetchrow(store.ONE_LOCKED, schedule_id, timeout=QUERY_TIMEOUT_S)
+        if row is None:
+            return
+        undone = await connection.fetch(store.UNDONE_OF, schedule_id, SUBMITTED_AT_ONCE)
+        for firing in undone:
+            settled = await _settle(context, connection, row, firing, context.now())
+            if not settled:
+                break
+
+
+async def _settle(
+    context: Context,
+    connection: asyncpg.Connection,
+    row: asyncpg.Record,
+    firing: asyncpg.Record,
+    now: datetime,
+) -> bool:
+    """Do with a time what the policy of overlaps says; return whether the next one may follow."""
+    policy = row["overlap"]
+    if policy != "allow":
+        running = await _running(connection, row["schedule_id"], now)
+        if running and policy == "skip":
+            await _write(connection, firing, "skipped", reason=_why(running))
+            return True
+        if running and policy == "buffer_one":
+            return await _buffer(connection, row, firing, running)
+        if running and not await _cancel(context, row, running):
+            return False
+    return await _submit(context, connection, row, firing, now)
+
+
+async def _running(connection: asyncpg.Connection, schedule_id: str, now: datetime) -> Runs:
+    """Return the runs of a schedule that are under way, and note which of them are over."""
+    found, over = Runs(), []
+    limit = now - timedelta(seconds=UNSEEN_RUN_S)
+    for row in await connection.fetch(store.OPEN, schedule_id, timeout=QUERY_TIMEOUT_S):
+        if row["run_id"] is None and row["fired_at"] > limit:
+            found.unseen += 1
+        elif row["run_id"] is None or row["finished_at"] is not None:
+            over.append(row["firing_id"])
+        else:
+            found.seen.append(row)
+    if over:
+        await connection.execute(store.CLOSE, over)
+    return found
+
+
+def _why(running: Runs) -> str:
+    return f"{running.seen[0]['run_id']} was under way" if running.seen else "a run was under way"
+
+
+async def _buffer(
+    connection: asyncpg.Connection, row: asyncpg.Record, firing: asyncpg.Record, running: Runs
+) -> bool:
+    """Let a time wait for the end of the run, where none waits; the others are left out."""
+    if firing["state"] == "buffered":
+        return True
+    waiting = await connection.fetch(store.UNDONE_OF, row["schedule_id"], 1)
+    if waiting[0]["state"] == "buffered":
+        await _write(connection, firing, "skipped", reason="another one waited already")
+    else:
+        await _write(connection, firing, "buffered", reason=_why(running))
+    return True
+
+
+async def _cancel(context: Context, row: asyncpg.Record, running: Runs) -> bool:
+    """Cancel the runs under way; return whether all could be asked to end."""
+    body = CancelBody(reason=f"the next run of schedule {row['name']} begins"[:1_000])
+    for one in running.seen:
+        with suppress(RunNotOpen):
+            await actions.cancel(context, _caller(row), one, body)
+    return not running.unseen
+
+
+async def _submit(
+    context: Context,
+    connection: asyncpg.Connection,
+    row: asyncpg.Record,
+    firing: asyncpg.Record,
+    now: datetime,
+) -> bool:
+    """Submit the task of a time, and write that; raises what says that it has to wait."""
+    task = json.loads(row["task"])
+    if row["time_field"] is not None:
+        local = store.times_of(row).local(firing["planned_at"])
+        task["input"] = {**task["input"], row["time_field"]: local}
+    body = RunSubmission(**task, idempotency_key=key_of(firing["firing_id"]))
+    try:
+        receipt = await submit(context, _caller(row), body, traceparent=None)
+    except HocketError as error:
+        info = error.info()
+        if info.error_class in UNAVAILABLE:
+            log.warning("schedule_waits", schedule=row["schedule_id"], reason=info.message)
+            return False
+        log.info("schedule_task_refused", schedule=row["schedule_id"], code=info.code)
+        await _write(connection, firing, "failed", error=info.model_dump_json())
+        return True
+    await _write(connection, firing, "fired", run_id=receipt.run_id, fired_at=now)
+    return True
+
+
+async def _write(
+    connection: asyncpg.Connection,
+    firing: asyncpg.Record,
+    state: str,
+    *,
+    run_id: str | None = None,
+    error: str | None = None,
+    reason: str = "",
+    fired_at: datetime | None = None,
+) -> None:
+    await connection.execute(
+        store.SETTLE, firing["firing_id"], state, run_id, error, reason, fired_at
+    )
+
+
+def _caller(row: asyncpg.Record) -> Caller:
+    """Return on whose behalf the tasks of a schedule are submitted: that of its last change's author."""
+    key_id = row["changed_by"].removeprefix("key:")
+    return Caller(row["tenant"], Principal(key_id, "", row["tenant"], "", frozenset()), "")

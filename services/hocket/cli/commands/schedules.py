@@ -1,0 +1,265 @@
+"""`hocket schedules`: tasks that are submitted by the clock."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.target import target_of
+
+app = typer.Typer(
+    help="Tasks by the clock: put, list, show, pause, resume, trigger, delete.",
+    no_args_is_help=True,
+)
+
+PAGE = 500
+
+Name = Annotated[str, typer.Argument(help="The name of a schedule.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+IfMatch = Annotated[
+    int | None,
+    typer.Option("--revision", min=1, help="Only where this is its revision still."),
+]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, max=20, help="How many.")]
+
+
+@app.command("put")
+def put(
+    context: typer.Context,
+    name: Name,
+    cron: Annotated[str, typer.Option(help="Minute, hour, day, month, day of the week.")],
+    pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="Whose runs it begins.")],
+    given: Annotated[
+        str | None, typer.Option("--input", help="The input: a JSON object, @FILE, or @-.")
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
+    ] = None,
+    time_zone: Annotated[str, typer.Option(help="Such as Europe/Berlin.")] = "UTC",
+    time_field: Annotated[
+        str | None, typer.Option(help="The field of the input that gets the time.")
+    ] = None,
+    jitter_s: Annotated[float, typer.Option(min=0, help="Later by up to so many seconds.")] = 0,
+    catch_up: Annotated[str, typer.Option(help="Of missed times: none, one or all.")] = "one",
+    catch_up_window_s: Annotated[
+        float, typer.Option(min=0, help="What is older is left out.")
+    ] = 86_400,
+    overlap: Annotated[
+        str,
+        typer.Option(help="While a run is under way: allow, skip, cancel_running or buffer_one."),
+    ] = "skip",
+    deadline_ms: Annotated[float | None, typer.Option(help="Of each run.")] = None,
+    budget_usd: Annotated[str | None, typer.Option(help="Of each run.")] = None,
+    priority: Annotated[str | None, typer.Option("--class", help="Of each run.")] = None,
+    version: Annotated[int | None, typer.Option(help="Of the pipeline; else the latest.")] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Of each run; may be repeated."),
+    ] = None,
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    paused: Annotated[
+        bool | None, typer.Option("--paused/--running", help="Without both it stays as it is.")
+    ] = None,
+    revision: IfMatch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a schedule, or replace the one of that name."""
+    from hocket.cli.terminal.sources import task_input
+
+    task = {
+        "pipeline": pipeline,
+        "input": task_input(given, pairs or []),
+        "deadline_ms": deadline_ms,
+        "budget_usd": budget_usd,
+        "class": priority,
+        "version": version,
+        "labels": dict(pair.partition("=")[::2] for pair in labels or []),
+    }
+    body = {
+        "cron": cron,
+        "time_zone": time_zone,
+        "jitter_s": jitter_s,
+        "catch_up": catch_up,
+        "catch_up_window_s": catch_up_window_s,
+        "overlap": overlap,
+        "description": description,
+        "time_field": time_field,
+        "paused": paused,
+        "task": {key: given for key, given in task.items() if given is not None},
+    }
+    api = target_of(context).api()
+    _say(api.put(path("schedules", name), body, if_match=_etag(revision)), as_json=as_json)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    pipeline: Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List schedules with their next times."""
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    found = _all(target_of(context).api(), "/v1/schedules", "schedules", pipeline=pipeline)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        out.print("There are no schedules here. `hocket schedules put` makes one.")
+        return
+    rows = [
+        (one["name"], one["cron"], one["time_zone"], one["task"]["pipeline"], _next(one))
+        for one in found
+    ]
+    print_table(("NAME", "CRON", "TIME ZONE", "PIPELINE", "NEXT"), rows)
+
+
+@app.command("show")
+def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show a schedule."""
+    _say(target_of(context).api().get(path("schedules", name)), as_json=as_json)
+
+
+@app.command("next")
+def next_(context: typer.Context, name: Name, count: Count = 5, as_json: AsJson = False) -> None:
+    """Show the coming times of a schedule."""
+    found = target_of(context).api().get(path("schedules", name, "next"), count=count)
+    _say_times(found["times"], as_json=as_json)
+
+
+@app.command("preview")
+def preview(
+    context: typer.Context,
+    cron: Annotated[str, typer.Argument(help="Minute, hour, day, month, day of the week.")],
+    time_zone: Annotated[str, typer.Option(help="Such as Europe/Berlin.")] = "UTC",
+    count: Count = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show the coming times of a cron expression, and keep nothing."""
+    body = {"cron": cron, "time_zone": time_zone}
+    found = target_of(context).api().post("/v1/schedule-preview", body, count=count)
+    _say_times(found["times"], as_json=as_json)
+
+
+@app.command("history")
+def history(
+    context: typer.Context,
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what became of the last times of a schedule."""
+    from hocket.cli.drawing.amounts import local
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    api = target_of(context).api()
+    found = api.get(path("schedules", name, "firings"), limit=limit)["firings"]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        out.print("None of its times has come yet.")
+        return
+    rows = [
+        (local(one["planned_at"]), one["cause"], one["state"], one["run_id"] or "", _outcome(one))
+        for one in found
+    ]
+    print_table(("TIME", "CAUSE", "STATE", "RUN", ""), rows)
+
+
+@app.command("pause")
+def pause(
+    context: typer.Context,
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Why.")] = "",
+    revision: IfMatch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a schedule; times that come meanwhile are left out."""
+    api, place = target_of(context).api(), path("schedules", name, "pause")
+    _say(api.post(place, {"reason": reason}, if_match=_etag(revision)), as_json=as_json)
+
+
+@app.command("resume")
+def resume(
+    context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
+) -> None:
+    """Let a paused schedule go on, with its next time from now."""
+    api, place = target_of(context).api(), path("schedules", name, "resume")
+    _say(api.post(place, if_match=_etag(revision)), as_json=as_json)
+
+
+@app.command("trigger")
+def trigger(
+    context: typer.Context,
+    name: Name,
+    key: Annotated[str | None, typer.Option(help="The same key is the same run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit the task of a schedule now."""
+    from hocket.cli.terminal.console import print_json
+
+    body = {} if key is None else {"idempotency_key": key}
+    found = target_of(context).api().post(path("schedules", name, "trigger"), body)
+    print_json(found) if as_json else typer.echo(f"{found['state']}: {found['run_id']}")
+
+
+@app.command("delete")
+def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None:
+    """Delete a schedule with its history. Its runs stay."""
+    target_of(context).api().delete(path("schedules", name), if_match=_etag(revision))
+    typer.echo(f"{name} is deleted")
+
+
+def _etag(revision: int | None) -> str | None:
+    return None if revision is None else f'"{revision}"'
+
+
+def _all(api: Api, place: str, what: str, **query: Any) -> list[dict[str, Any]]:
+    found, after = [], None
+    while True:
+        page = api.get(place, after=after, limit=PAGE, **query)
+        found += page[what]
+        if (after := page["next"]) is None:
+            return found
+
+
+def _next(one: dict[str, Any]) -> str:
+    from hocket.cli.drawing.amounts import local
+
+    if one["paused"]:
+        return "paused" + (f": {one['pause_reason']}" if one["pause_reason"] else "")
+    return local(one["next"][0]) if one["next"] else "never"
+
+
+def _outcome(one: dict[str, Any]) -> str:
+    if one["error"] is not None:
+        return str(one["error"]["message"])
+    if one["until"] is not None:
+        return f"and all until {one['until']}"
+    return str(one["run_status"] or one["reason"])
+
+
+def _say(one: dict[str, Any], *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import out, print_json
+
+    if as_json:
+        print_json(one)
+        return
+    task = one["task"]
+    out.print(f"schedule     {one['name']}, revision {one['revision']}", markup=False)
+    out.print(f"times        {one['cron']} ({one['time_zone']})", markup=False)
+    out.print(f"next         {_next(one)}", markup=False)
+    out.print(f"pipeline     {task['pipeline']}", markup=False)
+    out.print(f"policies     catch up {one['catch_up']}, overlap {one['overlap']}", markup=False)
+
+
+def _say_times(times: list[dict[str, Any]], *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import print_json
+
+    if as_json:
+        print_json(times)
+        return
+    for one in times:
+        typer.echo(one["local"])

@@ -1,0 +1,383 @@
+"""Schedules over a real NATS and Postgres: there is no coordinator, the tests read the tasks that are
+submitted, and set the clock."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hocket.admin.schedules import changes
+from hocket.cli.app import app
+from hocket.kit.nats import cloudevents
+from hocket.schemas.labels import read_labels
+from support.administration.schedule_rig import (
+    PIPELINE,
+    Clock,
+    add_run,
+    history,
+    look,
+    moment,
+    put,
+    states,
+    tasks,
+)
+from support.rest_rig import Rest, bearer, running_rest
+
+BOUND_S = 60.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(moment("2026-03-28T09:30"))
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str, clock: Clock) -> AsyncIterator[Rest]:
+    async with (
+        running_rest(nats_url, database_url, now=clock) as rest,
+        asyncio.timeout(BOUND_S),
+    ):
+        assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
+        yield rest
+
+
+async def test_a_task_is_submitted_at_each_time_with_what_the_schedule_says(
+    rest: Rest, clock: Clock
+) -> None:
+    task = {
+        "pipeline": "report",
+        "input": {"region": "eu"},
+        "labels": {"team": "search"},
+        "deadline_ms": 5_000,
+        "budget_usd": "0.25",
+        "class": "batch",
+    }
+    made = await put(
+        rest, cron="30 2 * * *", time_zone="Europe/Berlin", task=task, time_field="as_of"
+    )
+    assert made["next"][0] == "2026-03-29T01:00:00Z", "02:30 is left out by the change of the clock"
+    for at in (
+        "2026-03-29T00:59:59",
+        "2026-03-29T01:00:00",
+        "2026-03-29T12:00",
+        "2026-03-30T00:30:01",
+    ):
+        clock.set(at)
+        await look(rest)
+        await look(rest)
+    sent = await tasks(rest)
+    assert [body for _, body in sent] == [
+        {"region": "eu", "as_of": "2026-03-29T03:00:00+02:00"},
+        {"region": "eu", "as_of": "2026-03-30T02:30:00+02:00"},
+    ]
+    headers = sent[0][0]
+    assert read_labels(headers[cloudevents.LABELS], "labels") == {"team": "search"}
+    assert headers[cloudevents.BUDGET_USD] == "0.25"
+    assert headers[cloudevents.PRIORITY] == "batch"
+    assert headers[cloudevents.DEADLINE_MS] == "5000.0"
+
+
+async def test_each_time_fires_once_over_a_change_of_the_clock(rest: Rest, clock: Clock) -> None:
+    """Looked for every ten minutes, until 03:10 UTC of the day on which clocks change in Berlin."""
+    expected = {"fixed": [], "hourly": []}
+    for day, fixed, hourly in (
+        ("2026-03-28", ["03:00"], ["01:00", "03:00", "04:00", "05:00"]),
+        ("2026-10-24", ["02:30"], ["02:00", "02:00", "03:00", "04:00"]),
+    ):
+        clock.set(f"{day}T23:30")
+        for name, cron in (("fixed", "30 2 * * *"), ("hourly", "0 * * * *")):
+            where = {"time_zone": "Europe/Berlin", "time_field": name}
+            await put(
+                rest, name, cron=cron, **where, overlap="allow", catch_up="none", paused=False
+            )
+        until = clock() + timedelta(minutes=220)
+        while clock() < until:
+            clock.pass_s(600)
+            await look(rest)
+        for name in ("fixed", "hourly"):
+            await rest.post(f"/v1/schedules/{name}/pause")
+        expected["fixed"] += fixed
+        expected["hourly"] += hourly
+    sent = [body for _, body in await tasks(rest)]
+    for name, times in expected.items():
+        assert [body[name][11:16] for body in sent if name in body] == times
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("none", [("10:00", "fired"), ("11:00", "missed"), ("15:00", "fired")]),
+        ("one", [("10:00", "fired"), ("11:00", "missed"), ("14:00", "fired"), ("15:00", "fired")]),
+        ("all", [(f"{hour}:00", "fired") for hour in range(10, 16)]),
+    ],
+)
+async def test_after_an_outage_of_hours_it_is_caught_up_with_by_each_policy(
+    rest: Rest, clock: Clock, policy: str, expected: list[tuple[str, str]]
+) -> None:
+    await put(rest, catch_up=policy, overlap="allow")
+    for at in ("10:00:05", "14:20", "14:21", "15:00:10"):
+        clock.set(f"2026-03-28T{at}")
+        await look(rest)
+        await look(rest)
+    assert await states(rest) == expected
+    fired = [state for _, state in expected if state == "fired"]
+    assert len(await tasks(rest)) == len(fired)
+    told = await history(rest)
+    missed = [one["until"] for one in told if one["state"] == "missed"]
+    assert (
+        missed
+        == {"none": ["2026-03-28T14:00:00Z"], "one": ["2026-03-28T13:00:00Z"], "all": []}[policy]
+    )
+    late = [one["planned_at"][11:13] for one in told if one["cause"] == "caught_up"]
+    assert late == {"none": [], "one": ["14"], "all": ["11", "12", "13", "14"]}[policy]
+
+
+async def test_an_outage_of_nats_is_caught_up_with_by_the_policy(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(rest, catch_up="none")
+    monkeypatch.setattr(type(rest.bus), "connected", property(lambda _bus: False))
+    for hour in (10, 11, 12):
+        clock.set(f"2026-03-28T{hour}:00:05")
+        await look(rest)
+    assert await states(rest) == []
+    monkeypatch.undo()
+    clock.set("2026-03-28T12:30")
+    await look(rest)
+    assert await states(rest) == [("10:00", "missed")]
+
+
+async def _run_of(rest: Rest, place: int = -1) -> str:
+    return str((await history(rest))[place]["run_id"])
+
+
+async def test_a_run_under_way_is_not_joined_by_another_one(rest: Rest, clock: Clock) -> None:
+    await put(rest, cron="0,30 * * * *", overlap="skip")
+    clock.set("2026-03-28T10:00")
+    await look(rest)
+    clock.set("2026-03-28T10:30")
+    await look(rest)  # its run is not in the database yet
+    await add_run(rest, await _run_of(rest, 0))
+    clock.set("2026-03-28T11:00")
+    await look(rest)
+    await add_run(rest, await _run_of(rest, 0), "succeeded")
+    clock.set("2026-03-28T11:30")
+    await look(rest)
+    assert [state for _, state in await states(rest)] == ["fired", "skipped", "skipped", "fired"]
+    assert len(await tasks(rest)) == 2
+
+
+async def test_a_run_that_never_appears_holds_its_schedule_for_an_hour(
+    rest: Rest, clock: Clock
+) -> None:
+    await put(rest, cron="*/20 * * * *", overlap="skip")
+    for at in ("09:40", "10:00", "10:20", "10:40", "11:00"):
+        clock.set(f"2026-03-28T{at}")
+        await look(rest)
+    assert [state for _, state in await states(rest)] == [
+        "fired", "skipped", "skipped", "fired", "skipped",
+    ]  # fmt: skip
+
+
+async def test_one_time_waits_for_the_end_of_the_run_before_it(rest: Rest, clock: Clock) -> None:
+    clock.set("2026-03-28T09:50")
+    await put(rest, cron="*/20 * * * *", overlap="buffer_one")
+    for at in ("10:00", "10:20", "10:40"):
+        clock.set(f"2026-03-28T{at}")
+        await look(rest)
+    assert [state for _, state in await states(rest)] == ["fired", "buffered", "skipped"]
+    await add_run(rest, await _run_of(rest, 0), "failed")
+    clock.set("2026-03-28T10:50")
+    await look(rest)
+    await look(rest)
+    assert [state for _, state in await states(rest)] == ["fired", "fired", "skipped"]
+    assert len(await tasks(rest)) == 2
+
+
+async def test_the_run_before_is_cancelled(rest: Rest, clock: Clock) -> None:
+    await put(rest, cron="0,30 * * * *", overlap="cancel_running")
+    clock.set("2026-03-28T10:00")
+    await look(rest)
+    clock.set("2026-03-28T10:30")
+    await look(rest)
+    assert [state for _, state in await states(rest)] == ["fired", "pending"], "it is not there yet"
+    first = await _run_of(rest, 0)
+    await add_run(rest, first)
+    await look(rest)
+    assert [state for _, state in await states(rest)] == ["fired", "fired"]
+    log = json.loads((await rest.bus.js.get_msg("LOG", 1)).data or b"")
+    assert (log["run_id"], log["reason"]) == (first, "the next run of schedule nightly begins")
+
+
+async def test_a_task_that_is_refused_is_shown_and_the_next_time_comes(
+    rest: Rest, clock: Clock
+) -> None:
+    await put(rest, catch_up="one", overlap="skip")
+    await rest.pool.execute('UPDATE hocket.schedule SET task = \'{"pipeline": "gone"}\'')
+    clock.set("2026-03-28T10:00")
+    await look(rest)
+    await rest.pool.execute('UPDATE hocket.schedule SET task = \'{"pipeline": "report"}\'')
+    clock.set("2026-03-28T11:00")
+    await look(rest)
+    told = await history(rest)
+    assert [one["state"] for one in told] == ["failed", "fired"]
+    assert told[0]["error"]["code"] == "pipeline_unknown"
+
+
+async def test_a_paused_schedule_leaves_its_times_out(rest: Rest, clock: Clock) -> None:
+    await put(rest, catch_up="all")
+    paused = await rest.post("/v1/schedules/nightly/pause", {"reason": "moving house"})
+    assert (paused.body["paused"], paused.body["next"]) == (True, [])
+    assert (await put(rest, catch_up="all", description="new"))["paused"] is True
+    clock.set("2026-03-28T12:30")
+    await look(rest)
+    resumed = await rest.post("/v1/schedules/nightly/resume")
+    assert resumed.body["next"][0] == "2026-03-28T13:00:00Z"
+    await look(rest)
+    assert await states(rest) == []
+    clock.set("2026-03-28T13:00")
+    await look(rest)
+    assert await states(rest) == [("13:00", "fired")]
+    audit = (await rest.get("/v1/audit")).body["entries"]
+    assert [one["action"] for one in audit if one["target"] == "schedule:nightly"] == [
+        "schedules.create", "schedules.pause", "schedules.change", "schedules.resume",
+    ]  # fmt: skip
+
+
+async def test_a_schedule_is_triggered_by_hand_once_per_key(rest: Rest) -> None:
+    await put(rest, overlap="allow")
+    asked = [
+        await rest.post("/v1/schedules/nightly/trigger", {"idempotency_key": key})
+        for key in ("a", "a", "b")
+    ]
+    assert {one.status for one in asked} == {202}
+    await look(rest)
+    await look(rest)
+    assert len(await tasks(rest)) == 2
+    told = await history(rest)
+    assert {(one["cause"], one["state"]) for one in told} == {("triggered", "fired")}
+    assert {one["run_id"] for one in told} == {one.body["run_id"] for one in asked}
+
+
+async def test_two_who_write_do_not_undo_each_other(rest: Rest) -> None:
+    place, body = "/v1/schedules/nightly", {"cron": "0 * * * *", "task": {"pipeline": "report"}}
+    made = await rest.ask("PUT", place, json=body, headers={"If-None-Match": "*"})
+    again = await rest.ask("PUT", place, json=body, headers={"If-None-Match": "*"})
+    assert (made.status, made.headers["Etag"]) == (201, '"1"')
+    assert (again.status, again.body["code"]) == (412, "precondition_failed")
+    assert again.body["cure"] or "Read it again" in again.body["detail"]
+    same = await rest.ask("PUT", place, json=body)
+    assert (same.status, same.headers["Etag"]) == (200, '"1"'), "nothing was changed"
+    other = {**body, "description": "mine"}
+    first = await rest.ask("PUT", place, json=other, headers={"If-Match": '"1"'})
+    late = await rest.ask("PUT", place, json=other, headers={"If-Match": '"1"'})
+    assert (first.headers["Etag"], late.status) == ('"2"', 412)
+    for method, ending in (("POST", "/pause"), ("POST", "/resume"), ("DELETE", "")):
+        refused = await rest.ask(method, place + ending, headers={"If-Match": '"1"'})
+        assert refused.status == 412, ending
+    gone = await rest.ask("DELETE", place, headers={"If-Match": '"2"'})
+    assert (gone.status, (await rest.get(place)).status) == (204, 404)
+    nothing = await rest.ask("PUT", place, json=body, headers={"If-Match": "*"})
+    assert nothing.status == 412
+
+
+async def test_what_cannot_be_is_refused_by_its_field(rest: Rest) -> None:
+    refused: list[tuple[dict[str, Any], int, str | None]] = [
+        ({"cron": "0 25 * * *"}, 422, "cron"),
+        ({"cron": "* * * * * *"}, 422, "cron"),
+        ({"time_zone": "Mars/Olympus"}, 422, "time_zone"),
+        ({"overlap": "maybe"}, 422, "overlap"),
+        ({"jitter_s": 4_000}, 422, "jitter_s"),
+        ({"catch_up_window_s": 10**9}, 422, "catch_up_window_s"),
+        ({"task": {"pipeline": "ghost"}}, 404, None),
+        ({"task": {"pipeline": "report", "version": 9}}, 422, "task.version"),
+        ({"task": {"pipeline": "report", "labels": {"hocket.key": "x"}}}, 422, "task.labels"),
+        ({"task": {"pipeline": "report", "input": {"x": "y" * 5_000}}}, 413, "task.input"),
+        ({"task": {"pipeline": "strict"}}, 422, "task.input"),
+        ({"task": {"pipeline": "strict"}, "time_field": "day"}, 201, None),
+    ]
+    day = {"type": "object", "required": ["day"], "properties": {"day": {"type": "string"}}}
+    strict = {**PIPELINE, "pipeline": "strict", "input": day}
+    assert (await rest.post("/v1/pipelines", strict)).status == 201
+    for change, status, field in refused:
+        body = {"cron": "0 * * * *", "task": {"pipeline": "report"}, **change}
+        answer = await rest.ask("PUT", "/v1/schedules/nightly", json=body)
+        found = (answer.status, answer.body.get("field"))
+        assert found == (status, field), answer.body
+
+
+async def test_a_budget_of_nothing_is_read_again_as_it_was_written(
+    rest: Rest, clock: Clock
+) -> None:
+    shown = await put(rest, task={"pipeline": "report", "budget_usd": 0.0}, cron="30 9,10 * * *")
+    assert shown["task"]["budget_usd"] == "0.000000000"
+    clock.set("2026-03-28T10:30")
+    await look(rest)
+    assert await states(rest) == [("10:30", "fired")]
+
+
+async def test_schedules_are_listed_a_page_at_a_time_and_only_ones_own(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        await put(rest, name, task={"pipeline": "report", "input": {"secret": 1}})
+    first = (await rest.get("/v1/schedules?limit=2")).body
+    second = (await rest.get(f"/v1/schedules?limit=2&after={first['next']}")).body
+    assert [one["name"] for one in first["schedules"] + second["schedules"]] == ["c", "b", "a"]
+    assert second["next"] is None
+    assert (await rest.get("/v1/schedules?paused=true")).body["schedules"] == []
+    viewer = bearer(await rest.make_key("viewer"))
+    shown = (await rest.get("/v1/schedules/a", headers=viewer)).body
+    assert shown["task"]["input"] is None
+    stranger = bearer(await rest.make_key("admin", "rival"))
+    assert (await rest.get("/v1/schedules/a", headers=stranger)).status == 404
+    assert (await rest.get("/v1/schedules", headers=stranger)).body["schedules"] == []
+    monkeypatch.setattr(changes, "MAX_SCHEDULES", 3)
+    full = await rest.ask(
+        "PUT", "/v1/schedules/d", json={"cron": "0 * * * *", "task": {"pipeline": "report"}}
+    )
+    assert (full.status, full.body["code"]) == (409, "schedules_full")
+
+
+async def test_the_commands_of_the_docs(rest: Rest, clock: Clock) -> None:
+    async def hocket(*arguments: str) -> Result:
+        environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
+        return await asyncio.to_thread(
+            CliRunner().invoke, app, ["schedules", *arguments], env=environment
+        )
+
+    made = await hocket(
+        "put", "morning", "--cron", "30 6 * * 1-5", "--time-zone", "Europe/Berlin",
+        "--pipeline", "report", "-i", "region=eu", "--time-field", "as_of",
+        "--catch-up", "one", "--overlap", "skip", "--jitter-s", "30", "--label", "team=search",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    shown = json.loads((await hocket("show", "morning", "--json")).stdout)
+    assert shown["task"]["input"] == {"region": "eu"}
+    assert (shown["cron"], shown["jitter_s"]) == ("30 6 * * 1-5", 30)
+    previewed = await hocket("preview", "30 2 * * *", "--time-zone", "Europe/Berlin", "-n", "2")
+    assert previewed.stdout.split() == ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]
+    coming = json.loads((await hocket("next", "morning", "-n", "1", "--json")).stdout)
+    assert coming[0]["local"] == "2026-03-30T06:30:00+02:00"
+    assert (
+        "paused: the source moves"
+        in (await hocket("pause", "morning", "--reason", "the source moves")).output
+    )
+    assert (await hocket("resume", "morning", "--revision", "7")).exit_code != 0
+    assert (await hocket("resume", "morning", "--revision", "2")).exit_code == 0
+    assert (await hocket("trigger", "morning", "--key", "by-hand-1")).output.startswith(
+        "pending: r"
+    )
+    await look(rest)
+    clock.set("2026-03-30T05:00")
+    await look(rest)
+    assert "triggered" in (await hocket("history", "morning")).output
+    assert json.loads((await hocket("history", "morning", "--json")).stdout)[0]["state"] == "fired"
+    assert "morning" in (await hocket("list")).output
+    assert json.loads((await hocket("list", "--json")).stdout)[0]["name"] == "morning"
+    assert (await hocket("delete", "morning")).exit_code == 0
+    assert json.loads((await hocket("list", "--json")).stdout) == []
