@@ -202,7 +202,10 @@ async def test_statistics_count_what_was_asked(way: str, bus: Bus) -> None:
     before = await inferences(bus, f"{way}-lengths")
     for _ in range(3):
         await call(bus, wanted(f"{way}-lengths", embed=("tide",)))
-    assert await inferences(bus, f"{way}-lengths") - before == 3
+    counted = 0
+    while counted < 3:  # a server counts behind its answer
+        counted = await inferences(bus, f"{way}-lengths") - before
+    assert counted == 3
 
 
 async def inferences(bus: Bus, name: str) -> int:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -78,13 +77,13 @@ async def test_a_process_that_is_killed_at_any_place_doubles_and_loses_nothing(
             await put(rest, f"{overlap}-{place}", overlap=overlap)
             clock.set("2026-03-29T00:00")
             await killed_at(rest, monkeypatch, place)
-            submitted = await rest.stored(subjects.TASKS) - count
+            submitted = len(await rest.message_ids(subjects.TASKS)) - count
             assert submitted == (1 if place == "_write" else 0), place
             await look(rest)
             await look(rest)
             assert await states(rest, f"{overlap}-{place}") == [("00:00", "fired")]
             count += 1
-            assert len(await tasks(rest)) == count, (overlap, place)
+            assert len(await rest.message_ids(subjects.TASKS)) == count, (overlap, place)
 
 
 async def test_a_task_that_the_stream_has_forgotten_is_known_by_its_run(
@@ -148,9 +147,9 @@ async def test_two_processes_of_which_one_is_killed_again_and_again(
             await process.wait()
     clock.at = max([moment(at) for at in await _decided(rest)])
     await look(rest)  # what was decided and not submitted
-    sent = Counter((headers["Hocket-Idempotency-Key"].split(":")[1], body["at"])
-                   for headers, body in await tasks(rest))  # fmt: skip
-    assert set(sent.values()) == {1}
+    # one that was killed behind its publish has published again: intake knows a task by its key
+    sent = {(headers["Hocket-Idempotency-Key"].split(":")[1], body["at"])
+            for headers, body in await tasks(rest)}  # fmt: skip
     decided = await rest.pool.fetch(
         "SELECT schedule_id, array_agg(planned_at ORDER BY planned_at) AS times,"
         " bool_and(state = 'fired') AS fired FROM hocket.schedule_firing GROUP BY 1"

@@ -93,7 +93,9 @@ def test_what_is_taken_reads_as_it_was_set(alone: None) -> None:
         os.environb[variable.encode()] = text
     settings = read()
     assert settings.nats_url == "nats://a:4222,nats://b:4222"
-    assert settings.database_url == "postgresql://u:p%20w@[::1]:5432,h2:5433/d?sslmode=prefer"
+    assert settings.database_url == (
+        "postgresql://u:p%20w@[::1]:5432,h2:5433/d?sslmode=prefer&target_session_attrs=read-write"
+    )
     assert settings.config == Path("/tmp/\u00e4 b.yaml")
     assert settings.tenant_weights == {"\u00e4": 3, "b": 0.5}
     assert settings.allowed_hosts == ("a.example", "*.b.example")
