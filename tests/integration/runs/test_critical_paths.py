@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 import yaml
 
-from hocket.cli.commands.runs import print_run, read_run
+from hocket.cli.commands.runs.runs import print_run, read_run
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from support.handlers.path_handlers import MODEL_S

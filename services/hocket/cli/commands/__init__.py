@@ -5,35 +5,22 @@ from importlib.util import find_spec
 
 import typer
 
-from hocket.cli.commands import (
-    approvals,
-    audit,
+from hocket.cli.commands import gateway, version
+from hocket.cli.commands.access import audit, data, keys
+from hocket.cli.commands.pipelines import conformance, index, pipeline, schedules, schema, types
+from hocket.cli.commands.platform import (
     backup,
-    bulk,
     config,
-    conformance,
     console,
-    data,
-    dlq,
     doctor,
     emulate,
-    gateway,
-    index,
-    keys,
     migrate,
     nats,
-    pipeline,
-    run,
-    runs,
-    schedules,
-    schema,
     serve,
-    trace,
-    types,
     up,
-    version,
 )
 from hocket.cli.commands.reports import cost, report_login
+from hocket.cli.commands.runs import approvals, bulk, dlq, run, runs, trace
 from hocket.cli.importing import command
 
 

@@ -173,7 +173,7 @@ def _ask_all(api: "Api", questions: tuple[str, ...]) -> bool:
 
 
 def _ask(api: Any, question: str, number: int) -> dict[str, Any]:
-    from hocket.cli.commands.runs import print_run, settled_run
+    from hocket.cli.commands.runs.runs import print_run, settled_run
     from hocket.cli.terminal.console import out
 
     receipt = api.post(

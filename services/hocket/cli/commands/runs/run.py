@@ -162,7 +162,7 @@ def _known(target: Target, run_id: str) -> dict[str, Any] | None:
 
 
 def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:
-    from hocket.cli.commands.runs import print_output, print_run, settled_run
+    from hocket.cli.commands.runs.runs import print_output, print_run, settled_run
     from hocket.cli.terminal.console import notes, out, print_json
 
     if as_json:

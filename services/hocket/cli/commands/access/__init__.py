@@ -1,0 +1,1 @@
+"""Commands about keys, the audit and the data of tenants."""

@@ -1,0 +1,1 @@
+"""Commands about pipelines, and what they rest on."""

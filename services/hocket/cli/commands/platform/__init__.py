@@ -1,0 +1,1 @@
+"""Commands that start, look after and look into a platform's processes."""

@@ -1,0 +1,1 @@
+"""Commands about runs: begun, found, changed, looked into."""
