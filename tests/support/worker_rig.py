@@ -80,7 +80,7 @@ class Rig:
         await ensure_streams(bus)
         rig = cls(bus, nats_url)
         for kind in (AttemptFinished.kind, AttemptsFinished.kind):
-            await bus.subscribe(subjects.log(PARTITION, kind), rig._on_result)
+            await bus.subscribe(f"hocket.log.*.{kind}", rig._on_result)
         return rig
 
     async def close(self) -> None:

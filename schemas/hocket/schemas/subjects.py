@@ -4,6 +4,8 @@
 workers, `CALLS` the model calls that are about to be made or were refused, `USAGE` one
 record per call that was made, `EVENTS` the public facts, `DLQ` what could not be handled, `PROBATION`
 what workers know of steps that may end their worker, `JOURNALS` what handlers of steps have done so far.
+Of workers with a key `GUEST_RESULTS` and `GUEST_LETTERS` have the results and dead letters until a
+coordinator hands them on, `GUEST_WORKERS` and `GUEST_TYPES` what they announce and describe.
 """
 
 import re
@@ -20,6 +22,10 @@ EVENTS = "EVENTS"
 DLQ = "DLQ"
 PROBATION = "PROBATION"
 JOURNALS = "JOURNALS"
+GUEST_RESULTS = "GUEST_RESULTS"
+GUEST_LETTERS = "GUEST_LETTERS"
+GUEST_WORKERS = "GUEST_WORKERS"
+GUEST_TYPES = "GUEST_TYPES"
 
 TASK_FILTER = "hocket.task.*.*"
 LOG_FILTER = "hocket.log.>"
@@ -80,6 +86,14 @@ JOURNAL_WRITE = "hocket.worker.journal.write"
 """Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.write.<pool>` has a
 JournalWrite in, a JournalKept out."""
 
+GUEST_RESULT_FILTER = "hocket.guest.result.*"
+GUEST_LETTER_FILTER = "hocket.guest.letter.*"
+GUEST_ANNOUNCED = "hocket.guest.announced"
+"""What a guest announces; the server says it again on WORKER_ANNOUNCED, so far as there is room."""
+GUEST_DESCRIBED = "hocket.guest.described"
+ANY_KEY = "any"
+"""Stands for the id of a key of which a client said nothing: all such share one place."""
+
 COORDINATORS = "hocket-coordinators"
 """The bucket of the coordinators' leases: who lives, and who owns which partition."""
 GATEWAYS = "hocket-gateways"
@@ -135,6 +149,16 @@ def task(tenant: str, pipeline: str) -> str:
 def log(partition: int, kind: str) -> str:
     """Return the subject of one kind of log event of a partition."""
     return f"hocket.log.{partition}.{kind}"
+
+
+def guest_result(key_id: str) -> str:
+    """Return where a worker with a key posts results; their partition follows from the run."""
+    return f"hocket.guest.result.{key_id}"
+
+
+def guest_letter(key_id: str) -> str:
+    """Return where a worker with a key posts dead letters of steps."""
+    return f"hocket.guest.letter.{key_id}"
 
 
 def log_of(partition: int) -> str:

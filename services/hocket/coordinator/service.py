@@ -8,6 +8,7 @@ from functools import partial
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.scheduling import lease_records
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
+from hocket.coordinator.guests.posts import GuestPosts
 from hocket.coordinator.journals.door import JournalDoor
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.cache_store import CacheStore
@@ -65,6 +66,7 @@ async def main(service: Service) -> None:
     async with (
         StepConsumersDoor(bus).open(),
         JournalDoor(bus, capabilities).open(),
+        GuestPosts(bus, partitions=settings.partitions).open(),
         leases.watching(),
     ):
         serving = asyncio.create_task(_say_when_settled(service, coordinator))

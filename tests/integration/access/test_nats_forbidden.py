@@ -18,7 +18,10 @@ from support.rest_rig import Rest, running_rest
 
 API = "$JS.API."
 BOUND_S = 20.0
-STREAMS = "TASKS LOG STEPS EVENTS USAGE DLQ CALLS PROBATION JOURNALS".split()
+STREAMS = (
+    "TASKS LOG STEPS EVENTS USAGE DLQ CALLS PROBATION JOURNALS "
+    "GUEST_RESULTS GUEST_LETTERS GUEST_WORKERS GUEST_TYPES"
+).split()
 RIVAL_CONSUMER = "key-0123456789ab"
 PUSHED = {
     "stream_name": "EVENTS",
@@ -33,6 +36,8 @@ OF_ALL = (
     "hocket.event._gateway.x.arm-rolled-back hocket.dlq.task.acme hocket.dlq.log.acme "
     "hocket.probation.0123 hocket.cancel hocket.worker.announced hocket.worker.described "
     "hocket.worker.announced.python hocket.worker.described.python hocket.worker.asked "
+    "hocket.guest.announced.python hocket.guest.described.python "
+    "hocket.guest.result.0123456789ab hocket.guest.letter.0123456789ab "
     "hocket.worker.consumers.python hocket.worker.journal.read.python "
     "hocket.worker.journal.write.python hocket.worker.journal.read.crm-lookup@gpu "
     "hocket.journal.r1.x hocket.journal.crm-lookup.x hocket.gateway.guest hocket.gateway.control "
@@ -128,17 +133,7 @@ class Tap:
         """Return how many messages there are by stream and subject."""
         return {
             stream: dict((await self.bus.js.stream_info(stream, ">")).state.subjects or {})
-            for stream in (
-                "TASKS",
-                "LOG",
-                "STEPS",
-                "EVENTS",
-                "USAGE",
-                "DLQ",
-                "CALLS",
-                "PROBATION",
-                "JOURNALS",
-            )
+            for stream in STREAMS
         }
 
 
@@ -155,7 +150,7 @@ class Scene:
 async def scene(servers: EmbeddedServers, nats_url: str, database_url: str) -> AsyncIterator[Scene]:
     async with AsyncExitStack() as stack:
         rest: Rest = await stack.enter_async_context(running_rest(nats_url, database_url))
-        await stack.enter_async_context(guests_welcome(servers, rest.book))
+        await stack.enter_async_context(guests_welcome(servers, rest.book, hands_on=False))
         for token in ("python", "crm-lookup", "crm-lookup@gpu"):
             await make_consumers(rest.bus, token, 10.0)
         acme = await rest.make_key("developer", "acme")
@@ -239,7 +234,7 @@ async def test_an_answer_goes_nowhere_but_to_its_guest(scene: Scene) -> None:
         while after["TASKS"].get("hocket.task.acme.p") != len(HIJACKS):
             after = await tap.stored()
     after["TASKS"].pop("hocket.task.acme.p")
-    assert after["DLQ"].pop("hocket.dlq.step.acme") == len(HIJACKS)
+    assert after["GUEST_LETTERS"].pop("hocket.guest.letter.any") == len(HIJACKS)
     assert after == before
     await tap.told()  # what was sent before has come
     assert [one.subject for one in hijacked.heard] == []

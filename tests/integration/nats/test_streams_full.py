@@ -18,7 +18,7 @@ from hocket.schemas import subjects
 MAX_BYTES = 64 * 1024
 SUBJECT = subjects.task("default", "any")
 
-REFUSING = (subjects.LOG, subjects.JOURNALS)
+REFUSING = (subjects.LOG, subjects.JOURNALS, subjects.GUEST_WORKERS, subjects.GUEST_TYPES)
 
 
 @pytest.fixture

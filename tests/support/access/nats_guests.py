@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import nats
@@ -13,6 +13,7 @@ from hocket.admin.nats_access.callout import Callout
 from hocket.admin.nats_access.connection_limit import MAX_TENANT_CONNECTIONS, ConnectionLimit
 from hocket.admin.nats_access.connections import Connections
 from hocket.admin.nats_access.event_readers import EventReaders
+from hocket.coordinator.guests.posts import GuestPosts
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.nkeys import AccountKey
 from hocket.kit.embedded import EmbeddedServers
@@ -23,10 +24,14 @@ from hocket.schemas.access.nats_table import ACCESS_USER, inbox_of_key
 
 @asynccontextmanager
 async def guests_welcome(
-    servers: EmbeddedServers, book: KeyBook, most: int = MAX_TENANT_CONNECTIONS
+    servers: EmbeddedServers,
+    book: KeyBook,
+    most: int = MAX_TENANT_CONNECTIONS,
+    *,
+    hands_on: bool = True,
 ) -> AsyncIterator[Connections]:
     """Let keys connect inside the block, `most` times a tenant at once. Who answers them is who does so
-    in an installation."""
+    in an installation; what they post is handed on, or not."""
     access = await Bus.connect(servers.nats.url_of(ACCESS_USER), name="access")
     coordinator = await Bus.connect(servers.nats.url_of("coordinator"), name="coordinator")
     admin = await Bus.connect(servers.nats.url_of("admin"), name="admin")
@@ -37,6 +42,7 @@ async def guests_welcome(
             Callout(access, AccountKey(servers.nats.access_seed), book, limit).open(),
             EventReaders(admin, book).open(),
             StepConsumersDoor(coordinator).open(),
+            GuestPosts(coordinator, partitions=1).open() if hands_on else nullcontext(),
             connections.watched(),
         ):
             yield connections

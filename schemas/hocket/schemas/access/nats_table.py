@@ -38,6 +38,10 @@ _STREAMS = (
     subjects.DLQ,
     subjects.PROBATION,
     subjects.JOURNALS,
+    subjects.GUEST_RESULTS,
+    subjects.GUEST_LETTERS,
+    subjects.GUEST_WORKERS,
+    subjects.GUEST_TYPES,
 )
 
 
@@ -97,16 +101,25 @@ CROSSINGS = (
     Crossing(f"{CONSUMERS_ASKED}.*"),
     Crossing(f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.*", is_streamed=True, answered_s=PULLED_S),
     Crossing(f"$JS.ACK.{subjects.STEPS}.>"),
-    Crossing("hocket.log.*.finished"),
-    Crossing("hocket.log.*.results"),
-    Crossing("hocket.dlq.step.*"),
+    Crossing(subjects.GUEST_RESULT_FILTER),
+    Crossing(subjects.GUEST_LETTER_FILTER),
     Crossing(f"{subjects.JOURNAL_READ}.*"),
     Crossing(f"{subjects.JOURNAL_WRITE}.*"),
-    Crossing(f"{subjects.WORKER_ANNOUNCED}.*", answered_s=UNANSWERED_S),
-    Crossing(f"{subjects.WORKER_DESCRIBED}.*", answered_s=UNANSWERED_S),
+    Crossing(f"{subjects.GUEST_ANNOUNCED}.*", answered_s=UNANSWERED_S),
+    Crossing(f"{subjects.GUEST_DESCRIBED}.*", answered_s=UNANSWERED_S),
     Crossing(subjects.GATEWAY_CALL, to=GUESTS_CALL, answered_s=CALLED_S),
     Crossing(subjects.GATEWAY_CANCEL, answered_s=UNANSWERED_S),
 )
+MAPPED: Mapping[str, str] = {
+    "hocket.log.*.finished": subjects.guest_result(subjects.ANY_KEY),
+    "hocket.log.*.results": subjects.guest_result(subjects.ANY_KEY),
+    "hocket.dlq.step.*": subjects.guest_letter(subjects.ANY_KEY),
+    f"{subjects.WORKER_ANNOUNCED}.*": f"{subjects.GUEST_ANNOUNCED}.$1",
+    f"{subjects.WORKER_DESCRIBED}.*": f"{subjects.GUEST_DESCRIBED}.$1",
+}
+"""What a guest's server puts in the place of subjects of the platform's, before it looks whether he may:
+streams that bound what he says, so that he cannot flood those of everybody. Who names his key's subject
+himself has a place of his own there."""
 TOLD = (subjects.CANCEL_FILTER, subjects.WORKER_ASKED, f"{INBOX_OF_KEYS}>")
 """What guests hear of the platform's."""
 
@@ -222,6 +235,8 @@ SERVICES: Mapping[str, NatsPermissions] = {
             *_bucket(subjects.COORDINATORS),
             *_pulled(subjects.TASKS),
             f"{_API}.CONSUMER.DELETE.{subjects.TASKS}.*",
+            *_pulled(subjects.GUEST_RESULTS),
+            *_pulled(subjects.GUEST_LETTERS),
             subjects.LOG_FILTER,
             *_watched(subjects.LOG),
             f"{_API}.STREAM.MSG.GET.{subjects.LOG}",
@@ -360,8 +375,10 @@ def _of_worker(bearer: Principal) -> Iterator[str]:
         token = subjects.pool_token(pool)
         for asked in (CONSUMERS_ASKED, subjects.JOURNAL_READ, subjects.JOURNAL_WRITE):
             yield f"{asked}.{token}"
-        yield f"{subjects.WORKER_ANNOUNCED}.{token}"
+        yield f"{subjects.GUEST_ANNOUNCED}.{token}"
     for node_type in dict.fromkeys(subjects.type_of(pool) for pool in bearer.pools):
-        yield f"{subjects.WORKER_DESCRIBED}.{subjects.pool_token(node_type)}"
-    yield from ("hocket.log.*.finished", "hocket.log.*.results", "hocket.dlq.step.*")
+        yield f"{subjects.GUEST_DESCRIBED}.{subjects.pool_token(node_type)}"
+    for key_id in (bearer.key_id, subjects.ANY_KEY):
+        yield subjects.guest_result(key_id)
+        yield subjects.guest_letter(key_id)
     yield from (subjects.GATEWAY_CALL, subjects.GATEWAY_CANCEL)

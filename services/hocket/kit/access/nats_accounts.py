@@ -9,6 +9,7 @@ from hocket.schemas.access.nats_table import (
     ACCESS_USER,
     CROSSINGS,
     GUEST_ACCOUNT,
+    MAPPED,
     OWNER,
     PLATFORM_ACCOUNT,
     SERVICES,
@@ -50,6 +51,7 @@ def accounts_text(passwords: Mapping[str, str], issuer: str) -> str:
             "  }\n",
             f"  {GUEST_ACCOUNT} {{\n    limits {{max_subscriptions: {MAX_GUEST_SUBSCRIPTIONS}}}\n",
             _list("imports", _imports()),
+            _mappings(),
             "  }\n",
             f"  {SYSTEM_ACCOUNT} {{\n",
             _list("users", system),
@@ -61,6 +63,11 @@ def accounts_text(passwords: Mapping[str, str], issuer: str) -> str:
             f"    auth_users: {json.dumps(known)}\n  }}\n}}\n",
         )
     )
+
+
+def _mappings() -> str:
+    lines = "".join(f"      {json.dumps(a)}: {json.dumps(b)}\n" for a, b in MAPPED.items())
+    return f"    mappings: {{\n{lines}    }}\n"
 
 
 def _exports() -> Iterator[str]:

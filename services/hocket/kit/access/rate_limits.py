@@ -41,6 +41,11 @@ class RateLimits:
             self._forget(now_s)
         self._paid_off_s[name] = paid_off_s + 1 / per_s
 
+    def owe(self, name: str, more_s: float) -> None:
+        """Count more for a name that was let in: what is paid off in so many seconds."""
+        if name in self._paid_off_s:
+            self._paid_off_s[name] += more_s
+
     def _forget(self, now_s: float) -> None:
         left = sorted(
             (item for item in self._paid_off_s.items() if item[1] > now_s), key=lambda item: item[1]

@@ -30,6 +30,8 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadToo
 SUBJECT = "Hocket-Dead-Subject"
 ERROR = "Hocket-Dead-Error"
 MSG_ID = "Hocket-Dead-Msg-Id"
+STEP = "step"
+"""The source of what workers could not handle."""
 MAX_ERROR_CHARS = 4_000
 MAX_LISTED = 1_000
 MAX_NAME_CHARS = 200
@@ -122,13 +124,20 @@ async def bury(
     if msg_id := (headers or {}).get("Nats-Msg-Id"):
         kept[MSG_ID] = msg_id
     letter = {SUBJECT: subject[:MAX_SUBJECT_CHARS], ERROR: text}
-    where = subjects.dead_letter(source, tenant or _tenant_of(source, subject, payload))
+    where = subject_of(source, subject, payload, tenant)
+    if source == STEP:
+        where = bus.identity.letter_subject(where)
     try:
         await bus.publish(where, payload, headers={**kept, **letter}, reserve_bytes=0)
     except PayloadTooLarge as too_large:
         room = too_large.fields["limit_bytes"] - LETTER_BYTES
         letter[CUT] = f"{len(payload)} bytes with {len(kept)} headers"
         await bus.publish(where, payload[:room], headers=letter, reserve_bytes=0)
+
+
+def subject_of(source: str, subject: str, payload: bytes, tenant: str | None = None) -> str:
+    """Return where a letter is kept: that of `tenant`, or of the one's that the message names."""
+    return subjects.dead_letter(source, tenant or _tenant_of(source, subject, payload))
 
 
 def post_run(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote
 
+from hocket.schemas import subjects
 from hocket.schemas.access.keys import parts_of
 from hocket.schemas.access.nats_table import ACCESS_USER, SERVICES, inbox_of_key, inbox_of_service
 from hocket.schemas.subjects import INBOX_PREFIX
@@ -27,6 +28,21 @@ class Identity:
     def is_guest(self) -> bool:
         """Whether it is the bearer of a key, to whom only what leads to the platform is open."""
         return self.kind == "guest"
+
+    @property
+    def key_id(self) -> str:
+        """The id of a guest's key."""
+        return self.inbox.rpartition(".")[2]
+
+    def result_subject(self, partition: int, kind: str) -> str:
+        """Return where results are posted: in a log, or where a coordinator takes them to it."""
+        return (
+            subjects.guest_result(self.key_id) if self.is_guest else subjects.log(partition, kind)
+        )
+
+    def letter_subject(self, subject: str) -> str:
+        """Return where a dead letter of a step is posted."""
+        return subjects.guest_letter(self.key_id) if self.is_guest else subject
 
     @property
     def makes_consumers(self) -> bool:

@@ -42,9 +42,20 @@ JOURNALS_MAX_AGE_S = 30 * 24 * 3_600
 """Ended runs' journals go long before (`ledger/step_journals.py`)."""
 PROBATION_BYTES = 8 * MIB
 """What is known of steps that end their workers; an entry has about 100 bytes."""
+KEY_RESULTS = 256
+"""Messages with results of one key that may wait for a coordinator."""
+KEY_LETTERS = 32
+"""Dead letters of one key that may wait for one."""
+GUEST_POSTS_BYTES = 256 * MIB
+POOL_ANNOUNCEMENTS = 1_024
+"""Announcements for one pool within GUEST_SAID_S: 680 workers say something every 2 s."""
+TYPE_DESCRIPTIONS = 16
+GUEST_SAID_S = 3
+GUEST_SAID_BYTES = 64 * MIB
+ANNOUNCEMENT_BYTES = 2_048
 API_TIMEOUT_MS = 10_000.0
 MIN_SHARE = 1 / 256
-"""The smallest part of the bounds below that Hocket still starts with: 81 MiB over all streams."""
+"""The smallest part of the bounds below that Hocket still starts with: 83 MiB over all streams."""
 STORE_TRIES = 30
 STORE_RETRY_S = 0.1
 _NO_STORE = "error creating store for stream"
@@ -137,6 +148,66 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
             "max_msgs_per_subject": MAX_MESSAGES,
             "discard_new_per_subject": True,
         },
+        *_guests_streams(replicas),
+    ]
+
+
+def _guests_streams(replicas: int) -> list[dict[str, Any]]:
+    """Return the streams of what workers with a key say: each key, pool or type has so much of it, and
+    what goes beyond is refused by the server. What is announced and described is said again to all
+    that listen, and forgotten."""
+    posts = [
+        (subjects.GUEST_RESULTS, subjects.GUEST_RESULT_FILTER, KEY_RESULTS),
+        (subjects.GUEST_LETTERS, subjects.GUEST_LETTER_FILTER, KEY_LETTERS),
+    ]
+    said = [
+        (
+            subjects.GUEST_WORKERS,
+            subjects.GUEST_ANNOUNCED,
+            subjects.WORKER_ANNOUNCED,
+            POOL_ANNOUNCEMENTS,
+            ANNOUNCEMENT_BYTES,
+        ),
+        (
+            subjects.GUEST_TYPES,
+            subjects.GUEST_DESCRIBED,
+            subjects.WORKER_DESCRIBED,
+            TYPE_DESCRIPTIONS,
+            subjects.MAX_DESCRIPTION_BYTES,
+        ),
+    ]
+    return [
+        {
+            **_stream(
+                name,
+                subject,
+                replicas,
+                work=True,
+                max_bytes=GUEST_POSTS_BYTES,
+                window_s=TASKS_DEDUP_WINDOW_S,
+            ),
+            "max_msgs_per_subject": most,
+            "discard_new_per_subject": True,
+        }
+        for name, subject, most in posts
+    ] + [
+        {
+            **_stream(
+                name,
+                f"{subject}.*",
+                replicas,
+                refuses=True,
+                max_bytes=GUEST_SAID_BYTES,
+                max_age_s=GUEST_SAID_S,
+                window_s=TASKS_DEDUP_WINDOW_S,
+            ),
+            "storage": "memory",
+            "max_msgs_per_subject": most,
+            "discard_new_per_subject": True,
+            "max_msg_size": size_bytes,
+            "republish": {"src": f"{subject}.>", "dest": f"{again}.>"},
+        }
+        for name, subject, again, most, size_bytes in said
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.identity import Identity
 from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import AttemptFinished, read_log
 from hocket.workers.runtime.transport.outbox import MAX_RESULTS, MAX_UNACKNOWLEDGED, Outbox
@@ -20,6 +21,7 @@ class Bus:
     def __init__(self) -> None:
         self.posts: list[tuple[str, bytes, str | None, asyncio.Future[PubAck]]] = []
         self.refuses: Exception | None = None
+        self.identity = Identity()
 
     def publish_durable(self, subject: str, payload: bytes, *, msg_id: str | None = None) -> Any:
         if self.refuses is not None:
@@ -85,6 +87,14 @@ async def test_a_result_alone_keeps_its_id_so_that_a_repeat_is_known() -> None:
     [(subject, payload, msg_id, _)] = box.bus.posts
     assert (subject, json.loads(payload)["step"]) == ("hocket.log.3.finished", "s1")
     assert msg_id == "id1"
+
+
+async def test_a_guest_posts_where_only_its_key_does() -> None:
+    box = Box()
+    box.bus.identity = Identity("guest", "_INBOX.key.0123456789ab")
+    box.post(3, 1)
+    await turn()
+    assert box.bus.posts[0][0] == "hocket.guest.result.0123456789ab"
 
 
 async def test_results_of_one_turn_go_together_by_partition_under_no_result_s_id() -> None:

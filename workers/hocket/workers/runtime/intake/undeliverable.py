@@ -20,7 +20,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.delivery import Delivery
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.process.clock import now_ms
-from hocket.schemas import bounded, ids, subjects
+from hocket.schemas import bounded, ids
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import AttemptFinished
@@ -130,7 +130,7 @@ async def _bury(
             ids.attempt_id(name.run_id, name.step, name.attempt), name.dispatched_at_ms
         )
         await bus.publish(
-            subjects.log(name.partition, AttemptFinished.kind),
+            bus.identity.result_subject(name.partition, AttemptFinished.kind),
             finished.model_dump_json().encode(),
             msg_id=ids.capable(msg_id, name.capability),
         )

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hocket.kit.nats.bus import Bus
-from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished, AttemptsFinished
 from hocket.workers.runtime.execution.attempt import Attempt
@@ -84,13 +83,14 @@ class Outbox:
         payloads, lane.payloads = lane.payloads, []
         ends, lane.ends = lane.ends, []
         lane.size_bytes = 0
+        to = self._bus.identity.result_subject
         try:
             if len(payloads) == 1:
-                subject = subjects.log(lane.partition, AttemptFinished.kind)
+                subject = to(lane.partition, AttemptFinished.kind)
                 msg_id = ends[0][0].result_id
                 posted = self._bus.publish_durable(subject, payloads[0], msg_id=msg_id)
             else:
-                subject = subjects.log(lane.partition, AttemptsFinished.kind)
+                subject = to(lane.partition, AttemptsFinished.kind)
                 posted = self._bus.publish_durable(
                     subject, b'{"results":[%b]}' % b",".join(payloads)
                 )

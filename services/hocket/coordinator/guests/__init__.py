@@ -1,0 +1,1 @@
+"""What workers with a key post: taken from streams of their own, bounded for each key, and handed on."""

@@ -1,0 +1,99 @@
+"""The results and dead letters that workers with a key post, each key at a rate of its own.
+
+Results go to the log of their run's partition, which follows from the run: a guest does not say it. A
+letter belongs to the tenant that its message names.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from hocket.coordinator.guests.relay import Post, Relay, TooEarly
+from hocket.kit.access.rate_limits import RateLimits, TooManyRequests
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.letter_budget import LetterBudget
+from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.process.task_stop import stop_tasks
+from hocket.schemas import ids, subjects
+from hocket.schemas.messages import AttemptFinished, AttemptsFinished, read_log
+
+RESULTS_PER_S = 2_000.0
+"""Results of one key that a coordinator hands on."""
+BYTES_PER_RESULT = 16 * 1024
+"""A larger message counts as so many more."""
+KEY_LETTER_BYTES = 8 * 1024 * 1024
+"""Dead letters of one key that are handed on at once; then as `kit/nats/letter_budget.py` says."""
+MAX_KEYS = 10_000
+"""Whose letters are counted; of more the one that wrote none for longest is forgotten."""
+_MSG_ID = "Nats-Msg-Id"
+_BATCH = b'"results"'
+_BATCH_WITHIN = 64
+_SERVERS = "nats-"
+
+
+class GuestPosts:
+    """Hands on what guests post, inside `open`. `partitions`: how many the installation has."""
+
+    def __init__(
+        self, bus: Bus, *, partitions: int, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._partitions = partitions
+        self._now_s = now_s
+        self._rates = RateLimits()
+        self._letters: OrderedDict[str, LetterBudget] = OrderedDict()
+        self._relays = (
+            Relay(bus, subjects.GUEST_RESULTS, self.result),
+            Relay(bus, subjects.GUEST_LETTERS, self.letter),
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Hand on until the block ends."""
+        tasks = [asyncio.create_task(relay.run(), name="guests' posts") for relay in self._relays]
+        try:
+            yield
+        finally:
+            await stop_tasks(tasks)
+
+    def result(self, key: str, message: RawMessage) -> Post:
+        """Return what the log gets of a message with results."""
+        count = 1 + len(message.data) // BYTES_PER_RESULT
+        self._take(key, count)
+        is_batch = _BATCH in message.data[:_BATCH_WITHIN]
+        kind = AttemptsFinished.kind if is_batch else AttemptFinished.kind
+        events = _results(kind, message.data)
+        found = {ids.partition_of(event.run_id, self._partitions) for event in events}
+        if len(found) != 1:
+            raise ValueError("the results are not those of one partition")
+        if len(events) > count:
+            self._rates.owe(key, (len(events) - count) / RESULTS_PER_S)
+        headers = message.headers or {}
+        return Post(subjects.log(found.pop(), kind), message.data, headers.get(_MSG_ID))
+
+    def letter(self, key: str, message: RawMessage) -> Post:
+        """Return the dead letter that a message is."""
+        budget = self._letters.get(key)
+        if budget is None:
+            budget = self._letters[key] = LetterBudget(max_bytes=KEY_LETTER_BYTES)
+            if len(self._letters) > MAX_KEYS:
+                self._letters.popitem(last=False)
+        self._letters.move_to_end(key)
+        if not budget.takes(len(message.data) + len(message.head)):
+            raise TooEarly
+        headers = message.headers or {}
+        kept = {n: v for n, v in headers.items() if not n.lower().startswith(_SERVERS)}
+        subject = dead_letters.subject_of(dead_letters.STEP, "", message.data)
+        return Post(subject, message.data, headers.get(_MSG_ID), kept)
+
+    def _take(self, key: str, count: int) -> None:
+        try:
+            self._rates.take(key, RESULTS_PER_S / count, self._now_s())
+        except TooManyRequests:
+            raise TooEarly from None
+
+
+def _results(kind: str, body: bytes) -> tuple[AttemptFinished, ...]:
+    return tuple(one for one in read_log(kind, body) if isinstance(one, AttemptFinished))
