@@ -91,6 +91,8 @@ async def test_runs_end_while_a_worker_floods_results(
                 async with flooding(worker, subject, garbage):
                     end = await rig.ends("default", subject)
                     assert end["status"] == "succeeded"
+        log = (await rest.bus.js.stream_info(subjects.LOG)).state
+        assert log.last_seq < AT_ONCE, "what cannot be read did not reach it"
 
 
 async def test_of_a_flood_a_key_has_a_small_place_and_the_log_nothing(
