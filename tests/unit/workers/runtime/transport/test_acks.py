@@ -85,6 +85,23 @@ async def test_another_step_in_its_place_is_left_alone() -> None:
     assert not await acks.recognise(held)
 
 
+async def test_one_that_was_delivered_again_is_looked_up_where_it_came_from_last() -> None:
+    """A server that lost its power has another step at its last place, and this one at its first."""
+    for stored, is_known in (
+        ({7: "r:a:1:5000:c", 8: "r:other:1"}, False),
+        ({8: "r:a:1:5000:c"}, True),
+    ):
+        bus = Bus(stored)
+        acks = Acks(bus)  # type: ignore[arg-type]
+        held = attempt(dispatched_at_ms=5.0, capability="c")
+        again = attempt(dispatched_at_ms=5.0, capability="c")
+        again.ack_subject = ACK.replace(".7.", ".8.")
+        held.delivered_again(again)
+        bus.losses += 1
+        assert await acks.recognise(held) is is_known
+        assert acks.known(held) is is_known
+
+
 async def test_a_message_that_is_gone_stays_unknown() -> None:
     bus = Bus({})
     acks, held = Acks(bus), attempt()  # type: ignore[arg-type]

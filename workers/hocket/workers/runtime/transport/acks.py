@@ -16,6 +16,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.delivery import parse_ack_subject
 from hocket.schemas import ids, subjects
 from hocket.workers.runtime.execution.attempt import Attempt
 
@@ -57,7 +58,10 @@ class Acks:
     async def recognise(self, attempt: Attempt) -> bool:
         """Look an attempt's message up after a lost connection; tell whether it is known now. One that
         is gone, or cannot be looked up, stays unknown: if it is there, it is delivered again."""
-        losses, seq = self._bus.losses, attempt.delivery.stream_seq
+        losses, ack_subject = self._bus.losses, attempt.ack_subject
+        seq = parse_ack_subject(
+            ack_subject
+        ).stream_seq  # the first delivery's may be another step's
         if self._bus.identity.is_guest:
             return False  # it may not read the stream
         try:
@@ -71,5 +75,6 @@ class Acks:
         dispatched = ids.dispatch_id(attempt.id, step.dispatched_at_ms)
         if (stored.headers or {}).get("Nats-Msg-Id") != ids.capable(dispatched, step.capability):
             return False
-        attempt.losses = losses
+        if attempt.ack_subject == ack_subject:  # else it was delivered anew meanwhile
+            attempt.losses = losses
         return self.known(attempt)
