@@ -57,6 +57,8 @@ EVERY_PAGE = (
     f"/compare?a={SHORT}&b={OTHER}",
     "/approvals",
     "/bulk",
+    "/schedules",
+    "/schedules/nightly",
     "/pipelines",
     "/pipelines/research",
     "/pipelines/research/diff?a=1&b=2",
@@ -127,6 +129,10 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
             for number, node in enumerate(("plan", "read", "draft")):
                 await _insert_step(rest, run_id, node, text, number)
         await _insert_more(rest)
+        schedule = {"description": HOSTILE[:200], "cron": "30 2 * * *", "time_zone": "Europe/Berlin",
+            "task": {"pipeline": "research", "input": {"question": HOSTILE}}}  # fmt: skip
+        assert (await rest.ask("PUT", "/v1/schedules/nightly", json=schedule)).status == 201
+        assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
         yield rest
 
 

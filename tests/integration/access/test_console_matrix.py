@@ -27,6 +27,8 @@ ALLOWED: dict[str, str] = {
     "GET /console/compare": ALL,
     "GET /console/approvals": ALL,
     "GET /console/bulk": ALL,
+    "GET /console/schedules": ALL,
+    "GET /console/schedules/{name}": ALL,
     "GET /console/pipelines": ALL,
     "GET /console/pipelines/{name}": ALL,
     "GET /console/pipelines/{name}/graph.json": ALL,

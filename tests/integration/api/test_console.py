@@ -48,6 +48,8 @@ PAGES = (
     "/console/money",
     "/console/approvals",
     "/console/bulk",
+    "/console/schedules",
+    "/console/schedules/nightly",
     "/console/editor",
     "/console/editor?name=greet",
     "/console/models",
@@ -61,6 +63,8 @@ PAGES = (
 async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
     async with running_rest(nats_url, database_url) as rest:
         assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
+        schedule = {"cron": "0 2 * * *", "task": {"pipeline": PIPELINE["pipeline"]}}
+        assert (await rest.ask("PUT", "/v1/schedules/nightly", json=schedule)).status == 201
         yield rest
 
 

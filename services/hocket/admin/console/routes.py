@@ -14,12 +14,26 @@ from hocket.admin.console.pages import (
     pipelines,
     run,
     runs,
+    schedules,
     sign_in,
     system,
 )
 from hocket.admin.console.rendering import ASSETS
 
-PAGES = (sign_in, live, runs, run, bulk, compare, approvals, pipelines, money, models, system)
+PAGES = (
+    sign_in,
+    live,
+    runs,
+    run,
+    bulk,
+    compare,
+    approvals,
+    schedules,
+    pipelines,
+    money,
+    models,
+    system,
+)
 
 assets = APIRouter(include_in_schema=False)
 assets.add_route(ASSETS + "{digest}/{name:path}", serve_asset, methods=["GET"])
