@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hocket.schemas.bounded import Milliseconds, Moment, StoredText
+from hocket.schemas.checks.bounded import Milliseconds, Moment, StoredText
 
 
 class ErrorClass(StrEnum):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hocket.schemas.bounded import Count, Int32, Moment, Money, Name, StepKey, StoredText
+from hocket.schemas.checks.bounded import Count, Int32, Moment, Money, Name, StepKey, StoredText
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Message
 

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 from pydantic import Field
 
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import shown_text
 
 MAX_LABELS = 16
 MAX_LABEL_KEY_CHARS = 64

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hocket.schemas.bounded import (
+from hocket.schemas.checks.bounded import (
     Balance,
     Count,
     Int32,

@@ -19,11 +19,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels, reserved_among, reserved_reason
 from hocket.schemas.messages import CallDecision, ExperimentState, Priority
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
-from hocket.schemas.plain_json import check_plain
 from hocket.schemas.subjects import TOKEN
 
 MAX_KEY_CHARS = 200

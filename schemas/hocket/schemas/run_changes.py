@@ -7,7 +7,7 @@ reads the same messages faster.
 
 from typing import Any, ClassVar
 
-from hocket.schemas.bounded import Int32, Milliseconds, Moment, Name, StepKey
+from hocket.schemas.checks.bounded import Int32, Milliseconds, Moment, Name, StepKey
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 from hocket.schemas.messages import Message, Priority

@@ -10,8 +10,8 @@ coordinator hands them on, `GUEST_WORKERS` and `GUEST_TYPES` what they announce 
 
 import re
 
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import shown_text
 
 TASKS = "TASKS"
 LOG = "LOG"

@@ -12,7 +12,7 @@ from fastapi import Query
 from pydantic import Field
 
 from hocket.admin.requests.parameters import WHOLE
-from hocket.schemas.bounded import MAX_STEP_CHARS
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import DEFAULT_PAGE, MAX_PAGE
 

@@ -13,8 +13,8 @@ from hocket.coordinator.journals.door import JournalDoor
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
+from hocket.kit.nats.consumers.step_consumers import StepConsumersDoor
 from hocket.kit.nats.kv.bucket import Bucket
-from hocket.kit.nats.step_consumers import StepConsumersDoor
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import platform_capabilities

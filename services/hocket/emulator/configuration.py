@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.emulator.core.faults import FaultRates
 from hocket.emulator.core.profile import EngineProfile
+from hocket.schemas.checks.faults import faults_of, refusal
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.faults import faults_of, refusal
 
 MAX_ENGINES = 256
 MAX_SPEED = 100_000.0

@@ -10,7 +10,7 @@ from hocket.emulator.core import requests
 from hocket.emulator.core.faults import Fault, FaultRates
 from hocket.emulator.core.warmth import State
 from hocket.emulator.engine_parts import EngineParts
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.checks.first_fault import first_fault
 
 T = TypeVar("T")
 _SCRIPT = TypeAdapter(list[Fault])

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError
-from hocket.schemas.plain_json import shown_text
 from hocket.schemas.subjects import check_token
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.plain_json import shown_text
 
 MAX_HOST_CHARS = 255
 MAX_SHOWN_CHARS = 100

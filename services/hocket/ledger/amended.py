@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from hocket.schemas.bounded import stored_text
+from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.messages import Attribution, UsageRecord
 
 MAX_KEPT_CHARS = 120

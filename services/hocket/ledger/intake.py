@@ -22,7 +22,7 @@ import structlog
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, is_row_fault

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, UsageRecord, WarmRecord
 
 Row = tuple[Any, ...]

@@ -16,9 +16,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.pull_consumer import PullConsumer
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
-from hocket.kit.nats.pull_consumer import PullConsumer
 
 DURABLE = "ledger"
 MAX_BATCH = 500

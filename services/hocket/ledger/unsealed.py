@@ -24,7 +24,7 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.record import MAX_RECORDS, SEPARATOR
 from hocket.schemas import subjects
-from hocket.schemas.bounded import MAX_USD
+from hocket.schemas.checks.bounded import MAX_USD
 from hocket.schemas.errors import ErrorClass, HocketError
 
 LETTER_RECORDS = 512

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.step_consumers import make_consumers
+from hocket.kit.nats.consumers.step_consumers import make_consumers
 from support.access.nats_guests import Guest, guest, guests_welcome
 from support.rest_rig import Rest, running_rest
 

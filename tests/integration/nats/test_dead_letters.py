@@ -18,8 +18,8 @@ from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import PipelineUnknown
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.kit.nats.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
-from hocket.kit.nats.delivery import Delivery
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects

@@ -31,8 +31,8 @@ from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
 from hocket.coordinator.storage.tenure import Tenure
-from hocket.kit.nats import ordered_consumer
 from hocket.kit.nats.connection import durable_publisher
+from hocket.kit.nats.consumers import ordered_consumer
 from hocket.kit.nats.kv import seals
 from hocket.schemas import ids, messages, subjects
 from hocket.schemas.messages import AttemptFinished

@@ -38,7 +38,7 @@ from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
 from hocket.coordinator.storage.store import Offset
-from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

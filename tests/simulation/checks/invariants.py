@@ -18,7 +18,7 @@ from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.storage.batch import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S
-from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import ids

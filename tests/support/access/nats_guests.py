@@ -18,7 +18,7 @@ from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.nkeys import AccountKey
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.step_consumers import StepConsumersDoor
+from hocket.kit.nats.consumers.step_consumers import StepConsumersDoor
 from hocket.schemas.access.nats_table import ACCESS_USER, inbox_of_key
 
 

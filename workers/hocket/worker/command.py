@@ -22,8 +22,8 @@ from hocket.kit.logs.run_lines import add_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
+from hocket.schemas.checks.redaction import Redactor
 from hocket.schemas.errors import HocketError
-from hocket.schemas.redaction import Redactor
 from hocket.worker.connection import place_of
 from hocket.worker.errors import WorkerNotFound
 from hocket.worker.reload import keep_reloading

@@ -31,8 +31,8 @@ from pydantic_core import to_json
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import DEFAULT_QUEUE, pool_token

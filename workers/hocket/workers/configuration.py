@@ -16,10 +16,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.kit.blob_limits import MAX_STORE_MIB
+from hocket.schemas.checks.faults import faults_of, refusal
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.faults import faults_of, refusal
 from hocket.schemas.pipeline.spec import WORKER_TYPES
-from hocket.schemas.plain_json import shown_text
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, type_of
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S
 from hocket.workers.runtime.execution.worker import DRAIN_S, OVERRUN_S

@@ -131,7 +131,7 @@ def _made(stream: str, *, bucket: bool = False) -> tuple[str, ...]:
 
 
 def _watched(stream: str) -> tuple[str, ...]:
-    """What reads a stream in order (kit/nats/ordered_consumer.py)."""
+    """What reads a stream in order (kit/nats/consumers/ordered_consumer.py)."""
     return (
         f"{_API}.CONSUMER.CREATE.{stream}.>",
         f"{_API}.CONSUMER.DELETE.{stream}.*",
@@ -169,8 +169,8 @@ _JOURNALS_READ = (
     f"{_API}.DIRECT.GET.{subjects.JOURNALS}",
     f"{_API}.DIRECT.GET.{subjects.JOURNALS}.>",
 )
-"""What reads journals (kit/nats/stored_messages.py). The subject asked for is in the body, so that this
-cannot be narrowed to a run, and no worker has it."""
+"""What reads journals (kit/nats/consumers/stored_messages.py). The subject asked for is in the body, so
+that this cannot be narrowed to a run, and no worker has it."""
 _ALL_STREAMS = tuple(subject for stream in _STREAMS for subject in _made(stream))
 _ANSWERS = (f"{subjects.INBOX_PREFIX}>", "_R_.>")
 """Where answers go: their place is in the question. Servers put `_R_.` and a secret in the place of a

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from hocket.schemas.checks.plain_json import check_plain, parse_json
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import check_plain, parse_json
 
 MAX_DOCUMENT_BYTES = 1_000_000
 MAX_VALUES = 100_000

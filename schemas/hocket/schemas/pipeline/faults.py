@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from hocket.schemas.faults import Fault, faults_of, shown, usual_fault
+from hocket.schemas.checks.faults import Fault, faults_of, shown, usual_fault
 
 OWN_TYPE_CURE = (
     "Use two to four labels with dots between them, such as `crm.lookup`: each begins with a lower-case"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hocket.schemas.bounded import WrittenMoney
+from hocket.schemas.checks.bounded import WrittenMoney
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.subjects import MAX_TYPE_CHARS, QUEUE, TOKEN
 

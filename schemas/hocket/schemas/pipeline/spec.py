@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 
-from hocket.schemas.bounded import MAX_INT32, WrittenMoney
+from hocket.schemas.checks.bounded import MAX_INT32, WrittenMoney
+from hocket.schemas.checks.faults import refusal
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.faults import refusal
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.faults import faults_of_document, misuse
 from hocket.schemas.pipeline.node_parts import (

@@ -1,4 +1,4 @@
-"""Field types of structs, with the bounds of `hocket.schemas.bounded`, as msgspec checks them.
+"""Field types of structs, with the bounds of `hocket.schemas.checks.bounded`, as msgspec checks them.
 
 A struct is a second, faster reader of a message of the contract (`hocket.schemas.messages`). It takes
 only what the contract takes and gives the same values. What it does not take is read again by the
@@ -12,7 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hocket.schemas import bounded, labels
+from hocket.schemas import labels
+from hocket.schemas.checks import bounded
 
 Name = Annotated[str, Meta(max_length=bounded.MAX_NAME_CHARS)]
 StepKey = Annotated[str, Meta(max_length=bounded.MAX_STEP_CHARS)]

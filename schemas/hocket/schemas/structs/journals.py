@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from hocket.schemas import bounded, journals
+from hocket.schemas import journals
+from hocket.schemas.checks import bounded
 from hocket.schemas.structs.fields import Count, Int32, Moment
 
 _PRINTABLE = r"^[^\x00-\x1f\x7f]*\Z"

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from jinja2 import nodes
 
+from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import check_plain
 from hocket.schemas.templates.budget import MAX_INTEGER, Refused, stopped
 from hocket.schemas.templates.frames import Value
 from hocket.schemas.templates.scopes import Scopes

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Undefined
 
-from hocket.schemas.plain_json import MAX_DEPTH
+from hocket.schemas.checks.plain_json import MAX_DEPTH
 from hocket.schemas.templates.budget import (
     MAX_VALUE_BYTES,
     MAX_VALUE_PARTS,

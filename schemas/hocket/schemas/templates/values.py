@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Undefined
 
-from hocket.schemas.plain_json import MAX_DEPTH
+from hocket.schemas.checks.plain_json import MAX_DEPTH
 from hocket.schemas.templates.budget import DEEP_CURE, NUMBER_CURE, Meter, Refused
 
 SURELY_SHORT = 2_000_000

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hocket.schemas.bounded import Moment, Name, StepKey
+from hocket.schemas.checks.bounded import Moment, Name, StepKey
 from hocket.schemas.messages import Attribution, Message
 from hocket.schemas.rest import Reply
 

@@ -10,8 +10,8 @@ from hocket.admin.pages import DEFAULT_PAGE, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.plain_json import shown_text
 from hocket.schemas.rest import CallExplained, CallList
 
 MAX_ID_CHARS = 600

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.permissions import public
 from hocket.admin.requests.request_rules import NoSuchAddress
-from hocket.schemas.plain_json import shown_text
+from hocket.schemas.checks.plain_json import shown_text
 
 FOREVER = "public, max-age=31536000, immutable"
 NAMES = (

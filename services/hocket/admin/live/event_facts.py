@@ -14,8 +14,8 @@ from typing import NamedTuple
 import structlog
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.ordered_consumer import MessageMissed, OrderedConsumer, Reading
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.ordered_consumer import MessageMissed, OrderedConsumer, Reading
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from hocket.admin.node_types.checks import checked
 from hocket.admin.node_types.registry import NodeTypes
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
-from hocket.schemas.plain_json import parse_json
 
 MAX_AT_ONCE = 2
 """Documents that are read at once; they share one processor."""

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json
 
 BODY = "(body)"
 

@@ -24,8 +24,8 @@ from hocket.admin.requests.identity import BEARER
 from hocket.admin.requests.permissions import needed_by
 from hocket.kit.web_requests import JSON_TYPES, check_media_type
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.plain_json import shown_text
 
 MAX_SHOWN_CHARS = 100
 MAX_QUERY_FIELDS = 100

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import ValidationError
 
 from hocket.admin.context import Context
-from hocket.kit.nats.stored_messages import StoredMessage, stored_messages
+from hocket.kit.nats.consumers.stored_messages import StoredMessage, stored_messages
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.rest import JournalStep, RunJournal

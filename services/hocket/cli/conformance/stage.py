@@ -18,7 +18,7 @@ from hocket.coordinator.journals.door import JournalDoor
 from hocket.kit.blobs import FileBlobs
 from hocket.kit.embedded.nats import NatsServer
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.stored_messages import messages_from
+from hocket.kit.nats.consumers.stored_messages import messages_from
 from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import ids, journals, subjects
 from hocket.schemas.journals import JournalWritten

@@ -39,8 +39,8 @@ def wfformat(
     from hocket.cli.importing.wfformat import REPLAY_HANDLER, pipeline_of
     from hocket.cli.terminal.console import notes
     from hocket.cli.terminal.sources import read_unpacked
+    from hocket.schemas.checks.plain_json import parse_json
     from hocket.schemas.pipeline.plan import compile_pipeline
-    from hocket.schemas.plain_json import parse_json
 
     document = parse_json(read_unpacked(file), "(document)")
     pipeline = pipeline_of(

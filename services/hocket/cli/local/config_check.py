@@ -15,10 +15,10 @@ from hocket.gateway.config.routes import LITELLM_SECTIONS, SECTIONS, read_routes
 from hocket.kit.process import config
 from hocket.kit.process.handler_allowlist import SECTION as MODULES
 from hocket.kit.process.handler_allowlist import listed_in
+from hocket.schemas.checks.faults import Fault
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import DocumentInvalid, HocketError
-from hocket.schemas.faults import Fault
 from hocket.schemas.pipeline.handlers import AllowedHandlers
-from hocket.schemas.plain_json import shown_text
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.http.services import Services
 from hocket.workers.sql.targets import Targets

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cli.terminal.errors import FileUnreadable
+from hocket.schemas.checks.plain_json import check_plain, parse_json, shown_text
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import checked_labels, given_labels, header_of
-from hocket.schemas.plain_json import check_plain, parse_json, shown_text
 
 MAX_FILE_BYTES = 1_048_576
 MAX_UNPACKED_BYTES = 64 * 1_048_576

@@ -17,9 +17,9 @@ import structlog
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.consumers.pull_consumer import PullConsumer
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
-from hocket.kit.nats.pull_consumer import PullConsumer
 from hocket.schemas.errors import HocketError
 
 DURABLE = "coordinators"

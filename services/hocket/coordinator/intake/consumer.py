@@ -13,9 +13,9 @@ from collections.abc import Callable
 import structlog
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.pull_consumer import PullConsumer
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawCallback, RawMessage
-from hocket.kit.nats.pull_consumer import PullConsumer
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 

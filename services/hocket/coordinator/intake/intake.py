@@ -47,8 +47,8 @@ from hocket.kit.process.clock import now_ms
 from hocket.kit.process.lifecycle import Health
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas import ids, subjects
-from hocket.schemas.bounded import MAX_NAME_CHARS, stored_text
 from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.checks.bounded import MAX_NAME_CHARS, stored_text
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.messages import RunAccepted, TaskRejected, encoded
 from hocket.schemas.repeats import check_repeat

@@ -10,13 +10,13 @@ from typing import Any
 from hocket.coordinator.core.run.state.run import Run
 from hocket.kit.nats import cloudevents
 from hocket.schemas import ids, subjects
-from hocket.schemas.bounded import MAX_USD, MAX_USD_PLACES
+from hocket.schemas.checks.bounded import MAX_USD, MAX_USD_PLACES
+from hocket.schemas.checks.plain_json import parse_json, shown_text
 from hocket.schemas.errors import InvalidInput, MalformedTask, PayloadTooLarge
 from hocket.schemas.labels import MAX_LABELS, given_labels
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import Plan, check_input
-from hocket.schemas.plain_json import parse_json, shown_text
 from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, MAX_STEP_KEY_CHARS
 from hocket.schemas.subjects import check_token
 

@@ -13,8 +13,8 @@ from dataclasses import astuple, dataclass, replace
 from nats.aio.msg import Msg
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.stored_messages import StoredMessage, last_message, messages_from
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.stored_messages import StoredMessage, last_message, messages_from
 from hocket.schemas.journals import MAX_PAGE_BYTES
 from hocket.schemas.subjects import JOURNALS
 

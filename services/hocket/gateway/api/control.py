@@ -23,8 +23,8 @@ from hocket.gateway.core.errors import (
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import HocketError
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import BackendControl, BackendControlled
 
 QUEUE = "gateway"

@@ -33,8 +33,8 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 from hocket.schemas.access.nats_table import GUESTS_CALL
 from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import HocketError
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.labels import reserved_among
 from hocket.schemas.messages import (
     CallCancelled,

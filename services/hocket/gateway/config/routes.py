@@ -33,8 +33,8 @@ from hocket.gateway.core.experiments.experiments import Experiment
 from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.kit.process import clock, config
 from hocket.kit.process.lifecycle import Health
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import HocketError
-from hocket.schemas.faults import Faults
 
 SECTIONS = frozenset({"models", "pools", "budgets", "access", "content", "experiments", "hooks"})
 """The sections of a configuration file that are read here."""

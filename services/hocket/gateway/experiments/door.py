@@ -20,8 +20,8 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, id_of
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import HocketError
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import (
     ArmRolledBack,
     ExperimentControl,

@@ -24,8 +24,8 @@ from hocket.schemas.access.keys import (
     parts_of,
 )
 from hocket.schemas.access.roles import ROLES, Permission, permissions_of
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.plain_json import shown_text
 from hocket.schemas.subjects import is_pool
 
 MAX_KEYS = 100_000

@@ -21,7 +21,7 @@ from hocket.schemas.access.group_roles import (
     roles_of,
 )
 from hocket.schemas.access.keys import Principal
-from hocket.schemas.plain_json import shown_text
+from hocket.schemas.checks.plain_json import shown_text
 
 MAX_REMEMBERED = 10_000
 """Tokens that are remembered; beyond it those that came first are forgotten."""

@@ -22,8 +22,8 @@ from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 from hocket.kit.identity.errors import IdentityProviderAway
 from hocket.kit.process import clock
 from hocket.kit.process.setting_types import LOOPBACK
+from hocket.schemas.checks.plain_json import parse_json, shown_text
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json, shown_text
 
 FRESH_S = 300.0
 """How long keys count without a new question: one that is withdrawn counts this long, and one answer."""

@@ -15,8 +15,8 @@ from hocket.kit.identity.errors import TokenRefused
 from hocket.kit.identity.provider import Provider, PublicKey
 from hocket.kit.process import clock
 from hocket.schemas.access.group_roles import SIGNING_ALGORITHMS
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json
 
 MAX_TOKEN_CHARS = 16_384
 LEEWAY_S = 30.0

@@ -17,7 +17,7 @@ from hocket.kit.logs.run_lines import RUNNING, add_run
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
 from hocket.kit.process.settings import Settings
-from hocket.schemas.redaction import Redactor
+from hocket.schemas.checks.redaction import Redactor
 
 _hidden: list[str] = []
 """Values that no line of the log shows."""

@@ -23,8 +23,8 @@ from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
 from hocket.schemas import subjects
-from hocket.schemas.bounded import stored_text
 from hocket.schemas.capabilities import SEAL, Capabilities, id_of, sealed
+from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
 
 SUBJECT = "Hocket-Dead-Subject"

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import UniqueKeyLoader, load_yaml
-from hocket.schemas.plain_json import check_plain
 
 MAX_CONFIG_BYTES = 4_000_000
 MAX_CONFIG_VALUES = 1_000_000

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import cast
 
 from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.plain_json import shown_text
 
 MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 8_192

@@ -13,8 +13,8 @@ from hocket.kit.postgres.database_url import of_primary
 from hocket.schemas.access.group_roles import SIGNING_ALGORITHMS, parse_group_roles
 from hocket.schemas.access.keys import parts_of
 from hocket.schemas.capabilities import keys_of
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json
 
 MAX_TEXT_CHARS = 4_096
 MAX_PORT = 65_535

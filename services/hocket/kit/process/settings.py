@@ -29,9 +29,9 @@ from hocket.kit.process.setting_types import (
     Weights,
     Words,
 )
+from hocket.schemas.checks.faults import Fault, faults_of, refusal
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.faults import Fault, faults_of, refusal
-from hocket.schemas.plain_json import shown_text
 
 DEFAULT_KEY_REQUESTS_PER_S = 5_000.0
 

@@ -10,7 +10,7 @@ import pytest
 
 from hocket.gateway.core.config.providers import PROVIDERS
 from hocket.kit.process import process_secrets
-from hocket.schemas.redaction import Redactor, without_url_passwords
+from hocket.schemas.checks.redaction import Redactor, without_url_passwords
 
 PROGRAM = """
 import json, os, sys

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from hocket.schemas.checks.plain_json import MAX_DEPTH, parse_json
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import parse_document
-from hocket.schemas.plain_json import MAX_DEPTH, parse_json
 
 
 def test_on_is_a_key_and_a_date_is_text() -> None:

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hocket.schemas import bounded
+from hocket.schemas.checks import bounded
 from hocket.schemas.messages import Priority, StepRequested, encoded
 from hocket.schemas.structs import steps
 from hocket.schemas.structs.steps import RequestedStep, read_step

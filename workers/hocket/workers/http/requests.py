@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import shown_text
 from hocket.workers.http.services import HEADER_NAME, OURS, Service
 from hocket.workers.nodes.templates import render_value
 

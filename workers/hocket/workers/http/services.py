@@ -22,7 +22,7 @@ from aiohttp import ClientSession, DummyCookieJar, TCPConnector
 from aiohttp.resolver import ThreadedResolver
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.workers.http.addresses import PublicResolver, is_public
 from hocket.workers.http.errors import HttpServiceInvalid, HttpServiceUnknown
 

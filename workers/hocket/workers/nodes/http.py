@@ -13,8 +13,8 @@ from aiohttp import ClientError, ClientResponse, ClientTimeout, StreamReader
 from yarl import URL
 
 from hocket.kit.process.clock import now_ms
+from hocket.schemas.checks.plain_json import parse_json, shown_text
 from hocket.schemas.errors import HocketError, InvalidInput
-from hocket.schemas.plain_json import parse_json, shown_text
 from hocket.workers.http.errors import (
     HttpAnswerTooLarge,
     HttpAnswerUnreadable,

@@ -19,7 +19,7 @@ from typing import Any
 import asyncpg
 import structlog
 
-from hocket.schemas.plain_json import shown_text
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.workers.retrieval import chunking, extraction
 from hocket.workers.retrieval.chunking import DEFAULT_SIZES, Chunk, Sizes
 from hocket.workers.retrieval.embedding import (

@@ -29,7 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.workers.sql import postgres, sqlite
 from hocket.workers.sql.answers import Answer, read_answer
 from hocket.workers.sql.errors import (

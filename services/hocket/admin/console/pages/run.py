@@ -25,7 +25,7 @@ from hocket.admin.runs.step_journals import journal_of
 from hocket.admin.traces.reads import trace_of
 from hocket.kit.traces.chrome_trace import chrome_trace
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.bounded import MAX_STEP_CHARS
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 from hocket.schemas.tracing.replies import RunTrace
 
 STEP_ROWS = 200

@@ -215,8 +215,8 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     from hocket.kit.postgres.database import DatabaseUnavailable, said
     from hocket.kit.postgres.errors import AWAY
     from hocket.schemas.access.bodies import KeyBody, KeyMade
+    from hocket.schemas.checks.first_fault import first_fault
     from hocket.schemas.errors import InvalidInput
-    from hocket.schemas.first_fault import first_fault
 
     try:
         asked = KeyBody.model_validate(body)

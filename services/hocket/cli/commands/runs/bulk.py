@@ -172,7 +172,7 @@ def _filter(
 def _portions(file: str) -> Iterator[list[Any]]:
     """Yield the tasks of a file, so many that a request takes them."""
     from hocket.cli.terminal.sources import read_unpacked
-    from hocket.schemas.plain_json import parse_json
+    from hocket.schemas.checks.plain_json import parse_json
 
     tasks: list[Any] = []
     size = 0

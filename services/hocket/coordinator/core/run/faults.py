@@ -1,6 +1,6 @@
 """Errors of runs that cannot go on, and what to say of an exception."""
 
-from hocket.schemas.bounded import stored_text
+from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.errors import ErrorInfo, HocketError
 
 MAX_REASON_CHARS = 1_000

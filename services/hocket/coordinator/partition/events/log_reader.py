@@ -19,8 +19,8 @@ import structlog
 from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.ordered_consumer import MessageMissed, OrderedConsumer, Reading
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.ordered_consumer import MessageMissed, OrderedConsumer, Reading
 from hocket.kit.nats.protocol import RawMessage, header_of
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.limits.memory import end_if_short

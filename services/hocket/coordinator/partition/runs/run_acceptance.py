@@ -26,7 +26,7 @@ from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
-from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import RunAccepted

@@ -25,9 +25,9 @@ from hocket.gateway.api.http.responses_body import ResponseBody, check_fields
 from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.core.protocols.responses.request import RESPONSES
+from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.first_fault import first_fault
-from hocket.schemas.plain_json import parse_json
 
 
 class BodyTooManyValues(HocketError):

@@ -37,9 +37,9 @@ from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.kit.request_turns import Turn, Turns, give_way
 from hocket.kit.web_requests import WebRules, check_encoding, check_media_type
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
-from hocket.schemas.plain_json import shown_text
 
 MAX_REQUESTS = 4_096
 """Requests that are read or answered at once; calls have a bound of their own."""

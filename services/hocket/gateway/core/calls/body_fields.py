@@ -15,8 +15,8 @@ from typing import Any
 
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import FieldNotPassed
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.messages import CallRequest
-from hocket.schemas.plain_json import shown_text
 
 CHOOSES_PRICE = frozenset({"service_tier", "web_search_options", "moderation"})
 """Parameters of OpenAI's that choose a price, a dearer service or another model."""

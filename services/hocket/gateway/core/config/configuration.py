@@ -48,8 +48,8 @@ from hocket.gateway.core.protocols.triton import TRITON_FIELDS, TritonOptions
 from hocket.gateway.core.routing.breaker import NEVER, USUAL, BreakerRule
 from hocket.gateway.core.routing.locality import PrefixCache
 from hocket.gateway.core.warming.warm_rule import read_rule
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.faults import Faults
 
 __all__ = ["EXTRACTIVE", "built_in_table", "parse"]
 

@@ -22,7 +22,7 @@ from hocket.gateway.core.config.table import (
 )
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
-from hocket.schemas.faults import Faults
+from hocket.schemas.checks.faults import Faults
 
 STRATEGIES: dict[str, Choose] = {
     "simple-shuffle": "load",

@@ -17,7 +17,7 @@ from hocket.gateway.core.routing.history import CallDurations
 from hocket.gateway.core.routing.locality import NO_PROMPT, Prompt, ReplicaCache, crowd_of
 from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker
 from hocket.gateway.core.warming.warm_leases import ColdStart
-from hocket.schemas.plain_json import shown_text
+from hocket.schemas.checks.plain_json import shown_text
 
 _TYPICAL = 0.5
 

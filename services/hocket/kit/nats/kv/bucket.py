@@ -22,16 +22,16 @@ from typing import Any
 import structlog
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.errors import BusUnavailable, PublishRefused
-from hocket.kit.nats.kv.entry import Entry, Expected, RevisionPassed
-from hocket.kit.nats.kv.foreign_keys import ForeignKeys
-from hocket.kit.nats.kv.seals import EntrySeals
-from hocket.kit.nats.ordered_consumer import (
+from hocket.kit.nats.consumers.ordered_consumer import (
     MessageMissed,
     OrderedConsumer,
     Reading,
     StreamMissing,
 )
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
+from hocket.kit.nats.kv.entry import Entry, Expected, RevisionPassed
+from hocket.kit.nats.kv.foreign_keys import ForeignKeys
+from hocket.kit.nats.kv.seals import EntrySeals
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import StreamRefused
 from hocket.kit.process.task_stop import stop_tasks

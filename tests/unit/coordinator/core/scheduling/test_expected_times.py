@@ -6,7 +6,7 @@ from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog,
 from hocket.coordinator.core.scheduling.load_prediction import judge, predict
 from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.deadlines import outlook
-from hocket.schemas.bounded import MAX_MILLISECONDS
+from hocket.schemas.checks.bounded import MAX_MILLISECONDS
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import compile_pipeline

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hocket.kit.nats.delivery import Delivery
+from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.workers.errors import AttemptCancelled
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.intake import probation

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
+from hocket.schemas.checks.plain_json import MAX_DEPTH, check_plain
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished, Spend, Timing
 from hocket.schemas.messages import encoded as encoded_by_contract
-from hocket.schemas.plain_json import MAX_DEPTH, check_plain
 from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
 from hocket.workers.runtime.results import encoding

@@ -5,7 +5,7 @@ from typing import Any
 
 from nats.js.errors import NotFoundError
 
-from hocket.kit.nats.delivery import Delivery
+from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.kit.nats.identity import Identity
 from hocket.schemas.messages import Priority
 from hocket.schemas.structs.steps import RequestedStep

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.kit.nats.delivery import is_ack_of
+from hocket.kit.nats.consumers.delivery import is_ack_of
 from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, WAITS, Held, HeldSteps
 
 KIND = "kind-" + "a" * 32

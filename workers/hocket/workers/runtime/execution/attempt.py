@@ -9,7 +9,7 @@ result; its message goes back to the stream.
 import asyncio
 from enum import Enum
 
-from hocket.kit.nats.delivery import Delivery
+from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import StepCancelled

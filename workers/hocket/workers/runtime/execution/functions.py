@@ -18,8 +18,8 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.first_fault import first_fault
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads

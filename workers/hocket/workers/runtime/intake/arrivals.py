@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas.structs.steps import read_step
 from hocket.workers.runtime.execution.attempt import Attempt, State

@@ -17,12 +17,13 @@ from pydantic_core import from_json
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.delivery import Delivery
+from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.process.clock import now_ms
-from hocket.schemas import bounded, ids
+from hocket.schemas import ids
+from hocket.schemas.checks import bounded
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.errors import StepEndsWorker, StepMalformed, StepUndeliverable
 from hocket.workers.runtime.results.failures import COMPONENT

@@ -25,8 +25,8 @@ from pydantic_core import from_json, to_json
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.first_fault import first_fault
 from hocket.schemas.journals import MAX_ENTRY_BYTES, MAX_ENTRY_NAME_CHARS, JournalEntry
 from hocket.schemas.messages import StepRequested
 from hocket.schemas.structs.steps import RequestedStep

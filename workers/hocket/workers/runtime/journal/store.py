@@ -14,7 +14,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas import subjects
-from hocket.schemas.first_fault import first_fault
+from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.journals import (
     MAX_JOURNAL_BYTES,
     JournalKept,

@@ -16,8 +16,8 @@ from msgspec import Raw
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from hocket.schemas.checks.plain_json import MAX_DEPTH, MAX_INTEGER_DIGITS
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.plain_json import MAX_DEPTH, MAX_INTEGER_DIGITS
 from hocket.schemas.structs.results import NULL, FinishedAttempt, write
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
 

@@ -5,8 +5,8 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
+from hocket.schemas.checks.redaction import without_url_passwords
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.redaction import without_url_passwords
 from hocket.workers.runtime.results.encoding import MAX_ERROR_TEXT_CHARS, plain
 
 MAX_FRAMES = 5

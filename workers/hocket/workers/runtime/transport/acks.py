@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.schemas import ids, subjects
 from hocket.workers.runtime.execution.attempt import Attempt
 

@@ -1,12 +1,12 @@
 """The durable pull consumers of STEPS, as a worker comes by them: it makes them where it may, and asks a
-coordinator otherwise (`kit/nats/step_consumers.py`)."""
+coordinator otherwise (`kit/nats/consumers/step_consumers.py`)."""
 
 import asyncio
 
 from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.step_consumers import ACK_WAIT_S, ask_for_consumers, make_consumers
+from hocket.kit.nats.consumers.step_consumers import ACK_WAIT_S, ask_for_consumers, make_consumers
 from hocket.schemas import subjects
 
 __all__ = ["ACK_WAIT_S", "MAX_DELIVERIES", "consumer_name", "ensure_consumers"]

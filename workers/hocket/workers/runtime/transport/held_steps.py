@@ -22,7 +22,7 @@ from pathlib import Path
 import structlog
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.delivery import is_ack_of
+from hocket.kit.nats.consumers.delivery import is_ack_of
 from hocket.schemas import subjects
 
 MAX_HELD = 2_048

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import structlog
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.pull_consumer import PullConsumer
 from hocket.kit.nats.protocol import RawMessage
-from hocket.kit.nats.pull_consumer import PullConsumer
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers

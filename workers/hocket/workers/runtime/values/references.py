@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json, to_json
 
-from hocket.schemas.plain_json import shown_place, shown_text
+from hocket.schemas.checks.plain_json import shown_place, shown_text
 from hocket.workers.errors import BlobUnresolved
 
 MIN_PART_BYTES = 16 * 1024

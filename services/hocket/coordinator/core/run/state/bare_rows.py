@@ -10,9 +10,9 @@ from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.state.columns import Row, attempt_row, json_column
 from hocket.coordinator.core.run.state.run import NODE, TERMINAL, Run, Step
 from hocket.coordinator.core.run.state.values import Json
-from hocket.schemas.bounded import stored_text
+from hocket.schemas.checks.bounded import stored_text
+from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.plain_json import check_plain
 
 MAX_TEXT_CHARS = 1_000
 MAX_INPUT_BYTES = 1024 * 1024

@@ -16,7 +16,7 @@ from hocket.coordinator.core.run.state.run import (
 )
 from hocket.coordinator.core.run.state.values import Json, is_deeper, json_text
 from hocket.coordinator.core.run.transition import Transition
-from hocket.schemas.plain_json import MAX_DEPTH
+from hocket.schemas.checks.plain_json import MAX_DEPTH
 from hocket.schemas.templates.budget import Names
 
 SPLICED_CHARS = 1_000_000

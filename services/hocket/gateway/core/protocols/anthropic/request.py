@@ -13,8 +13,8 @@ from typing import Any
 
 from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.calls.request_content import most_tokens
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json
 
 DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
 """How long an answer may become where the call does not say; Anthropic must be told."""

@@ -9,8 +9,8 @@ import binascii
 import json
 from typing import Any
 
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import parse_json
 
 _PREFIX = "thinking:"
 MAX_THINKING_BLOCKS = 1_024

@@ -13,7 +13,7 @@ from typing import Any
 from nats.aio.subscription import Subscription
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.delivery import ACK_PREFIX, Delivery, parse_ack_subject
+from hocket.kit.nats.consumers.delivery import ACK_PREFIX, Delivery, parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawCallback, RawMessage
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from hocket.schemas.checks.faults import Fault, Faults, refusal
 from hocket.schemas.errors import MAX_OTHERS, InvalidInput
-from hocket.schemas.faults import Fault, Faults, refusal
 from hocket.schemas.pipeline.spec import parse_pipeline
 from hocket.workers.configuration import parse
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.kit.nats.delivery import Delivery, parse_ack_subject
+from hocket.kit.nats.consumers.delivery import Delivery, parse_ack_subject
 
 
 @pytest.mark.parametrize(

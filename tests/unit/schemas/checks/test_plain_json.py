@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.schemas.errors import InvalidInput
-from hocket.schemas.plain_json import (
+from hocket.schemas.checks.plain_json import (
     MAX_DEPTH,
     MAX_FIELD_CHARS,
     MAX_INTEGER_DIGITS,
     check_plain,
     parse_json,
 )
+from hocket.schemas.errors import InvalidInput
 
 PLAIN = st.recursive(
     st.none()

@@ -1,6 +1,6 @@
 """What the server says about a pull request."""
 
-from hocket.kit.nats.pull_consumer import unfilled
+from hocket.kit.nats.consumers.pull_consumer import unfilled
 
 
 def test_the_end_of_a_request_tells_what_did_not_come() -> None:

@@ -1,0 +1,1 @@
+"""What values are checked for wherever they come in, and how faults are told."""

@@ -1,0 +1,1 @@
+"""How messages of streams are read: in order, by pulling, one by one."""
