@@ -134,7 +134,11 @@ class TritonServer:
         }
         with (self._folder / "triton.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *launched(command, signal.SIGKILL, None, None), env=env, stdout=log, stderr=log
+                *launched(command, signal.SIGKILL, None, None),
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         async with aiohttp.ClientSession() as session:
             await self._ready(session)
@@ -154,11 +158,15 @@ class TritonServer:
         raise TritonMissing(f"it does not start: {log[-500:]}")
 
     async def kill(self) -> None:
-        """End it at once, and remove the shared memory that it then leaves behind."""
+        """End it and its models' processes at once, and remove the shared memory they leave behind.
+
+        A model's process that was started late holds the server's sockets too: while one lives, a
+        caller of the dead server is connected and never answered.
+        """
         if self._process is None:
             return
         if self._process.returncode is None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         self._remove_shared_memory()
 
