@@ -134,11 +134,7 @@ class TritonServer:
         }
         with (self._folder / "triton.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *launched(command, signal.SIGKILL, None, None),
-                env=env,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                *launched(command, signal.SIGKILL, None, None), env=env, stdout=log, stderr=log
             )
         async with aiohttp.ClientSession() as session:
             await self._ready(session)
