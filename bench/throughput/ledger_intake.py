@@ -27,6 +27,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.record_pull import DURABLE, MAX_BATCH
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import migrate
@@ -35,7 +36,6 @@ from hocket.ledger.intake import Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import record_of
-from hocket.ledger.record_pull import DURABLE, MAX_BATCH
 from hocket.ledger.store import insert
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, UsageRecord

@@ -22,6 +22,7 @@ from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
+from hocket.kit.access.secret_box import KEY_BYTES, SecretBox
 from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
@@ -110,6 +111,8 @@ async def running_rest(
         max_task_bytes=max_task_bytes,
         stopping=stopping,
         now=now,
+        secrets=SecretBox([bytes(KEY_BYTES)]),
+        webhook_private_hosts=frozenset({"127.0.0.1"}),
     )
     registry = CollectorRegistry()
     listener = socket.create_server(("127.0.0.1", 0))

@@ -62,6 +62,15 @@ class Capabilities:
         id that they know already."""
         return f"{base}:{self._made(0, b'id' + base.encode())[:16]}"
 
+    def derived(self, purpose: str) -> list[bytes]:
+        """Return keys of 32 bytes that follow from the keys, the first one's first: for a purpose of its
+        own, and nothing else."""
+        parts = [b"derived\x1f%b\x1f%d" % (purpose.encode(), part) for part in (0, 1)]
+        return [
+            b"".join(bytes.fromhex(self._made(number, part)) for part in parts)
+            for number in range(len(self._keyed))
+        ]
+
     def _made(self, number: int, claims: bytes) -> str:
         keyed = self._keyed[number].copy()
         keyed.update(claims)

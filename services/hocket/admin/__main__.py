@@ -16,17 +16,17 @@ import uvicorn
 from pydantic import SecretStr
 
 from hocket.admin.app import make_app
-from hocket.admin.bulk import operations
+from hocket.admin.background import working
 from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
 from hocket.admin.keys.answering import KeysDoor
 from hocket.admin.nats_access.service import nats_access
-from hocket.admin.schedules import firing
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
+from hocket.kit.access.secret_box import SecretBox
 from hocket.kit.identity.configured import closed_at_the_end, token_bearers_of
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
@@ -52,6 +52,7 @@ async def main(service: Service) -> None:
     listener = _listen(settings.api_host, settings.api_port)
     bus, pool = await asyncio.gather(service.bus(), service.pool(POOL_SIZE))
     await agree_on_partitions(pool, settings.partitions)
+    capabilities = await platform_capabilities(settings, pool)
     context = Context(
         bus=bus,
         pool=pool,
@@ -60,7 +61,9 @@ async def main(service: Service) -> None:
         stopping=service.stopping,
         handlers=allowed_handlers(settings, config.load(settings.config)),
         disk=service.disk,
-        capabilities=await platform_capabilities(settings, pool),
+        capabilities=capabilities,
+        secrets=SecretBox(capabilities.derived("secrets of webhooks")),
+        webhook_private_hosts=frozenset(name.lower() for name in settings.webhook_private_hosts),
         usage_seals=usage_seals_of(settings),
     )
     await _make_first_key(pool, settings.admin_key)
@@ -96,14 +99,9 @@ async def main(service: Service) -> None:
         KeysDoor(bus, stored, context.usage_seals).open(),
         context.live.running(bus, service.stopping),
         nats_access(service, bus, book),
+        working(context),
     ):
-        types = asyncio.create_task(context.node_types.run(bus, pool), name="node-types")
-        bulk = asyncio.create_task(operations.run(context), name="bulk")
-        schedules = asyncio.create_task(firing.run(context), name="schedules")
         await _serve(service, server, listener)
-        for task in (types, bulk, schedules):
-            task.cancel()
-        await asyncio.wait((types, bulk, schedules))
 
 
 async def _serve(service: Service, server: "_Server", listener: socket.socket) -> None:

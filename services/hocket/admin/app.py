@@ -36,6 +36,7 @@ from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.endpoints import router as runs
 from hocket.admin.schedules.endpoints import router as schedules
 from hocket.admin.traces.endpoints import router as traces
+from hocket.admin.webhooks.endpoints import router as webhooks
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
@@ -50,6 +51,7 @@ ROUTERS = (
     live,
     bulk,
     schedules,
+    webhooks,
     approvals,
     runs,
     traces,

@@ -15,6 +15,7 @@ from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
 from hocket.admin.tenant_places import TenantPlaces
+from hocket.kit.access.secret_box import SecretBox
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.capabilities import Capabilities
@@ -50,8 +51,14 @@ class Context:
     bulk_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a bulk operation was asked for."""
     traces: TenantPlaces = field(default_factory=lambda: TenantPlaces(TRACES_AT_ONCE, 1))
+    webhooks_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a webhook may have something to be told."""
+    secrets: SecretBox | None = None
+    """By which secrets of webhooks are kept."""
+    webhook_private_hosts: frozenset[str] = frozenset()
+    """The hosts at private addresses that webhooks may name."""
     now: Callable[[], datetime] = utc_now
-    """The clock of schedules."""
+    """The clock of schedules and webhooks."""
     schedules_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a schedule was changed, or its task is to be submitted."""
     live: LiveEvents = field(default_factory=LiveEvents)

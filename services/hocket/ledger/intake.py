@@ -23,6 +23,7 @@ import structlog
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.record_pull import RecordPull
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, is_row_fault
@@ -40,7 +41,6 @@ from hocket.ledger.record import (
     booked,
     record_of,
 )
-from hocket.ledger.record_pull import RecordPull
 from hocket.ledger.store import insert
 from hocket.ledger.unsealed import Unsealed
 from hocket.schemas import subjects

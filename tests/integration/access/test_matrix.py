@@ -52,6 +52,18 @@ ALLOWED: dict[str, str] = {
     "POST /v1/schedules/{name}/trigger": "developer operator admin",
     "GET /v1/schedules/{name}/next": ALL,
     "GET /v1/schedules/{name}/firings": ALL,
+    "GET /v1/webhooks": "developer operator auditor admin",
+    "PUT /v1/webhooks/{name}": "developer operator admin",
+    "GET /v1/webhooks/{name}": "developer operator auditor admin",
+    "DELETE /v1/webhooks/{name}": "developer operator admin",
+    "POST /v1/webhooks/{name}/enable": "developer operator admin",
+    "POST /v1/webhooks/{name}/disable": "developer operator admin",
+    "POST /v1/webhooks/{name}/rotate": "developer operator admin",
+    "POST /v1/webhooks/{name}/test": "developer operator admin",
+    "POST /v1/webhooks/{name}/redeliver": "developer operator admin",
+    "GET /v1/webhooks/{name}/deliveries": "developer operator auditor admin",
+    "GET /v1/webhooks/{name}/deliveries/{message_id}": "developer operator auditor admin",
+    "POST /v1/webhooks/{name}/deliveries/{message_id}/redeliver": "developer operator admin",
     "POST /v1/runs/{run_id}/cancel": "developer operator admin",
     "POST /v1/runs/{run_id}/signals": "developer operator admin",
     "POST /v1/runs/{run_id}/retry": "developer operator admin",
@@ -103,21 +115,24 @@ GRANTS: dict[str, str] = {
     "schedules.read dead_letters.read",
     "developer": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
-    "pipelines.apply schedules.manage models.call",
+    "pipelines.apply schedules.manage webhooks.read webhooks.manage "
+    "models.call",
     "operator": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read runs.submit runs.cancel runs.signal pipelines.check "
-    "schedules.manage experiments.control dead_letters.manage",
+    "schedules.manage webhooks.read webhooks.manage experiments.control "
+    "dead_letters.manage",
     "auditor": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
-    "schedules.read dead_letters.read keys.read audit.read",
+    "schedules.read webhooks.read dead_letters.read keys.read audit.read",
     "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read content.read runs.submit runs.cancel runs.signal pipelines.check "
-    "pipelines.apply schedules.manage models.call experiments.control dead_letters.manage keys.read "
-    "keys.manage audit.read data.delete steps.run",
+    "pipelines.apply schedules.manage webhooks.read webhooks.manage models.call experiments.control "
+    "dead_letters.manage keys.read keys.manage audit.read data.delete steps.run",
     "worker": "steps.run",
 }
 VALUES = {
     "run_id": "r" + "0" * 24, "name": "none", "call_id": "none", "experiment": "none", "arm": "none",
     "seq": "1", "operation_id": "b" + "0" * 24, "key_id": "0" * 12, "model": "scripted",
+    "message_id": "msg_" + "0" * 24,
 }  # fmt: skip
 BODIES: dict[str, Any] = {
     "/v1/runs": {"pipeline": "none"},
@@ -126,6 +141,8 @@ BODIES: dict[str, Any] = {
     "/v1/bulk/runs": {"runs": [{"pipeline": "none"}]},
     "/v1/schedules/{name}": {"cron": "0 0 * * *", "task": {"pipeline": "none"}},
     "/v1/schedule-preview": {"cron": "0 0 * * *"},
+    "/v1/webhooks/{name}": {"url": "https://example.com/"},
+    "/v1/webhooks/{name}/redeliver": {"since": "2026-03-01T00:00:00Z"},
     "/v1/bulk/preview": {"action": "cancel"},
     "/v1/bulk/operations": {"action": "cancel"},
     "/v1/pipelines": {"pipeline": "mine", "nodes": {"a": {"type": "signal", "signal": "go"}}},

@@ -27,7 +27,8 @@ NAMES = [spec["pipeline"] for spec in PIPELINES]
 BEYOND_SCHEMAS = """
 # What JSON Schema cannot say: the rules of a pipeline's graph and expressions, a run's input against its
 # pipeline's own schema, steps and versions that there are, days that must not lie far apart, which
-# keys have pools, cron expressions, time zones, and ETags.
+# keys have pools, cron expressions, time
+# zones, ETags and private addresses.
 [[operations]]
 include-path = [
     "/v1/pipelines", "/v1/pipelines/validate", "/v1/runs", "/v1/runs/{run_id}/rerun",
@@ -39,7 +40,8 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404",
 [[operations]]
 include-path = [
     "/v1/schedules/{name}", "/v1/schedules/{name}/pause", "/v1/schedules/{name}/resume",
-    "/v1/schedule-preview",
+    "/v1/schedule-preview", "/v1/webhooks/{name}", "/v1/webhooks/{name}/enable",
+    "/v1/webhooks/{name}/disable",
 ]
 checks.positive_data_acceptance.expected-statuses = [
     "2xx", "401", "403", "404", "409", "412", "413", "422"

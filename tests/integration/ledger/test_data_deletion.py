@@ -57,6 +57,13 @@ INSERT INTO hocket.schedule (schedule_id, tenant, name, description, cron, time_
 VALUES ('sTENANT', 'TENANT', 's', '', '0 0 * * *', 'UTC', 0, 'one', 1, 'skip', '{}', 'test', 'test');
 INSERT INTO hocket.schedule_firing (firing_id, schedule_id, tenant, cause, state, planned_at, decided_at)
 VALUES ('sTENANT:1', 'sTENANT', 'TENANT', 'on_time', 'pending', now(), now());
+INSERT INTO hocket.webhook (webhook_id, tenant, name, url, description, events, labels, content, secret,
+    created_by, changed_by)
+VALUES ('wTENANT', 'TENANT', 'w', 'https://x', '', '{run.failed}', '{}', false, '', 'test', 'test');
+INSERT INTO hocket.webhook_delivery (webhook_id, message_id, tenant, event, run_id, body, next_at,
+    created_at)
+SELECT 'wTENANT', run_id, tenant, 'run.failed', run_id, '{}', now(), now() FROM hocket.run
+WHERE tenant = 'TENANT';
 """
 OWNED = r"""
 SELECT table_schema || '.' || table_name AS name
@@ -152,6 +159,7 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
         "calls": 4,
         "open_calls": 3,
         "refused_calls": 3,
+        "webhook_deliveries": 3,
         "cached_outputs": 3,
     }
     after = await rows(owner, "acme")

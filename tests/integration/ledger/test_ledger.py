@@ -21,9 +21,9 @@ from hocket.gateway.core.budgets.price import Prices, cost
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.record_pull import DURABLE
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.lifecycle import Health
-from hocket.ledger.record_pull import DURABLE
 from hocket.ledger.store import sweep
 from hocket.schemas import subjects
 from hocket.schemas.messages import (

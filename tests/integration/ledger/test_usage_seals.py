@@ -17,10 +17,11 @@ from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers import record_pull
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.settings import Settings, read
-from hocket.ledger import record_pull, unsealed
+from hocket.ledger import unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
 from hocket.schemas.errors import InvalidInput

@@ -135,6 +135,7 @@ TABLE: dict[str, dict[str, set[str]]] = {
         S: set(),
     },
     "$JS.API.CONSUMER.MSG.NEXT.EVENTS.key-ba9876543210": {P: {"ledger"}, S: set()},
+    "$JS.API.CONSUMER.MSG.NEXT.EVENTS.webhooks": {P: {"REST", "ledger"}, S: set()},
     "$JS.API.CONSUMER.MSG.NEXT.STEPS.step-crm-lookup-normal": {
         P: {"worker", "worker-gateway", "teams-worker"},
         S: set(),

@@ -87,6 +87,8 @@ GUESTS_CALL = "hocket.gateway.guest"
 EVENTS_ASKED = "hocket.access.events"
 """Core NATS request/reply, queue group `admin`: `hocket.access.events.<id of the key>` makes the
 consumer of the key's tenant's events."""
+WEBHOOKS = "webhooks"
+"""The consumer of EVENTS by which REST processes hear what webhooks are to be told."""
 CONSUMERS_ASKED = "hocket.worker.consumers"
 """Core NATS request/reply, queue group `coordinator`: `hocket.worker.consumers.<pool>` makes the
 consumers of a pool's steps."""
@@ -158,6 +160,17 @@ def _pulled(stream: str) -> tuple[str, ...]:
         f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.*",
         f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
         *_acks(stream),
+    )
+
+
+def _pulled_by(stream: str, durable: str) -> tuple[str, ...]:
+    """What makes one durable consumer of a stream that may be watched, and takes its messages."""
+    return (
+        f"{_API}.CONSUMER.INFO.{stream}.{durable}",
+        f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.{durable}",
+        f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}",
+        f"$JS.ACK.{stream}.{durable}.>",
+        f"$JS.ACK.*.*.{stream}.{durable}.>",
     )
 
 
@@ -291,6 +304,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
             f"{_API}.STREAM.MSG.DELETE.{subjects.DLQ}",
             *_JOURNALS_READ,
             *_watched(subjects.EVENTS),
+            *_pulled_by(subjects.EVENTS, WEBHOOKS),
             f"{_API}.STREAM.INFO.{subjects.EVENTS}",
             f"{_API}.STREAM.LIST",
             subjects.GATEWAY_MODELS,

@@ -31,6 +31,10 @@ class Permission(StrEnum):
     SCHEDULES_READ = "schedules.read"
     SCHEDULES_MANAGE = "schedules.manage"
     """With `runs.submit`: make, change and delete schedules, and submit their tasks now."""
+    WEBHOOKS_READ = "webhooks.read"
+    """Webhooks with their addresses, and what became of messages."""
+    WEBHOOKS_MANAGE = "webhooks.manage"
+    """Make, change, rotate and delete webhooks, which tell others of runs."""
     COSTS_READ = "costs.read"
     MODELS_READ = "models.read"
     MODELS_CALL = "models.call"
@@ -75,6 +79,8 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.PIPELINES_CHECK,
         Permission.PIPELINES_APPLY,
         Permission.SCHEDULES_MANAGE,
+        Permission.WEBHOOKS_READ,
+        Permission.WEBHOOKS_MANAGE,
         Permission.MODELS_CALL,
     },
     "operator": _READS
@@ -84,10 +90,12 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.RUNS_SIGNAL,
         Permission.PIPELINES_CHECK,
         Permission.SCHEDULES_MANAGE,
+        Permission.WEBHOOKS_READ,
+        Permission.WEBHOOKS_MANAGE,
         Permission.EXPERIMENTS_CONTROL,
         Permission.DEAD_LETTERS_MANAGE,
     },
-    "auditor": _READS | {Permission.KEYS_READ, Permission.AUDIT_READ},
+    "auditor": _READS | {Permission.WEBHOOKS_READ, Permission.KEYS_READ, Permission.AUDIT_READ},
     "admin": frozenset(Permission),
     "worker": frozenset({Permission.STEPS_RUN}),
 }

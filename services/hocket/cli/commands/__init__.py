@@ -20,7 +20,7 @@ from hocket.cli.commands.platform import (
     up,
 )
 from hocket.cli.commands.reports import cost, report_login
-from hocket.cli.commands.runs import approvals, bulk, dlq, run, runs, trace
+from hocket.cli.commands.runs import approvals, bulk, dlq, run, runs, trace, webhooks
 from hocket.cli.importing import command
 
 
@@ -45,6 +45,7 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("bulk-stop")(bulk.bulk_stop)
     app.add_typer(runs.app, name="runs")
     app.add_typer(schedules.app, name="schedules")
+    app.add_typer(webhooks.app, name="webhooks")
     app.command("trace")(trace.trace)
     app.command("console")(console.console)
     app.command("types")(types.types)

@@ -74,6 +74,7 @@ _WITH_RUNS = {
     "calls": ("hocket.usage", _OF_RUNS),
     "open_calls": ("hocket.open_call", _OF_RUNS),
     "refused_calls": ("hocket.refused_call", _OF_RUNS),
+    "webhook_deliveries": ("hocket.webhook_delivery", _OF_RUNS),
     "cached_outputs": ("hocket.step_cache", "tenant = $1 AND filled_run = ANY ($2::text[])"),
 }
 """What goes before its runs, by the name that people read: the table, and which of its rows."""
@@ -93,6 +94,8 @@ _WITH_TENANT = {
     "forecasts": ("hocket.outlook", _OF_TENANT),
     "collections": ("retrieval.collection", _OF_TENANT),
     "pipelines": ("hocket.pipeline", _OF_TENANT),
+    "webhook_deliveries": ("hocket.webhook_delivery", _OF_TENANT),
+    "webhooks": ("hocket.webhook", _OF_TENANT),
     "schedule_firings": ("hocket.schedule_firing", _OF_TENANT),
     "schedules": ("hocket.schedule", _OF_TENANT),
     "bulk_operations": ("hocket.bulk_operation", _OF_TENANT),

@@ -179,6 +179,9 @@ class Settings(BaseSettings):
     """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
     addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
     docs/reference/http-security.md."""
+    webhook_private_hosts: Listed = ()
+    """Hosts at private addresses that webhooks may name, and without TLS: `localhost, hooks.internal`.
+    See docs/how-to/webhooks.md."""
     allowed_origins: Listed = ()
     """Origins whose web pages may use them, such as `https://console.example.com`; by default
     none."""

@@ -19,13 +19,13 @@ from prometheus_client import CollectorRegistry, Counter
 
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.record_pull import RecordPull
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.traces.assembly import Trace, traces_of
 from hocket.kit.traces.reads import read_rows
-from hocket.ledger.record_pull import RecordPull
 from hocket.ledger.traces.otlp import OtlpSender, span_count
 from hocket.schemas import subjects
 from hocket.schemas.messages import RunFinished

@@ -14,7 +14,6 @@ A node names a service and a path below its URL; what is secret stands here and 
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -22,9 +21,13 @@ from aiohttp import ClientSession, DummyCookieJar, TCPConnector
 from aiohttp.resolver import ThreadedResolver
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from hocket.kit.public_addresses import PublicResolver, is_address, is_public
 from hocket.schemas.checks.first_fault import first_fault
-from hocket.workers.http.addresses import PublicResolver, is_public
-from hocket.workers.http.errors import HttpServiceInvalid, HttpServiceUnknown
+from hocket.workers.http.errors import (
+    HttpAddressRefused,
+    HttpServiceInvalid,
+    HttpServiceUnknown,
+)
 
 MAX_SERVICES = 1_000
 MAX_HEADERS = 50
@@ -101,7 +104,7 @@ class Service:
             for header, value in settings.headers.items()
         }
         host = urlsplit(settings.url).hostname or ""
-        if not settings.private and _is_address(host) and not is_public(host):
+        if not settings.private and is_address(host) and not is_public(host):
             raise HttpServiceInvalid(
                 service=name,
                 field="url",
@@ -120,7 +123,7 @@ class Service:
                 connector=TCPConnector(
                     limit=settings.concurrency,
                     ttl_dns_cache=DNS_CACHE_S,
-                    resolver=ThreadedResolver() if settings.private else PublicResolver(),
+                    resolver=ThreadedResolver() if settings.private else PublicResolver(_refused),
                 ),
                 cookie_jar=DummyCookieJar(),
                 auto_decompress=False,
@@ -169,6 +172,10 @@ class Services:
             await service.close()
 
 
+def _refused(host: str) -> HttpAddressRefused:
+    return HttpAddressRefused(host=host)
+
+
 def _settings(name: str, value: Any) -> ServiceSettings:
     try:
         return ServiceSettings.model_validate({"url": value} if isinstance(value, str) else value)
@@ -196,11 +203,3 @@ def _filled(service: str, header: str, value: str, secrets: Mapping[str, str]) -
             cure="Set it for the workers, without line breaks.",
         )
     return filled
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -1,16 +1,15 @@
-"""Which addresses a service may have: public ones, unless it is configured as a private one.
+"""Which addresses what users name may have: public ones.
 
 Names are resolved for each connection and the connection goes to the address that was checked, so that
 a name cannot mean another address a moment later.
 """
 
 import socket
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
-
-from hocket.workers.http.errors import HttpAddressRefused
 
 _TRANSLATED = (
     IPv6Network("64:ff9b::/96"),
@@ -29,6 +28,15 @@ def is_public(text: str) -> bool:
     return all(one.is_global and not one.is_multicast for one in (address, *_inside(address)))
 
 
+def is_address(host: str) -> bool:
+    """Tell whether a host is an address, which no resolver is asked about."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     if isinstance(address, IPv4Address):
         return []
@@ -39,9 +47,10 @@ def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names to public addresses; raises HttpAddressRefused for a name that has another."""
+    """Resolves names to public addresses; raises what `refused` makes of a name that has another."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Callable[[str], Exception]) -> None:
+        self._refused = refused
         self._resolver = ThreadedResolver()
 
     async def resolve(
@@ -50,7 +59,7 @@ class PublicResolver(AbstractResolver):
         """Return where a host is."""
         found = await self._resolver.resolve(host, port, family)
         if not all(is_public(one["host"]) for one in found):
-            raise HttpAddressRefused(host=host)
+            raise self._refused(host)
         return found
 
     async def close(self) -> None:

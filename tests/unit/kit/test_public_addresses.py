@@ -2,8 +2,7 @@
 
 import pytest
 
-from hocket.workers.http.addresses import PublicResolver, is_public
-from hocket.workers.http.errors import HttpAddressRefused
+from hocket.kit.public_addresses import PublicResolver, is_public
 
 PUBLIC = ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "64:ff9b::101:101"]
 PRIVATE = [
@@ -27,7 +26,7 @@ def test_a_private_one_may_not(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "0x7f.1", "2130706433", "0177.0.0.1"])
 async def test_a_name_of_a_private_address_is_refused(host: str) -> None:
-    resolver = PublicResolver()
-    with pytest.raises(HttpAddressRefused):
+    resolver = PublicResolver(PermissionError)
+    with pytest.raises(PermissionError):
         await resolver.resolve(host, 80)
     await resolver.close()

@@ -1,4 +1,4 @@
-"""Batches of messages from a stream of records, pulled by the ledger's durable consumer.
+"""Batches of messages from a stream of records, pulled by a durable consumer of all processes of a kind.
 
 One request at a time stands at the server, for as much as a batch may hold; what comes while a batch
 is written waits here for the next one, so that nothing that was sent for a request is lost. States:
@@ -21,6 +21,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 
 DURABLE = "ledger"
+"""The consumer of the ledgers."""
 MAX_BATCH = 500
 """Messages of one batch."""
 MAX_BATCH_BYTES = 32 * 1024 * 1024
@@ -36,15 +37,23 @@ log = structlog.get_logger()
 
 
 class RecordPull:
-    """Pulls the messages of one subject of a stream; `only_new`: those from its first opening on."""
+    """Pulls the messages of one subject of a stream, for the consumer that is named; `only_new`: those
+    from its first opening on."""
 
     def __init__(
-        self, bus: Bus, stream: str, subject: str, *, ack_wait_ms: float, only_new: bool = False
+        self,
+        bus: Bus,
+        stream: str,
+        subject: str,
+        *,
+        ack_wait_ms: float,
+        only_new: bool = False,
+        durable: str = DURABLE,
     ) -> None:
         self._bus = bus
         self._stream = stream
         self._config = ConsumerConfig(
-            durable_name=DURABLE,
+            durable_name=durable,
             filter_subject=subject,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ack_wait_ms / 1000,
@@ -54,7 +63,7 @@ class RecordPull:
         self._pull = PullConsumer(
             bus,
             stream,
-            DURABLE,
+            durable,
             deliver=self._delivered,
             ended=self._ended,
             refused=self._refused,

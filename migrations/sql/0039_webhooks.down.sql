@@ -1,0 +1,2 @@
+DROP TABLE hocket.webhook_delivery;
+DROP TABLE hocket.webhook;

@@ -1,0 +1,174 @@
+"""Webhooks: what is told about runs by HTTP, to whom, and what became of it."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from hocket.schemas.labels import Labels
+from hocket.schemas.moments import Moment
+from hocket.schemas.rest import Reply, Request, Token
+
+MAX_WEBHOOKS = 100
+"""Of one tenant."""
+MAX_URL_CHARS = 2_048
+MAX_PIPELINES = 100
+"""That one webhook names."""
+MAX_OVERLAP_S = 30 * 86_400
+
+RunEvent = Literal[
+    "run.succeeded", "run.degraded", "run.failed", "run.expired", "run.cancelled", "run.waiting"
+]
+RUN_EVENTS: tuple[RunEvent, ...] = (
+    "run.succeeded",
+    "run.degraded",
+    "run.failed",
+    "run.expired",
+    "run.cancelled",
+    "run.waiting",
+)
+"""How runs end, and that one waits for a person's approval."""
+TEST_EVENT = "webhook.test"
+DeliveryState = Literal["pending", "delivered", "dead"]
+Text = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00]*$")]
+
+
+def _place(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"it is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError("write it as https://host/path")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("it holds credentials; what is sent is signed instead")
+    if parts.fragment:
+        raise ValueError("it has a fragment, which no server is told")
+    return url
+
+
+Url = Annotated[
+    str,
+    Field(min_length=8, max_length=MAX_URL_CHARS, pattern=r"^https?://[\x21-\x7e]+$"),
+    AfterValidator(_place),
+]
+
+
+class WebhookBody(Request):
+    """A webhook: what to tell (`events`), of which pipelines and of runs with which labels (all that is
+    named), and where. With `content` what is told has outputs of runs and what approvals are about; the
+    key that asks for it needs `content.read`. Without `enabled` it stays as it is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "url": "https://hooks.example.com/hocket",
+                    "events": ["run.failed", "run.expired", "run.waiting"],
+                    "pipelines": ["report"],
+                    "labels": {"team": "search"},
+                }
+            ]
+        }
+    )
+
+    url: Url
+    events: tuple[RunEvent, ...] = Field(RUN_EVENTS, min_length=1, max_length=len(RUN_EVENTS))
+    pipelines: tuple[Token, ...] | None = Field(None, min_length=1, max_length=MAX_PIPELINES)
+    labels: Labels = Field(default_factory=dict)
+    content: bool = Field(False, strict=True)
+    description: Text = ""
+    enabled: Annotated[bool, Field(strict=True)] | None = None
+
+
+class RotateSecretBody(Request):
+    """For how many seconds the former secret signs as well."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"overlap_s": 86_400}]})
+
+    overlap_s: float = Field(86_400, ge=0, le=MAX_OVERLAP_S, strict=True)
+
+
+class RedeliverBody(Request):
+    """Of which time deliveries that are dead are tried again: created then or later, and before."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"since": "2026-03-01T00:00:00Z"}]})
+
+    since: Moment
+    until: Moment | None = None
+
+
+class Webhook(Reply):
+    """A webhook. `failing_since`: since when nothing was delivered, where the last try failed;
+    `dropped`: events that were not kept because too many waited; `former_until`: until when the secret
+    before the last rotation signs."""
+
+    name: str
+    url: str
+    description: str
+    events: tuple[str, ...]
+    pipelines: tuple[str, ...] | None = None
+    labels: dict[str, str]
+    content: bool
+    enabled: bool
+    disabled_reason: str
+    failing_since: datetime | None = None
+    dropped: int
+    former_until: datetime | None = None
+    revision: int
+    created_by: str
+    created_at: datetime
+    changed_by: str
+    changed_at: datetime
+
+
+class WebhookMade(Webhook):
+    """A webhook with its secret, where it is new; the secret is shown only now."""
+
+    secret: str | None = None
+
+
+class WebhookList(Reply):
+    """Webhooks, the latest first; `next` as in RunList."""
+
+    webhooks: tuple[Webhook, ...]
+    next: str | None = None
+
+
+class Delivery(Reply):
+    """What became of a message: `pending`, it is to be sent at `next_at`; `delivered`, it was answered
+    with 2xx; `dead`, it was tried as often as it is. `message_id` is the header `webhook-id`, the same
+    at each try."""
+
+    message_id: str
+    event: str
+    run_id: str | None = None
+    state: DeliveryState
+    attempts: int
+    next_at: datetime | None = None
+    created_at: datetime
+    tried_at: datetime | None = None
+    last_status: int | None = None
+    last_error: str
+
+
+class DeliveryDetail(Delivery):
+    """A delivery with what is sent; withheld from keys without `content.read` where it may have
+    content."""
+
+    body: Any = None
+
+
+class DeliveryList(Reply):
+    """Deliveries, the latest first; `next` as in RunList."""
+
+    deliveries: tuple[Delivery, ...]
+    next: str | None = None
+
+
+class Redelivered(Reply):
+    """How many deliveries are tried again; where that is as many as one request takes, ask again."""
+
+    deliveries: int

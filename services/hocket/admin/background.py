@@ -1,0 +1,33 @@
+"""What a REST process does beside its answers: bulk operations, schedules, webhooks, node types."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hocket.admin.bulk import operations
+from hocket.admin.context import Context
+from hocket.admin.schedules import firing
+from hocket.admin.webhooks import intake
+from hocket.admin.webhooks.delivery import Delivering
+from hocket.admin.webhooks.sending import WebhookSender
+
+
+@asynccontextmanager
+async def working(context: Context) -> AsyncIterator[None]:
+    """Do all of it while the block lasts; what is broken off goes on at another process."""
+    async with WebhookSender(context.webhook_private_hosts) as sender:
+        work = {
+            "node-types": context.node_types.run(context.bus, context.pool),
+            "bulk": operations.run(context),
+            "schedules": firing.run(context),
+            "webhook-intake": intake.run(context),
+            "webhook-approvals": intake.run_approvals(context),
+            "webhooks": Delivering(context, sender).run(),
+        }
+        tasks = [asyncio.create_task(one, name=name) for name, one in work.items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)

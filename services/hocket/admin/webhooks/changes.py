@@ -1,0 +1,266 @@
+"""Changes of webhooks by people: each with its row of the audit, in one transaction. The audit has no
+secret, and of an address only the host: what follows may be a secret, too."""
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+
+from hocket.admin.context import Context
+from hocket.admin.pages import FAR_FUTURE, in_range
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.etags import check_match, check_none_match
+from hocket.admin.requests.identity import Caller
+from hocket.admin.webhooks import messages, store
+from hocket.admin.webhooks.sending import check_target
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action
+from hocket.kit.access.secret_box import SecretBox
+from hocket.schemas import ids
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.administration.webhooks import MAX_WEBHOOKS, TEST_EVENT, WebhookBody
+from hocket.schemas.errors import ErrorClass, HocketError
+
+REDELIVERED_AT_ONCE = 1_000
+"""Deliveries that one request tries again."""
+
+
+class WebhooksFull(HocketError):
+    """The tenant has {most} webhooks, and may have no more. Delete one: `DELETE /v1/webhooks/NAME`."""
+
+    code = "webhooks_full"
+    error_class = ErrorClass.INVALID
+
+
+async def put(
+    context: Context,
+    caller: Caller,
+    name: str,
+    body: WebhookBody,
+    *,
+    if_match: str | None,
+    if_none_match: str | None,
+) -> tuple[asyncpg.Record, str | None]:
+    """Make a webhook or replace it; return its row, and its secret where it is new. Raises InvalidInput,
+    PermissionMissing, PreconditionFailed and WebhooksFull."""
+    check_target(body.url, context.webhook_private_hosts)
+    if body.content:
+        caller.bearer.check(Permission.CONTENT_READ)
+    async with _transaction(context) as connection:
+        former = await connection.fetchrow(store.LOCKED, caller.tenant, name)
+        _check(former, if_match, if_none_match)
+        row, secret = None, secrets.token_bytes(messages.SECRET_BYTES)
+        if former is None:
+            row = await _insert(context, connection, caller, name, body, secret)
+            if row is None:  # another request made it meanwhile
+                former = await store.find(connection, caller.tenant, name, lock=True)
+                _check(former, if_match, if_none_match)
+        if former is not None:
+            if _said_by(body, former) == _said_of(former):
+                return former, None
+            row = await _replace(context, connection, caller, former, body)
+        assert row is not None, "it is new, or was replaced"
+        done = "webhooks.create" if former is None else "webhooks.change"
+        before = None if former is None else _audited(former)
+        await _record(connection, caller, done, name, before, _audited(row))
+    return row, messages.secret_text(secret) if former is None else None
+
+
+async def switch(
+    context: Context, caller: Caller, name: str, *, enabled: bool, if_match: str | None
+) -> asyncpg.Record:
+    """Enable a webhook, or disable it; return its row. Raises WebhookUnknown and PreconditionFailed."""
+    async with _transaction(context) as connection:
+        former = await store.find(connection, caller.tenant, name, lock=True)
+        check_match(if_match, former["revision"])
+        if former["enabled"] == enabled:
+            return former
+        reason = "" if enabled else "by hand"
+        values = (former["webhook_id"], enabled, reason, caller.name, context.now())
+        row = await connection.fetchrow(store.SWITCH, *values)
+        done = "webhooks.enable" if enabled else "webhooks.disable"
+        await _record(connection, caller, done, name, None, None)
+    context.webhooks_asked.set()
+    return row
+
+
+async def rotate(
+    context: Context, caller: Caller, name: str, overlap_s: float
+) -> tuple[asyncpg.Record, str]:
+    """Give a webhook another secret; the former one signs as well for `overlap_s`. Raises
+    WebhookUnknown."""
+    secret = secrets.token_bytes(messages.SECRET_BYTES)
+    async with _transaction(context) as connection:
+        former = await store.find(connection, caller.tenant, name, lock=True)
+        now, webhook_id = context.now(), former["webhook_id"]
+        until = now + timedelta(seconds=overlap_s)
+        values = (
+            webhook_id,
+            box(context).seal(secret, store.owner_of(webhook_id)),
+            former["secret"] if overlap_s else None,
+            until if overlap_s else None,
+            caller.name,
+            now,
+        )
+        row = await connection.fetchrow(store.ROTATE, *values)
+        told = {"former_until": until.isoformat() if overlap_s else None}
+        await _record(connection, caller, "webhooks.rotate", name, None, told)
+    return row, messages.secret_text(secret)
+
+
+async def delete(context: Context, caller: Caller, name: str, *, if_match: str | None) -> None:
+    """Delete a webhook with its deliveries. Raises WebhookUnknown and PreconditionFailed."""
+    async with _transaction(context) as connection:
+        row = await store.find(connection, caller.tenant, name, lock=True)
+        check_match(if_match, row["revision"])
+        await connection.execute(store.DELETE, row["webhook_id"])
+        await _record(connection, caller, "webhooks.delete", name, _audited(row), None)
+
+
+async def test(context: Context, caller: Caller, name: str) -> asyncpg.Record:
+    """Let a webhook be told that this is a test; return the delivery. Raises WebhookUnknown."""
+    now, message = context.now(), messages.message_id("test", uuid4().hex)
+    text = messages.body(TEST_EVENT, now, {"webhook": name})
+    async with _transaction(context) as connection:
+        row = await store.find(connection, caller.tenant, name)
+        told = (row["webhook_id"], message, TEST_EVENT, None, None, text)
+        await store.add(connection, [told], now)
+        found = await connection.fetchrow(store.DELIVERY, row["webhook_id"], message)
+        await _record(connection, caller, "webhooks.test", name, None, {"message": message})
+    context.webhooks_asked.set()
+    return found
+
+
+async def redeliver(context: Context, caller: Caller, name: str, message_id: str) -> asyncpg.Record:
+    """Send a message once more, and again as a new one; return the delivery. Raises WebhookUnknown and
+    DeliveryUnknown."""
+    async with _transaction(context) as connection:
+        row = await store.find(connection, caller.tenant, name)
+        found = await connection.fetchrow(store.AGAIN, row["webhook_id"], message_id, context.now())
+        if found is None:
+            raise store.DeliveryUnknown(message_id=message_id)
+        told = {"message": message_id}
+        await _record(connection, caller, "webhooks.redeliver", name, None, told)
+    context.webhooks_asked.set()
+    return found
+
+
+async def redeliver_dead(
+    context: Context, caller: Caller, name: str, since: datetime, until: datetime | None
+) -> int:
+    """Send what is dead again, of some time; return how many. Raises WebhookUnknown."""
+    async with _transaction(context) as connection:
+        row = await store.find(connection, caller.tenant, name)
+        now = context.now()
+        before = FAR_FUTURE if until is None else in_range(until)
+        values = (row["webhook_id"], in_range(since), before, now, REDELIVERED_AT_ONCE)
+        done = await connection.execute(store.ALL_AGAIN, *values, timeout=QUERY_TIMEOUT_S)
+        count = int(done.rpartition(" ")[2])
+        told = {"since": str(since), "until": str(before), "deliveries": count}
+        await _record(connection, caller, "webhooks.redeliver", name, None, told)
+    context.webhooks_asked.set()
+    return count
+
+
+def box(context: Context) -> SecretBox:
+    """Return what secrets are encrypted by."""
+    assert context.secrets is not None, "the process has the platform's key"
+    return context.secrets
+
+
+@asynccontextmanager
+async def _transaction(context: Context) -> AsyncIterator[asyncpg.Connection]:
+    async with (
+        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(),
+    ):
+        yield connection
+
+
+def _check(row: asyncpg.Record | None, if_match: str | None, if_none_match: str | None) -> None:
+    revision = None if row is None else row["revision"]
+    check_match(if_match, revision)
+    check_none_match(if_none_match, revision)
+
+
+async def _insert(
+    context: Context,
+    connection: asyncpg.Connection,
+    caller: Caller,
+    name: str,
+    body: WebhookBody,
+    secret: bytes,
+) -> asyncpg.Record | None:
+    if await connection.fetchval(store.COUNT, caller.tenant) >= MAX_WEBHOOKS:
+        raise WebhooksFull(most=MAX_WEBHOOKS)
+    webhook_id = f"w{uuid4().hex[:24]}"
+    sealed = box(context).seal(secret, store.owner_of(webhook_id))
+    values = (webhook_id, caller.tenant, name, *_values(body), sealed, caller.name, context.now())
+    return await connection.fetchrow(store.INSERT, *values)
+
+
+async def _replace(
+    context: Context,
+    connection: asyncpg.Connection,
+    caller: Caller,
+    former: asyncpg.Record,
+    body: WebhookBody,
+) -> asyncpg.Record:
+    values = (former["webhook_id"], *_values(body, former), caller.name, context.now())
+    row = await connection.fetchrow(store.REPLACE, *values)
+    if row["enabled"] != former["enabled"]:
+        reason = "" if row["enabled"] else "by hand"
+        values = (former["webhook_id"], row["enabled"], reason, caller.name, context.now())
+        row = await connection.fetchrow(store.SWITCH, *values)
+    return row
+
+
+def _values(body: WebhookBody, former: asyncpg.Record | None = None) -> tuple[Any, ...]:
+    enabled = body.enabled
+    if enabled is None:
+        enabled = former is None or former["enabled"]
+    return (
+        body.url,
+        body.description,
+        list(dict.fromkeys(body.events)),
+        None if body.pipelines is None else list(dict.fromkeys(body.pipelines)),
+        json.dumps(body.labels),
+        body.content,
+        enabled,
+    )
+
+
+SAID = ("url", "description", "events", "pipelines", "labels", "content", "enabled")
+
+
+def _said_by(body: WebhookBody, former: asyncpg.Record) -> dict[str, Any]:
+    said = dict(zip(SAID, _values(body, former), strict=True))
+    return {**said, "labels": body.labels}
+
+
+def _said_of(row: asyncpg.Record) -> dict[str, Any]:
+    return {**{name: row[name] for name in SAID}, "labels": json.loads(row["labels"])}
+
+
+def _audited(row: asyncpg.Record) -> dict[str, Any]:
+    url = urlsplit(row["url"])
+    place = {"host": url.netloc, "sha256": ids.content_hash(row["url"])}
+    return {**_said_of(row), "url": place}
+
+
+async def _record(
+    connection: asyncpg.Connection,
+    caller: Caller,
+    action: str,
+    name: str,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+) -> None:
+    done = Action(action, f"webhook:{name}", caller.tenant, before=before, after=after)
+    await audit_log.record(connection, caller.actor, done)

@@ -1,0 +1,211 @@
+"""What webhooks are to be told: ends of runs, from EVENTS, and approvals that wait, from the database.
+
+Ends come by a durable consumer that all REST processes share. They are acknowledged once Postgres has
+what is to be told of them; what comes twice has the same message id. An approval that waits is found by
+a look every SWEEP_S, since no message tells of it for certain.
+"""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import asyncpg
+import structlog
+from pydantic import ValidationError
+
+from hocket.admin.context import Context
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.webhooks import messages, store
+from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.nats.consumers.record_pull import RecordPull
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.schemas import subjects
+from hocket.schemas.access.nats_table import WEBHOOKS
+from hocket.schemas.messages import RunFinished
+
+ACK_WAIT_MS = 60_000.0
+"""After this an end that was delivered and not acknowledged comes again."""
+PULL_MS, GATHER_MS = 1_000.0, 50.0
+PAUSE_S = 1.0
+SWEEP_S = 5.0
+SWEEP_SHARE = 0.05
+"""Of its time a process looks for approvals at most."""
+APPROVALS_AT_ONCE = 500
+MAX_WAITING = 10_000
+"""Messages that wait for one webhook; what comes beyond them is dropped, and counted."""
+MAX_PART_CHARS = 2_000
+"""Of what an approval is about."""
+AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
+
+INTERESTED = """
+SELECT webhook_id, tenant, events, pipelines, labels, content FROM hocket.webhook
+WHERE tenant = ANY ($1::text[]) AND enabled
+"""
+APPROVALS = """
+SELECT w.webhook_id, w.content, r.run_id, r.pipeline, r.version, r.deadline_at, r.labels, s.key,
+       s.ready_at,
+       CASE WHEN w.content THEN left(coalesce(s.input, r.input)::text, $2) END AS about
+FROM hocket.webhook w
+JOIN hocket.run r ON r.tenant = w.tenant AND r.finished_at IS NULL
+JOIN hocket.step s ON s.run_id = r.run_id
+WHERE w.enabled AND 'run.waiting' = ANY (w.events) AND s.state = 'waiting' AND s.type = 'approval'
+  AND s.ready_at >= w.enabled_at AND (w.pipelines IS NULL OR r.pipeline = ANY (w.pipelines))
+  AND coalesce(r.labels, '{}') @> w.labels
+  AND NOT EXISTS (
+      SELECT FROM hocket.webhook_delivery d
+      WHERE d.run_id = r.run_id AND d.webhook_id = w.webhook_id AND d.step = s.key
+        AND d.event = 'run.waiting' AND d.created_at >= s.ready_at)
+LIMIT $1
+"""
+"""Approvals of which a webhook was not told."""
+
+Message = tuple[str, str, str, str | None, str | None, str]
+"""Of which webhook, id, event, run, step, body."""
+
+log = structlog.get_logger(__name__)
+_reporting = Reporting()
+
+
+async def run(context: Context) -> None:
+    """Take in the ends of runs for ever; cancel to stop."""
+    subject = subjects.event("*", "*", RunFinished.kind)
+    pull = RecordPull(
+        context.bus,
+        subjects.EVENTS,
+        subject,
+        ack_wait_ms=ACK_WAIT_MS,
+        only_new=True,
+        durable=WEBHOOKS,
+    )
+    try:
+        while True:
+            try:
+                batch = await pull.batch(PULL_MS, GATHER_MS)
+                if batch:
+                    await take(context, batch)
+            except AWAY as error:
+                log.warning("webhooks_wait", reason=str(error) or repr(error))
+                await asyncio.sleep(PAUSE_S)
+            except Exception:
+                log.exception("webhooks_failed")
+                await asyncio.sleep(PAUSE_S)
+    finally:
+        await pull.close()
+
+
+async def take(context: Context, batch: Sequence[RawMessage]) -> None:
+    """Write what webhooks are told of the ends of runs, and acknowledge these."""
+    by_tenant: dict[str, list[RawMessage]] = defaultdict(list)
+    for message in batch:
+        tokens = message.subject.split(".")
+        by_tenant[tokens[2] if len(tokens) > 2 else ""].append(message)
+    rows = await context.pool.fetch(INTERESTED, list(by_tenant), timeout=QUERY_TIMEOUT_S)
+    found = [
+        told
+        for tenant in {row["tenant"] for row in rows}
+        for told in _ends(by_tenant[tenant], [row for row in rows if row["tenant"] == tenant])
+    ]
+    await keep(context, found)
+    context.bus.ack(*(message.reply for message in batch))
+
+
+def _ends(batch: Iterable[RawMessage], webhooks: Sequence[asyncpg.Record]) -> Iterable[Message]:
+    for message in batch:
+        try:
+            run = RunFinished.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("end_malformed"):
+                log.warning("end_malformed", reason=str(error.errors()[0]["type"]), count=count)
+            continue
+        event = messages.ENDS.get(run.status)
+        for webhook in webhooks:
+            if event is not None and _wants(webhook, event, run):
+                at, data = messages.end(run, content=webhook["content"])
+                text = messages.body(event, at, data)
+                yield webhook["webhook_id"], messages.id_of_end(run), event, run.run_id, None, text
+
+
+def _wants(webhook: asyncpg.Record, event: str, run: RunFinished) -> bool:
+    labels = run.labels or {}
+    return (
+        event in webhook["events"]
+        and (webhook["pipelines"] is None or run.pipeline in webhook["pipelines"])
+        and all(labels.get(key) == value for key, value in json.loads(webhook["labels"]).items())
+    )
+
+
+async def keep(context: Context, found: Sequence[Message]) -> None:
+    """Write messages, of each webhook no more than may wait."""
+    if not found:
+        return
+    room = {
+        row["webhook_id"]: MAX_WAITING - row["waiting"]
+        for row in await context.pool.fetch(
+            store.WAITING, list({one[0] for one in found}), MAX_WAITING, timeout=QUERY_TIMEOUT_S
+        )
+    }
+    kept: list[Message] = []
+    dropped: dict[str, int] = defaultdict(int)
+    for one in found:
+        if room[one[0]] > 0:
+            room[one[0]] -= 1
+            kept.append(one)
+        else:
+            dropped[one[0]] += 1
+    async with (
+        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(),
+    ):
+        if kept:
+            await store.add(connection, kept, context.now())
+        for webhook_id, count in sorted(dropped.items()):
+            log.warning("webhook_events_dropped", webhook=webhook_id, count=count)
+            await connection.execute(store.DROPPED, webhook_id, count)
+    context.webhooks_asked.set()
+
+
+async def run_approvals(context: Context) -> None:
+    """Look for approvals that wait for ever; cancel to stop."""
+    clock_s = asyncio.get_running_loop().time
+    while True:
+        began_s = clock_s()
+        try:
+            await take_approvals(context)
+        except AWAY as error:
+            log.warning("webhooks_wait", reason=str(error) or repr(error))
+        except Exception:
+            log.exception("webhooks_failed")
+        with suppress(TimeoutError):
+            await asyncio.sleep(max(SWEEP_S, (clock_s() - began_s) / SWEEP_SHARE))
+
+
+async def take_approvals(context: Context) -> None:
+    """Write what webhooks are told of approvals that wait."""
+    rows = await context.pool.fetch(
+        APPROVALS, APPROVALS_AT_ONCE, MAX_PART_CHARS, timeout=QUERY_TIMEOUT_S
+    )
+    await keep(context, [_approval(row) for row in rows])
+
+
+def _approval(row: asyncpg.Record) -> Message:
+    event, since = "run.waiting", row["ready_at"]
+    data = {
+        "run_id": row["run_id"],
+        "pipeline": row["pipeline"],
+        "version": row["version"],
+        "status": "running",
+        "step": row["key"],
+        "waiting_since": since.isoformat(),
+        "deadline_at": row["deadline_at"].isoformat(),
+        "labels": json.loads(row["labels"] or "{}"),
+        "url": f"/v1/runs/{row['run_id']}",
+    }
+    if row["content"]:
+        data["about"] = row["about"]
+    message = messages.message_id(row["run_id"], "waiting", row["key"], since.isoformat())
+    text = messages.body(event, since, data)
+    return row["webhook_id"], message, event, row["run_id"], row["key"], text

@@ -1,0 +1,104 @@
+"""What a webhook is sent, as the Standard Webhooks specification has it: a body of `type`, `timestamp`
+and `data`, and headers that sign it. Pure.
+
+Source: https://www.standardwebhooks.com
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from standardwebhooks.webhooks import Webhook
+
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import RunFinished
+
+SECRET_BYTES = 32
+SECRET_PREFIX = "whsec_"
+ID_DIGITS = 24
+MAX_OUTPUT_BYTES = 65_536
+"""A larger output is left out; the run has it."""
+MAX_ERROR_CHARS = 2_000
+ENDS: Mapping[str, str] = {
+    "succeeded": "run.succeeded",
+    "degraded": "run.degraded",
+    "failed": "run.failed",
+    "expired": "run.expired",
+    "cancelled": "run.cancelled",
+}
+"""The event of each status in which a run ends."""
+
+
+def message_id(*parts: str) -> str:
+    """Return the id of a message, which follows from what it tells."""
+    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+    return f"msg_{digest[:ID_DIGITS]}"
+
+
+def id_of_end(run: RunFinished) -> str:
+    """Return the id of the message of a run's end."""
+    return message_id(run.run_id, "end", repr(run.finished_at_ms))
+
+
+def body(event: str, at: datetime, data: Mapping[str, Any]) -> str:
+    """Return the body of a message."""
+    told = {"type": event, "timestamp": _moment(at), "data": data}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
+    """Return when a run ended, and what is told of it."""
+    finished_at = _of_ms(run.finished_at_ms)
+    told: dict[str, Any] = {
+        "run_id": run.run_id,
+        "pipeline": run.pipeline,
+        "version": run.version,
+        "status": run.status,
+        "accepted_at": _moment(_of_ms(run.accepted_at_ms)),
+        "finished_at": _moment(finished_at),
+        "deadline_at": _moment(_of_ms(run.deadline_at_ms)),
+        "met_deadline": run.status in ("succeeded", "degraded")
+        and run.finished_at_ms <= run.deadline_at_ms,
+        "labels": run.labels or {},
+        "error": None if run.error is None else _error(run.error, content=content),
+        "url": f"/v1/runs/{run.run_id}",
+    }
+    if content:
+        text = json.dumps(run.output, ensure_ascii=False)
+        fits = len(text.encode()) <= MAX_OUTPUT_BYTES
+        told |= {"output": run.output if fits else None, "output_left_out": not fits}
+    return finished_at, told
+
+
+def _error(error: ErrorInfo, *, content: bool) -> dict[str, Any]:
+    """Return what is told of an error; its text may have what a handler worked on."""
+    told: dict[str, Any] = {"code": error.code, "class": str(error.error_class)}
+    return told | ({"message": error.message[:MAX_ERROR_CHARS]} if content else {})
+
+
+def secret_text(secret: bytes) -> str:
+    """Return a secret as its receiver gets it."""
+    return SECRET_PREFIX + base64.b64encode(secret).decode()
+
+
+def headers(secrets: Sequence[bytes], message: str, text: str, at: datetime) -> dict[str, str]:
+    """Return the headers that sign a message with each of some secrets."""
+    at = at.astimezone(UTC)
+    signatures = [Webhook(secret).sign(message, at, text) for secret in secrets]
+    return {
+        "webhook-id": message,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": " ".join(signatures),
+        "content-type": "application/json",
+    }
+
+
+def _of_ms(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

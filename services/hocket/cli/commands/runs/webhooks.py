@@ -1,0 +1,231 @@
+"""`hocket webhooks`: who is told of runs by HTTP, and what became of it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.api import path
+from hocket.cli.remote.target import target_of
+
+app = typer.Typer(
+    help="Tell others of runs by HTTP: put, list, show, rotate, test, redeliver, delete.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The name of a webhook.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+IfMatch = Annotated[
+    int | None,
+    typer.Option("--revision", min=1, help="Only where this is its revision still."),
+]
+
+
+@app.command("put")
+def put(
+    context: typer.Context,
+    name: Name,
+    url: Annotated[str, typer.Argument(help="Where messages are sent: https://...")],
+    events: Annotated[
+        list[str] | None,
+        typer.Option("--event", help="Such as run.failed; may be repeated. Without it all."),
+    ] = None,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", "-p", help="Only of this one; may be repeated."),
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Of runs with it; may be repeated."),
+    ] = None,
+    content: Annotated[
+        bool, typer.Option("--content", help="With outputs, and what approvals are about.")
+    ] = False,
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    revision: IfMatch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a webhook and print its secret, once; or replace the one of that name."""
+    from hocket.cli.terminal.console import notes, print_json
+
+    body: dict[str, Any] = {
+        "url": url,
+        "pipelines": pipelines or None,
+        "labels": dict(pair.partition("=")[::2] for pair in labels or []),
+        "content": content,
+        "description": description,
+    }
+    if events:
+        body["events"] = events
+    made = target_of(context).api().put(path("webhooks", name), body, if_match=_etag(revision))
+    if as_json:
+        print_json(made)
+    elif made["secret"] is None:
+        typer.echo(f"{name} is changed, revision {made['revision']}")
+    else:
+        notes.print(f"{name} is made. Its secret is shown only now:", markup=False)
+        typer.echo(made["secret"])
+
+
+@app.command("list")
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List webhooks."""
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    found = target_of(context).api().get("/v1/webhooks", limit=500)["webhooks"]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        out.print("There are no webhooks here. `hocket webhooks put` makes one.")
+        return
+    rows = [(one["name"], one["url"], ", ".join(one["events"]), _state(one)) for one in found]
+    print_table(("NAME", "URL", "EVENTS", "STATE"), rows)
+
+
+@app.command("show")
+def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show a webhook."""
+    _say(target_of(context).api().get(path("webhooks", name)), as_json=as_json)
+
+
+@app.command("enable")
+def enable(
+    context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
+) -> None:
+    """Enable a webhook: what waited goes out."""
+    api, place = target_of(context).api(), path("webhooks", name, "enable")
+    _say(api.post(place, if_match=_etag(revision)), as_json=as_json)
+
+
+@app.command("disable")
+def disable(
+    context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
+) -> None:
+    """Disable a webhook: nothing is sent, and nothing that happens is kept for it."""
+    api, place = target_of(context).api(), path("webhooks", name, "disable")
+    _say(api.post(place, if_match=_etag(revision)), as_json=as_json)
+
+
+@app.command("rotate")
+def rotate(
+    context: typer.Context,
+    name: Name,
+    overlap_s: Annotated[
+        float, typer.Option(min=0, help="For how long the former secret signs as well.")
+    ] = 86_400,
+    as_json: AsJson = False,
+) -> None:
+    """Give a webhook another secret and print it, once."""
+    from hocket.cli.terminal.console import notes, print_json
+
+    api = target_of(context).api()
+    made = api.post(path("webhooks", name, "rotate"), {"overlap_s": overlap_s})
+    if as_json:
+        print_json(made)
+        return
+    notes.print(f"The former secret signs until {made['former_until'] or 'now'}. The new one:")
+    typer.echo(made["secret"])
+
+
+@app.command("test")
+def send_test(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Send a message of type `webhook.test`."""
+    from hocket.cli.terminal.console import print_json
+
+    found = target_of(context).api().post(path("webhooks", name, "test"))
+    print_json(found) if as_json else typer.echo(found["message_id"])
+
+
+@app.command("deliveries")
+def deliveries(
+    context: typer.Context,
+    name: Name,
+    state: Annotated[
+        str | None, typer.Option("--state", "-s", help="pending, delivered or dead.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what became of a webhook's last messages."""
+    from hocket.cli.drawing.amounts import local
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    place = path("webhooks", name, "deliveries")
+    found = target_of(context).api().get(place, state=state, limit=limit)["deliveries"]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        out.print("There are none.")
+        return
+    rows = [
+        (
+            one["message_id"],
+            one["event"],
+            one["run_id"] or "",
+            one["state"],
+            str(one["attempts"]),
+            local(one["created_at"]),
+            one["last_error"],
+        )
+        for one in found
+    ]
+    print_table(("MESSAGE", "EVENT", "RUN", "STATE", "TRIES", "CREATED", "ERROR"), rows)
+
+
+@app.command("redeliver")
+def redeliver(
+    context: typer.Context,
+    name: Name,
+    message_id: Annotated[
+        str | None, typer.Argument(help="A message; without it all that are dead of some time.")
+    ] = None,
+    hours: Annotated[
+        float, typer.Option(min=0, max=24 * 14, help="Without a message: of the last HOURS.")
+    ] = 24,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message again, or all that were given up."""
+    from hocket.cli.terminal.console import print_json
+
+    api = target_of(context).api()
+    if message_id is not None:
+        found = api.post(path("webhooks", name, "deliveries", message_id, "redeliver"))
+        print_json(found) if as_json else typer.echo(f"{message_id} is sent again")
+        return
+    since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+    found = api.post(path("webhooks", name, "redeliver"), {"since": since})
+    print_json(found) if as_json else typer.echo(f"{found['deliveries']} messages are sent again")
+
+
+@app.command("delete")
+def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None:
+    """Delete a webhook with its deliveries."""
+    target_of(context).api().delete(path("webhooks", name), if_match=_etag(revision))
+    typer.echo(f"{name} is deleted")
+
+
+def _etag(revision: int | None) -> str | None:
+    return None if revision is None else f'"{revision}"'
+
+
+def _state(one: dict[str, Any]) -> str:
+    if not one["enabled"]:
+        return f"disabled: {one['disabled_reason']}"
+    return f"failing since {one['failing_since']}" if one["failing_since"] else "enabled"
+
+
+def _say(one: dict[str, Any], *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import out, print_json
+
+    if as_json:
+        print_json(one)
+        return
+    out.print(f"webhook    {one['name']}, revision {one['revision']}", markup=False)
+    out.print(f"url        {one['url']}", markup=False)
+    out.print(f"events     {', '.join(one['events'])}", markup=False)
+    out.print(f"pipelines  {', '.join(one['pipelines'] or ['(all)'])}", markup=False)
+    out.print(f"state      {_state(one)}", markup=False)
+    if one["dropped"]:
+        out.print(f"dropped    {one['dropped']} events, because too many waited", markup=False)

@@ -1,0 +1,289 @@
+"""Webhooks over REST, and what they are told of: ends of runs that are read from a real NATS, and
+approvals that wait."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hocket.admin.webhooks import changes, intake
+from hocket.cli.app import app
+from hocket.schemas.access.nats_table import WEBHOOKS
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from support.administration.schedule_rig import PIPELINE, Clock, add_run, moment
+from support.administration.webhook_rig import (
+    WAIT_S,
+    Receiver,
+    deliveries,
+    delivering,
+    ended,
+    publish,
+    put,
+    receiving,
+    send,
+    until_waiting,
+)
+from support.rest_rig import Rest, bearer, running_rest
+
+BOUND_S = 60.0
+URL = "https://hooks.example.com/x"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(moment("2026-03-01T00:00"))
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str, clock: Clock) -> AsyncIterator[Rest]:
+    async with (
+        running_rest(nats_url, database_url, now=clock) as rest,
+        asyncio.timeout(BOUND_S),
+    ):
+        assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
+        yield rest
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+async def reading(rest: Rest) -> asyncio.Task[None]:
+    """Take in the ends of runs; return once the stream is read."""
+    task = asyncio.create_task(intake.run(rest.app.state.context))
+    js = rest.bus.js
+    while WEBHOOKS not in [one.name for one in await js.consumers_info("EVENTS")]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return task
+
+
+async def told(rest: Rest, name: str) -> list[tuple[str, str]]:
+    return sorted((one["run_id"], one["event"]) for one in await deliveries(rest, name))
+
+
+async def test_each_webhook_is_told_of_what_it_asks_for_once(rest: Rest) -> None:
+    await put(rest, "all", URL)
+    await put(rest, "failures", URL, events=["run.failed", "run.expired"], pipelines=["report"])
+    await put(rest, "acme", URL, labels={"customer": "acme"})
+    await put(rest, "off", URL, enabled=False)
+    rival = bearer(await rest.make_key("admin", "rival"))
+    made = await rest.ask("PUT", "/v1/webhooks/other", json={"url": URL}, headers=rival)
+    assert made.status == 201
+    task = await reading(rest)
+    await publish(
+        rest,
+        ended("r1"),
+        ended("r1"),  # it is told at least once
+        ended("r2", "succeeded", labels={"customer": "acme", "team": "x"}),
+        ended("r3", "expired", pipeline="index"),
+        ended("r4", "expired"),
+        ended("r5", "cancelled", tenant="rival", labels={"customer": "acme"}),
+    )
+    await until_waiting(rest, 8)
+    task.cancel()
+    assert await told(rest, "all") == [
+        ("r1", "run.failed"), ("r2", "run.succeeded"), ("r3", "run.expired"), ("r4", "run.expired"),
+    ]  # fmt: skip
+    assert await told(rest, "failures") == [("r1", "run.failed"), ("r4", "run.expired")]
+    assert await told(rest, "acme") == [("r2", "run.succeeded")]
+    assert await told(rest, "off") == []
+    others = (await rest.get("/v1/webhooks/other/deliveries", headers=rival)).body["deliveries"]
+    assert [one["run_id"] for one in others] == ["r5"]
+
+
+async def test_what_a_killed_process_had_not_written_is_told_by_another_one(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one ends between reading and writing; its messages come again, and are the same."""
+    await put(rest, "all", URL)
+    monkeypatch.setattr(intake, "ACK_WAIT_MS", 1_000.0)
+    reached = asyncio.Event()
+    real = intake.keep
+
+    async def hang(*_given: Any) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(intake, "keep", hang)
+    first = await reading(rest)
+    await publish(rest, ended("r1"), ended("r2"))
+    await reached.wait()
+    first.cancel()
+    await asyncio.wait({first})
+    monkeypatch.setattr(intake, "keep", real)
+    second = await reading(rest)
+    await until_waiting(rest, 2)
+    second.cancel()
+    assert await told(rest, "all") == [("r1", "run.failed"), ("r2", "run.failed")]
+
+
+async def test_outputs_and_texts_of_errors_are_told_only_where_they_were_asked_for(
+    rest: Rest, receiver: Receiver
+) -> None:
+    await put(rest, "bare", receiver.url)
+    await put(rest, "whole", receiver.url, content=True)
+    error = ErrorInfo(code="c", message="of Ada", error_class=ErrorClass.PERMANENT)
+    task = await reading(rest)
+    await publish(
+        rest,
+        ended("r1", error=error.model_dump()),
+        ended("r2", "succeeded", output={"name": "Ada"}),
+        ended("r3", "succeeded", output={"text": "Ada" * 30_000}),
+    )
+    await until_waiting(rest, 6)
+    task.cancel()
+    async with delivering(rest) as sender:
+        await send(sender)
+    by_run: dict[str, list[Any]] = {"r1": [], "r2": [], "r3": []}
+    for got in sorted(receiver.got, key=lambda one: len(one.text)):
+        by_run[got.body["data"]["run_id"]].append(got)
+    for bare, whole in by_run.values():
+        assert "Ada" not in bare.text
+        assert bare.headers["webhook-id"] == whole.headers["webhook-id"]
+    assert by_run["r1"][1].body["data"]["error"]["message"] == "of Ada"
+    assert by_run["r2"][1].body["data"]["output"] == {"name": "Ada"}
+    assert by_run["r3"][1].body["data"]["output_left_out"] is True
+    assert by_run["r2"][0].body == {
+        "type": "run.succeeded",
+        "timestamp": "2026-03-29T00:00:01.000Z",
+        "data": {
+            "run_id": "r2", "pipeline": "report", "version": 1, "status": "succeeded",
+            "accepted_at": "2026-03-29T00:00:00.000Z", "finished_at": "2026-03-29T00:00:01.000Z",
+            "deadline_at": "2026-03-29T00:00:02.000Z", "met_deadline": True, "labels": {},
+            "error": None, "url": "/v1/runs/r2",
+        },
+    }  # fmt: skip
+    operator = bearer(await rest.make_key("operator"))
+    asked = {"url": URL, "content": True}
+    refused = await rest.ask("PUT", "/v1/webhooks/w", json=asked, headers=operator)
+    assert (refused.status, refused.body["code"]) == (403, "permission_missing")
+    [delivery, *_] = await deliveries(rest, "whole")
+    place = f"/v1/webhooks/whole/deliveries/{delivery['message_id']}"
+    assert (await rest.get(place, headers=operator)).body["body"] is None
+    assert (await rest.get(place)).body["body"]["type"].startswith("run.")
+
+
+async def test_an_approval_that_waits_is_told_once(rest: Rest, clock: Clock) -> None:
+    await put(rest, "people", URL, events=["run.waiting"])
+    await put(rest, "index", URL, events=["run.waiting"], pipelines=["index"])
+    run_id = "r" + "1" * 24
+    await add_run(rest, run_id)
+    await rest.pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, parent, state, attempt, ready_at)"
+        " SELECT $1, key, key, 'approval', 'step', '', 'waiting', 1, $2::timestamptz + at"
+        " FROM (VALUES ('ok', interval '1 min'), ('old', interval '-1 min')) AS s (key, at)",
+        run_id,
+        clock(),
+    )
+    clock.pass_s(90)
+    for _ in range(2):
+        await intake.take_approvals(rest.app.state.context)
+    [one] = await deliveries(rest, "people")
+    assert (one["event"], one["run_id"]) == ("run.waiting", run_id)
+    shown = (await rest.get(f"/v1/webhooks/people/deliveries/{one['message_id']}")).body["body"]
+    assert (shown["data"]["step"], "about" in shown["data"]) == ("ok", False)
+    assert await deliveries(rest, "index") == []
+
+
+async def test_more_than_may_wait_is_dropped_and_counted(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "MAX_WAITING", 3)
+    await put(rest, "all", URL)
+    task = await reading(rest)
+    for number in range(5):
+        await publish(rest, ended(f"r{number}"))
+    async with asyncio.timeout(WAIT_S):
+        while (await rest.get("/v1/webhooks/all")).body["dropped"] < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert len(await deliveries(rest, "all")) == 3
+
+
+async def test_two_who_write_do_not_undo_each_other(rest: Rest) -> None:
+    place, body = "/v1/webhooks/ops", {"url": URL}
+    made = await rest.ask("PUT", place, json=body, headers={"If-None-Match": "*"})
+    assert (made.status, made.headers["Etag"]) == (201, '"1"')
+    same = await rest.ask("PUT", place, json=body)
+    assert (same.status, same.body["secret"], same.headers["Etag"]) == (200, None, '"1"')
+    for method, ending in (("PUT", ""), ("POST", "/disable"), ("DELETE", "")):
+        refused = await rest.ask(
+            method, place + ending, json=body if not ending else None, headers={"If-Match": '"7"'}
+        )
+        assert (refused.status, refused.body["code"]) == (412, "precondition_failed"), ending
+    disabled = await rest.post(f"{place}/disable")
+    assert (disabled.body["enabled"], disabled.body["disabled_reason"]) == (False, "by hand")
+    kept = await rest.ask("PUT", place, json={**body, "description": "x"})
+    assert kept.body["enabled"] is False, "it stays as it is"
+    assert (await rest.ask("DELETE", place)).status == 204
+    audit = (await rest.get("/v1/audit")).body["entries"]
+    assert [one["action"] for one in audit if one["target"] == "webhook:ops"] == [
+        "webhooks.create", "webhooks.disable", "webhooks.change", "webhooks.delete",
+    ]  # fmt: skip
+
+
+async def test_what_cannot_be_is_refused_by_its_field(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for change, field in (
+        ({"url": "http://hooks.example.com/"}, "url"),
+        ({"url": "https://10.0.0.1/"}, "url"),
+        ({"url": "ftp://x/"}, "url"),
+        ({"url": URL, "events": []}, "events"),
+        ({"url": URL, "events": ["run.exploded"]}, "events.0"),
+        ({"url": URL, "pipelines": []}, "pipelines"),
+        ({"url": URL, "colour": "red"}, "colour"),
+    ):
+        answer = await rest.ask("PUT", "/v1/webhooks/ops", json=change)
+        assert (answer.status, answer.body["field"]) == (422, field), answer.body
+    missing = await rest.get("/v1/webhooks/none")
+    assert (missing.status, missing.body["code"]) == (404, "webhook_unknown")
+    monkeypatch.setattr(changes, "MAX_WEBHOOKS", 1)
+    await put(rest, "ops", URL)
+    unknown = await rest.post(f"/v1/webhooks/ops/deliveries/msg_{'0' * 24}/redeliver")
+    assert (unknown.status, unknown.body["code"]) == (404, "delivery_unknown")
+    full = await rest.ask("PUT", "/v1/webhooks/more", json={"url": URL})
+    assert (full.status, full.body["code"]) == (409, "webhooks_full")
+
+
+async def test_the_commands_of_the_docs(rest: Rest, receiver: Receiver) -> None:
+    async def hocket(*arguments: str) -> Result:
+        environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
+        return await asyncio.to_thread(
+            CliRunner().invoke, app, ["webhooks", *arguments], env=environment
+        )
+
+    made = await hocket(
+        "put", "ops", receiver.url, "--event", "run.failed", "--event", "run.waiting",
+        "--pipeline", "report", "--label", "team=search",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert made.stdout.strip().startswith("whsec_")
+    shown = json.loads((await hocket("show", "ops", "--json")).stdout)
+    assert (shown["events"], shown["labels"]) == (["run.failed", "run.waiting"], {"team": "search"})
+    message = (await hocket("test", "ops")).stdout.strip()
+    async with delivering(rest) as sender:
+        await send(sender)
+        assert [got.headers["webhook-id"] for got in receiver.got] == [message]
+        again = await hocket("redeliver", "ops", message)
+        assert again.exit_code == 0, again.output
+        await send(sender)
+    assert len(receiver.got) == 2
+    assert "0 messages" in (await hocket("redeliver", "ops", "--hours", "3")).output
+    listed = json.loads((await hocket("deliveries", "ops", "--json")).stdout)
+    assert [one["state"] for one in listed] == ["delivered"]
+    assert "webhook.test" in (await hocket("deliveries", "ops", "--state", "delivered")).output
+    assert (
+        (await hocket("rotate", "ops", "--overlap-s", "3600")).stdout.strip().startswith("whsec_")
+    )
+    assert "disabled: by hand" in (await hocket("disable", "ops")).output
+    assert "enabled" in (await hocket("enable", "ops")).output
+    assert "ops" in (await hocket("list")).output
+    assert (await hocket("delete", "ops", "--revision", "1")).exit_code != 0
+    assert (await hocket("delete", "ops")).exit_code == 0
+    assert json.loads((await hocket("list", "--json")).stdout) == []

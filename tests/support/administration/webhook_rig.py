@@ -1,0 +1,126 @@
+"""Receivers of webhooks that are real servers, and messages sent to them by a clock that a test sets."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from hocket.admin.context import Context
+from hocket.admin.webhooks.delivery import Delivering
+from hocket.admin.webhooks.sending import WebhookSender
+from hocket.schemas import subjects
+from hocket.schemas.messages import RunFinished
+from support.rest_rig import Rest
+
+WAIT_S = 30.0
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Received:
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass
+class Receiver:
+    """A server that keeps what it gets, and answers as `answer` says; by default with 204."""
+
+    url: str = ""
+    got: list[Received] = field(default_factory=list)
+    answer: Answer | None = None
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.got.append(Received(headers, await request.text()))
+        self.arrived.set()
+        return web.Response(status=204) if self.answer is None else await self.answer(request)
+
+    def answers(self, status: int, **headers: str) -> None:
+        """Answer with a status from now on."""
+
+        async def answer(_request: web.Request) -> web.Response:
+            return web.Response(status=status, headers=headers)
+
+        self.answer = answer
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    """Serve a receiver on a port of its own."""
+    receiver = Receiver()
+    runner = web.ServerRunner(web.Server(receiver.handle), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def delivering(rest: Rest) -> AsyncIterator[Delivering]:
+    """Have what sends, which a test asks to look."""
+    context: Context = rest.app.state.context
+    async with WebhookSender(context.webhook_private_hosts) as sender:
+        yield Delivering(context, sender)
+
+
+async def send(one: Delivering) -> None:
+    """Send what is due, and wait for what comes of it."""
+    while await one.look():
+        pass
+    await one.until_sent()
+
+
+async def put(rest: Rest, name: str, url: str, **said: Any) -> dict[str, Any]:
+    """Make a webhook and return it with its secret."""
+    answer = await rest.ask("PUT", f"/v1/webhooks/{name}", json={"url": url, **said})
+    assert answer.status in (200, 201), answer.body
+    return dict(answer.body)
+
+
+def ended(run_id: str, status: str = "failed", **said: Any) -> RunFinished:
+    """Return the fact that a run has ended."""
+    told: dict[str, Any] = {
+        "run_id": run_id,
+        "tenant": "default",
+        "pipeline": "report",
+        "version": 1,
+        "status": status,
+        "accepted_at_ms": 1_774_742_400_000.0,
+        "finished_at_ms": 1_774_742_401_000.0,
+        "deadline_at_ms": 1_774_742_402_000.0,
+    }
+    return RunFinished.model_validate(told | said)
+
+
+async def publish(rest: Rest, *ends: RunFinished) -> None:
+    """Publish facts on EVENTS."""
+    for one in ends:
+        subject = subjects.event(one.tenant, one.pipeline, one.kind)
+        await rest.bus.publish(subject, one.model_dump_json().encode(), timeout_ms=5_000)
+
+
+async def deliveries(rest: Rest, name: str, query: str = "") -> list[dict[str, Any]]:
+    """Return what became of the messages of a webhook, the latest first."""
+    return list((await rest.get(f"/v1/webhooks/{name}/deliveries{query}")).body["deliveries"])
+
+
+async def until_waiting(rest: Rest, count: int) -> None:
+    """Wait until so many messages are written."""
+    query = "SELECT count(*) FROM hocket.webhook_delivery"
+    async with asyncio.timeout(WAIT_S):
+        while await rest.pool.fetchval(query) < count:  # noqa: ASYNC110  # of the database
+            await asyncio.sleep(0.01)
