@@ -4,6 +4,7 @@ approvals that wait."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -172,13 +173,11 @@ async def test_an_approval_that_waits_is_told_once(rest: Rest, clock: Clock) -> 
     await put(rest, "people", URL, events=["run.waiting"])
     await put(rest, "index", URL, events=["run.waiting"], pipelines=["index"])
     run_id = "r" + "1" * 24
-    await add_run(rest, run_id)
-    await rest.pool.execute(
-        "INSERT INTO hocket.step (run_id, key, path, type, role, parent, state, attempt, ready_at)"
-        " SELECT $1, key, key, 'approval', 'step', '', 'waiting', 1, $2::timestamptz + at"
-        " FROM (VALUES ('ok', interval '1 min'), ('old', interval '-1 min')) AS s (key, at)",
+    await add_waiting(
+        rest,
         run_id,
-        clock(),
+        ("ok", clock() + timedelta(minutes=1)),
+        ("old", clock() - timedelta(minutes=1)),
     )
     clock.pass_s(90)
     for _ in range(2):
@@ -188,6 +187,43 @@ async def test_an_approval_that_waits_is_told_once(rest: Rest, clock: Clock) -> 
     shown = (await rest.get(f"/v1/webhooks/people/deliveries/{one['message_id']}")).body["body"]
     assert (shown["data"]["step"], "about" in shown["data"]) == ("ok", False)
     assert await deliveries(rest, "index") == []
+
+
+async def test_approvals_for_which_one_webhook_has_no_room_keep_no_other_waiting(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are told once it has room."""
+    monkeypatch.setattr(intake, "APPROVALS_AT_ONCE", 2)
+    monkeypatch.setattr(intake, "MAX_WAITING", 1)
+    await put(rest, "full", URL, events=["run.waiting"], pipelines=["report"])
+    other = bearer(await rest.make_key("admin", tenant="rival"))
+    made = await rest.ask("PUT", "/v1/webhooks/other", json={"url": URL}, headers=other)
+    assert made.status == 201
+    steps = [(f"s{number}", clock() + timedelta(seconds=number)) for number in range(4)]
+    await add_waiting(rest, "r" + "1" * 24, *steps)
+    await add_waiting(rest, "r" + "2" * 24, steps[-1], tenant="rival")
+    clock.pass_s(90)
+    for _ in range(2):
+        await intake.take_approvals(rest.app.state.context)
+    [first] = await deliveries(rest, "full")
+    theirs = (await rest.get("/v1/webhooks/other/deliveries", headers=other)).body["deliveries"]
+    assert len(theirs) == 1
+    assert (await rest.get("/v1/webhooks/full")).body["dropped"] == 0
+    await rest.pool.execute("UPDATE hocket.webhook_delivery SET state = 'dead'")
+    await intake.take_approvals(rest.app.state.context)
+    assert {one["message_id"] for one in await deliveries(rest, "full")} > {first["message_id"]}
+
+
+async def add_waiting(
+    rest: Rest, run_id: str, *steps: tuple[str, datetime], tenant: str = "default"
+) -> None:
+    """Write a run whose approvals wait since then."""
+    await add_run(rest, run_id, tenant=tenant)
+    await rest.pool.executemany(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, parent, state, attempt, ready_at)"
+        " VALUES ($1, $2, $2, 'approval', 'step', '', 'waiting', 1, $3)",
+        [(run_id, key, since) for key, since in steps],
+    )
 
 
 async def test_more_than_may_wait_is_dropped_and_counted(

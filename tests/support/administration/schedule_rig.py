@@ -64,14 +64,17 @@ async def states(rest: Rest, name: str = "nightly") -> list[tuple[str, str]]:
     return [(one["planned_at"][11:16], one["state"]) for one in await history(rest, name)]
 
 
-async def add_run(rest: Rest, run_id: str, status: str = "running") -> None:
+async def add_run(
+    rest: Rest, run_id: str, status: str = "running", tenant: str = "default"
+) -> None:
     """Write a run as its coordinator would."""
     await rest.pool.execute(
         "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,"
         " accepted_at, deadline_at, finished_at)"
-        " VALUES ($1, 0, 'default', 'report', 1, $2, 'standard', '{}', now(), now(),"
+        " VALUES ($1, 0, $3, 'report', 1, $2, 'standard', '{}', now(), now(),"
         " CASE WHEN $2 <> 'running' THEN now() END)"
         " ON CONFLICT (run_id) DO UPDATE SET status = $2, finished_at = excluded.finished_at",
         run_id,
         status,
+        tenant,
     )

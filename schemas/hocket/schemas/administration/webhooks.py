@@ -10,7 +10,7 @@ from hocket.schemas.labels import Labels
 from hocket.schemas.moments import Moment
 from hocket.schemas.rest import Reply, Request, Token
 
-MAX_WEBHOOKS = 100
+MAX_WEBHOOKS = 20
 """Of one tenant."""
 MAX_URL_CHARS = 2_048
 MAX_PIPELINES = 100

@@ -8,7 +8,7 @@ a look every SWEEP_S, since no message tells of it for certain.
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import asyncpg
@@ -34,7 +34,8 @@ PAUSE_S = 1.0
 SWEEP_S = 5.0
 SWEEP_SHARE = 0.05
 """Of its time a process looks for approvals at most."""
-APPROVALS_AT_ONCE = 500
+APPROVALS_AT_ONCE = 100
+"""Of one webhook."""
 MAX_WAITING = 10_000
 """Messages that wait for one webhook; what comes beyond them is dropped, and counted."""
 MAX_PART_CHARS = 2_000
@@ -46,22 +47,27 @@ SELECT webhook_id, tenant, events, pipelines, labels, content FROM hocket.webhoo
 WHERE tenant = ANY ($1::text[]) AND enabled
 """
 APPROVALS = """
-SELECT w.webhook_id, w.content, r.run_id, r.pipeline, r.version, r.deadline_at, r.labels, s.key,
-       s.ready_at,
-       CASE WHEN w.content THEN left(coalesce(s.input, r.input)::text, $2) END AS about
+SELECT w.webhook_id, w.content, found.run_id, found.pipeline, found.version, found.deadline_at,
+       found.labels, found.key, found.ready_at,
+       CASE WHEN w.content THEN left(coalesce(found.step_input, found.input)::text, $2) END AS about
 FROM hocket.webhook w
-JOIN hocket.run r ON r.tenant = w.tenant AND r.finished_at IS NULL
-JOIN hocket.step s ON s.run_id = r.run_id
-WHERE w.enabled AND 'run.waiting' = ANY (w.events) AND s.state = 'waiting' AND s.type = 'approval'
-  AND s.ready_at >= w.enabled_at AND (w.pipelines IS NULL OR r.pipeline = ANY (w.pipelines))
-  AND coalesce(r.labels, '{}') @> w.labels
-  AND NOT EXISTS (
-      SELECT FROM hocket.webhook_delivery d
-      WHERE d.run_id = r.run_id AND d.webhook_id = w.webhook_id AND d.step = s.key
-        AND d.event = 'run.waiting' AND d.created_at >= s.ready_at)
-LIMIT $1
+CROSS JOIN LATERAL (
+    SELECT r.run_id, r.pipeline, r.version, r.deadline_at, r.labels, r.input, s.input AS step_input,
+           s.key, s.ready_at
+    FROM hocket.run r JOIN hocket.step s ON s.run_id = r.run_id
+    WHERE r.tenant = w.tenant AND r.finished_at IS NULL
+      AND s.state = 'waiting' AND s.type = 'approval' AND s.ready_at >= w.enabled_at
+      AND (w.pipelines IS NULL OR r.pipeline = ANY (w.pipelines))
+      AND coalesce(r.labels, '{}') @> w.labels
+      AND NOT EXISTS (
+          SELECT FROM hocket.webhook_delivery d
+          WHERE d.run_id = r.run_id AND d.webhook_id = w.webhook_id AND d.step = s.key
+            AND d.event = 'run.waiting' AND d.created_at >= s.ready_at)
+    LIMIT $1) AS found
+WHERE w.enabled AND 'run.waiting' = ANY (w.events)
 """
-"""Approvals of which a webhook was not told."""
+"""Approvals that a webhook was not told of, some for each webhook: those for which one has no room are
+found again and again, and must not keep the others waiting."""
 
 Message = tuple[str, str, str, str | None, str | None, str]
 """Of which webhook, id, event, run, step, body."""
@@ -109,7 +115,8 @@ async def take(context: Context, batch: Sequence[RawMessage]) -> None:
         for tenant in {row["tenant"] for row in rows}
         for told in _ends(by_tenant[tenant], [row for row in rows if row["tenant"] == tenant])
     ]
-    await keep(context, found)
+    kept, dropped = await with_room(context, found)
+    await keep(context, kept, dropped)
     context.bus.ack(*(message.reply for message in batch))
 
 
@@ -138,10 +145,10 @@ def _wants(webhook: asyncpg.Record, event: str, run: RunFinished) -> bool:
     )
 
 
-async def keep(context: Context, found: Sequence[Message]) -> None:
-    """Write messages, of each webhook no more than may wait."""
-    if not found:
-        return
+async def with_room(
+    context: Context, found: Sequence[Message]
+) -> tuple[list[Message], dict[str, int]]:
+    """Return the messages for which their webhooks have room, and how many others each one has."""
     room = {
         row["webhook_id"]: MAX_WAITING - row["waiting"]
         for row in await context.pool.fetch(
@@ -149,19 +156,26 @@ async def keep(context: Context, found: Sequence[Message]) -> None:
         )
     }
     kept: list[Message] = []
-    dropped: dict[str, int] = defaultdict(int)
+    left: dict[str, int] = defaultdict(int)
     for one in found:
         if room[one[0]] > 0:
             room[one[0]] -= 1
             kept.append(one)
         else:
-            dropped[one[0]] += 1
+            left[one[0]] += 1
+    return kept, left
+
+
+async def keep(context: Context, kept: Sequence[Message], dropped: Mapping[str, int]) -> None:
+    """Write messages, and how many of each webhook were dropped."""
+    if not kept and not dropped:
+        return
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
     ):
         if kept:
-            await store.add(connection, kept, context.now())
+            await store.add(connection, list(kept), context.now())
         for webhook_id, count in sorted(dropped.items()):
             log.warning("webhook_events_dropped", webhook=webhook_id, count=count)
             await connection.execute(store.DROPPED, webhook_id, count)
@@ -184,11 +198,12 @@ async def run_approvals(context: Context) -> None:
 
 
 async def take_approvals(context: Context) -> None:
-    """Write what webhooks are told of approvals that wait."""
+    """Write what webhooks are told of approvals that wait; those without room are found again later."""
     rows = await context.pool.fetch(
         APPROVALS, APPROVALS_AT_ONCE, MAX_PART_CHARS, timeout=QUERY_TIMEOUT_S
     )
-    await keep(context, [_approval(row) for row in rows])
+    kept, _ = await with_room(context, [_approval(row) for row in rows])
+    await keep(context, kept, {})
 
 
 def _approval(row: asyncpg.Record) -> Message:
