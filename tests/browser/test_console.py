@@ -20,6 +20,7 @@ import pytest
 from support.administration import live_rig
 from support.administration.bulk_rig import working
 from support.administration.sub_path_proxy import running_proxy
+from support.administration.webhook_rig import MESSAGE, add_webhook
 from support.rest_rig import Rest, running_rest
 from support.runs.rows import insert_call, insert_run, insert_step
 from support.values.hostile_markup import PAYLOADS
@@ -59,6 +60,9 @@ EVERY_PAGE = (
     "/bulk",
     "/schedules",
     "/schedules/nightly",
+    "/webhooks",
+    "/webhooks/ops",
+    f"/webhooks/ops/{MESSAGE}",
     "/pipelines",
     "/pipelines/research",
     "/pipelines/research/diff?a=1&b=2",
@@ -133,6 +137,7 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
             "task": {"pipeline": "research", "input": {"question": HOSTILE}}}  # fmt: skip
         assert (await rest.ask("PUT", "/v1/schedules/nightly", json=schedule)).status == 201
         assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
+        await add_webhook(rest, "ops", text=HOSTILE, run_id=ATTACKED)
         yield rest
 
 

@@ -29,6 +29,9 @@ ALLOWED: dict[str, str] = {
     "GET /console/bulk": ALL,
     "GET /console/schedules": ALL,
     "GET /console/schedules/{name}": ALL,
+    "GET /console/webhooks": "developer operator auditor admin",
+    "GET /console/webhooks/{name}": "developer operator auditor admin",
+    "GET /console/webhooks/{name}/{message_id}": "developer operator auditor admin",
     "GET /console/pipelines": ALL,
     "GET /console/pipelines/{name}": ALL,
     "GET /console/pipelines/{name}/graph.json": ALL,
@@ -41,7 +44,7 @@ ALLOWED: dict[str, str] = {
 }
 PUBLIC = {"GET /console/sign-in", "POST /console/sign-in", "POST /console/sign-out"}
 RUN = "r" + "0" * 24
-VALUES = {"run_id": RUN, "name": "none", "step": "none"}
+VALUES = {"run_id": RUN, "name": "none", "step": "none", "message_id": "none"}
 QUERIES = {
     "/console/compare": f"a={RUN}&b={RUN}",
     "/console/pipelines/{name}/diff": "a=1&b=2",

@@ -17,6 +17,8 @@ from hocket.schemas.messages import RunFinished
 from support.rest_rig import Rest
 
 WAIT_S = 30.0
+MESSAGE = "msg_" + "0" * 24
+"""The message that is dead, of those that `add_webhook` writes."""
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -89,6 +91,33 @@ async def put(rest: Rest, name: str, url: str, **said: Any) -> dict[str, Any]:
     answer = await rest.ask("PUT", f"/v1/webhooks/{name}", json={"url": url, **said})
     assert answer.status in (200, 201), answer.body
     return dict(answer.body)
+
+
+async def add_webhook(rest: Rest, name: str, *, text: str, run_id: str) -> None:
+    """Make a webhook with a message in each state; `text` stands in all that others may write."""
+    await put(rest, name, "https://hooks.example.com/hocket", description=text[:1_000])
+    rows = [
+        ("dead", 7, 503, f"it answered 503: {text}"),
+        ("delivered", 1, 204, ""),
+        ("pending", 2, None, "it did not answer within 15 s"),
+    ]
+    body = json.dumps({"type": "run.failed", "data": {"run_id": run_id, "output": text}})
+    for number, (state, attempts, status, error) in enumerate(rows):
+        await rest.pool.execute(
+            "INSERT INTO hocket.webhook_delivery (webhook_id, message_id, tenant, event, run_id, body,"
+            " state, attempts, next_at, created_at, tried_at, last_status, last_error)"
+            " SELECT webhook_id, $2, tenant, 'run.failed', $3, $4, $5, $6, now() + interval '1 hour',"
+            " now() - make_interval(mins => $7), now(), $8, $9 FROM hocket.webhook WHERE name = $1",
+            name,
+            f"msg_{number:024}",
+            run_id,
+            body,
+            state,
+            attempts,
+            10 * number,
+            status,
+            error,
+        )
 
 
 def ended(run_id: str, status: str = "failed", **said: Any) -> RunFinished:

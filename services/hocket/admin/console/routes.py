@@ -17,6 +17,7 @@ from hocket.admin.console.pages import (
     schedules,
     sign_in,
     system,
+    webhooks,
 )
 from hocket.admin.console.rendering import ASSETS
 
@@ -29,6 +30,7 @@ PAGES = (
     compare,
     approvals,
     schedules,
+    webhooks,
     pipelines,
     money,
     models,
