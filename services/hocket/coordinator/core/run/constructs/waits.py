@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hocket.coordinator.core.run.constructs.reuse import kept_for, source_of
-from hocket.coordinator.core.run.ends.ending import fail_run
+from hocket.coordinator.core.run.ends.ending import fail_run, move_deadline
 from hocket.coordinator.core.run.plan.nodes import answers_to
 from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state.run import SUCCEEDED, WAITING, Run, Signal, Step
@@ -107,9 +107,7 @@ def resume_deadline(t: Transition) -> bool:
     since_ms = run.paused_at_ms
     if since_ms is None or run.pausing or run.has_ended:
         return False
-    run.deadline_at_ms = nearest(run.deadline_at_ms + (t.now_ms - since_ms))
-    run.paused_at_ms = None
-    t.run_changed = True
+    move_deadline(t, since_ms)
     t.arm(run.deadline_at_ms)
     return True
 

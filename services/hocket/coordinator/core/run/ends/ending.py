@@ -14,6 +14,7 @@ from hocket.coordinator.core.run.state.run import (
 )
 from hocket.coordinator.core.run.state.values import NULL, Json
 from hocket.coordinator.core.run.transition import Transition, live_below
+from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id
 
@@ -61,6 +62,8 @@ def end_run(
     assert not run.has_ended, run.run_id
     cancel_below(t, None, error.code if error else status)
     t.todo.clear()
+    if run.paused_at_ms is not None:
+        move_deadline(t, run.paused_at_ms)
     run.status = status
     run.output = output
     run.error = error
@@ -70,6 +73,14 @@ def end_run(
         run.reuse = None
     t.run_changed = True
     t.commands.append(EndRun(run))
+
+
+def move_deadline(t: Transition, since_ms: float) -> None:
+    """Let the deadline run again, later by the time that it stood still since then."""
+    run = t.run
+    run.deadline_at_ms = nearest(run.deadline_at_ms + (t.now_ms - since_ms))
+    run.paused_at_ms = None
+    t.run_changed = True
 
 
 def fail_run(t: Transition, error: ErrorInfo) -> None:
