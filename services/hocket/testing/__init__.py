@@ -1,0 +1,57 @@
+"""Pipelines played in one process: the coordinator's own rules and the workers' own handlers, on a clock
+that moves by itself, with models that answer as a test says.
+
+```python
+from hocket.testing import Answer, Play
+
+
+def test_an_order_is_looked_up_again() -> None:
+    play = Play("order.yaml", worker=orders.worker)
+    play.model("writer", Answer("Dear Ada, ...", cost_usd="0.002"))
+    play.fails("lookup", error_class="unavailable")
+    play.approves("review")
+    played = play.run({"order": 7})
+    assert played.status == "succeeded"
+    assert played.steps["lookup"].attempts == 2
+```
+
+It starts no server and opens no connection; docs/how-to/test-pipelines.md.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.testing.answers import Answer, ModelFails
+    from hocket.testing.errors import NotPlayable, ScriptExhausted
+    from hocket.testing.play import Play
+    from hocket.testing.played import Played, PlayedStep
+    from hocket.testing.trace import PlayedCall
+
+__all__ = [
+    "Answer",
+    "ModelFails",
+    "NotPlayable",
+    "Play",
+    "Played",
+    "PlayedCall",
+    "PlayedStep",
+    "ScriptExhausted",
+]
+_MODULES = {
+    "Answer": "answers",
+    "ModelFails": "answers",
+    "NotPlayable": "errors",
+    "Play": "play",
+    "Played": "played",
+    "PlayedCall": "trace",
+    "PlayedStep": "played",
+    "ScriptExhausted": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: pytest's plugin is in every test run, and a play is in few."""
+    if name not in _MODULES:
+        raise AttributeError(name)
+    return getattr(import_module(f"hocket.testing.{_MODULES[name]}"), name)

@@ -1,0 +1,195 @@
+"""Models of a play: what they answer is written in the test, and each call is noted."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from pydantic_core import to_json
+
+from hocket.gateway.core.errors import BudgetExceeded
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import CallReply, CallRequest, Completion
+from hocket.testing.errors import NotPlayable, ScriptExhausted
+from hocket.testing.faults import PASSING
+from hocket.testing.trace import PlayedCall
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answers: text, or JSON as `data`. `takes_ms` passes on the play's clock before."""
+
+    text: str = ""
+    data: Any = None
+    cost_usd: Decimal | str = Decimal(0)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    takes_ms: float = 0.0
+    tool_calls: Sequence[dict[str, Any]] = ()
+    embeddings: Sequence[Sequence[float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFails:
+    """A call that fails, as the gateway says it."""
+
+    error_class: ErrorClass | str = ErrorClass.UNAVAILABLE
+    code: str = "model_failed"
+    message: str = "The test let the call fail."
+    cost_usd: Decimal | str = Decimal(0)
+    takes_ms: float = 0.0
+
+
+Reply = str | dict[str, Any] | list[Any] | Answer | ModelFails | Completion
+"""A text, JSON data, one of the above, or what a model in the gateway's process gives."""
+Answering = Callable[[CallRequest], Reply | Awaitable[Reply]]
+
+
+@dataclass(slots=True)
+class Script:
+    """The answers of one model, in the order of its calls; or a function that answers all."""
+
+    answers: list[Reply] = field(default_factory=list)
+    function: Answering | None = None
+
+
+class PlayedModels:
+    """The way to the models of one play. `told` is given each call; `broken` a fault of the test."""
+
+    def __init__(
+        self,
+        scripts: dict[str, Script],
+        told: Callable[[PlayedCall], None],
+        broken: Callable[[Exception], None],
+    ) -> None:
+        self._scripts = scripts
+        self._asked: dict[str, int] = {}
+        self._spent_usd: dict[str, Decimal] = {}
+        self._told = told
+        self._broken = broken
+
+    async def make(
+        self,
+        request: CallRequest,
+        headers: dict[str, str] | None = None,  # noqa: ARG002 - of the protocol
+    ) -> CallReply:
+        """Answer a call."""
+        try:
+            reply = await self._next(request)
+        except Exception as error:
+            self._broken(error)
+            await asyncio.Event().wait()  # the play ends
+            raise
+        begun_ms = now_ms()
+        refusal = self._refusal(request, Decimal(reply.cost_usd))
+        if refusal is not None:
+            made = CallReply(call_id=request.call_id, model=request.model, error=refusal)
+        else:
+            if reply.takes_ms:
+                await asyncio.sleep(reply.takes_ms / 1000)
+            made = _made(request, reply, took_ms=now_ms() - begun_ms)
+        self._told(_told_of(request, made, begun_ms))
+        return made
+
+    def _refusal(self, request: CallRequest, cost_usd: Decimal) -> ErrorInfo | None:
+        """Reserve what a call will cost, or return why its run cannot pay for it."""
+        run_id = request.attribution.run_id or ""
+        spent_usd = self._spent_usd.get(run_id, Decimal(0))
+        limit_usd = request.budget_usd
+        if limit_usd is not None and spent_usd + cost_usd > limit_usd:
+            return BudgetExceeded(
+                level="run",
+                name=run_id,
+                budget_left_usd=str(max(limit_usd - spent_usd, Decimal(0))),
+                limit_usd=limit_usd,
+                expected_usd=cost_usd,
+            ).info()
+        self._spent_usd[run_id] = spent_usd + cost_usd
+        return None
+
+    async def _next(self, request: CallRequest) -> Answer | ModelFails:
+        step = request.attribution.step or "(a handler)"
+        script = self._scripts.get(request.model)
+        if script is None:
+            raise NotPlayable(
+                step=step,
+                reason=f"it asks the model `{request.model}`, for which the test has no answers",
+                cure=f"Give them: `play.model({request.model!r}, ...)`.",
+            )
+        if script.function is not None:
+            made = script.function(request)
+            return _reply(await made if inspect.isawaitable(made) else made)
+        number = self._asked.get(request.model, 0)
+        self._asked[request.model] = number + 1
+        if number >= len(script.answers):
+            raise ScriptExhausted(step=step, model=request.model, answers=len(script.answers))
+        return _reply(script.answers[number])
+
+
+def _reply(given: Reply) -> Answer | ModelFails:
+    if isinstance(given, Completion):
+        fields = given.model_dump(include=_OF_A_COMPLETION)
+        return Answer(**fields)
+    if isinstance(given, Answer | ModelFails):
+        return given
+    return Answer(text=given) if isinstance(given, str) else Answer(data=given)
+
+
+_OF_A_COMPLETION = {
+    "text",
+    "data",
+    "input_tokens",
+    "output_tokens",
+    "tool_calls",
+    "embeddings",
+}
+
+
+def _made(request: CallRequest, reply: Answer | ModelFails, *, took_ms: float) -> CallReply:
+    shared = {
+        "call_id": request.call_id,
+        "model": request.model,
+        "backend": "play",
+        "latency_ms": took_ms,
+        "cost_usd": Decimal(reply.cost_usd),
+    }
+    if isinstance(reply, ModelFails):
+        error_class = ErrorClass(reply.error_class)
+        error = ErrorInfo(
+            code=reply.code,
+            message=reply.message,
+            error_class=error_class,
+            retryable=error_class in PASSING,
+            component="play",
+        )
+        return CallReply(**shared, error=error)
+    text = reply.text
+    if reply.data is not None and not text:
+        text = to_json(reply.data).decode()
+    return CallReply(
+        **shared,
+        text=text,
+        data=reply.data,
+        embeddings=tuple(tuple(vector) for vector in reply.embeddings),
+        tool_calls=tuple(reply.tool_calls),
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        finish_reason="tool_calls" if reply.tool_calls else "stop",
+    )
+
+
+def _told_of(request: CallRequest, reply: CallReply, begun_ms: float) -> PlayedCall:
+    who = request.attribution
+    prompt = request.messages[-1].content if request.messages else ""
+    return PlayedCall(
+        step=who.step or "",
+        attempt=who.attempt or 0,
+        model=request.model,
+        prompt=prompt,
+        request=request,
+        reply=reply,
+        at_ms=begun_ms,
+    )

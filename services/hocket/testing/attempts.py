@@ -1,0 +1,170 @@
+"""Attempts of a play: from a step's message to its result's, by the worker's own parts."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.kit.nats.consumers.delivery import Delivery
+from hocket.kit.process.clock import now_ms
+from hocket.schemas import ids
+from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.structs.steps import RequestedStep, read_step
+from hocket.testing.answers import PlayedModels
+from hocket.testing.errors import NotPlayable
+from hocket.testing.faults import Fault, fault_of
+from hocket.testing.functions import Functions
+from hocket.testing.journals import PlayedJournals
+from hocket.testing.results import WORKER, result_of
+from hocket.workers.errors import AttemptTimeout, DeadlinePassed
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.journal.journal import Journal
+from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whom attempts tell: of their results, of a worker that died, and of a fault of the test."""
+
+    finished: Callable[[AttemptFinished], None]
+    died: Callable[[RequestedStep], None]
+    broken: Callable[[BaseException], None]
+
+
+class Attempts:
+    """Runs what is handed out. A cancelled one ends without a word, as nobody waits for it."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        models: PlayedModels,
+        faults: tuple[Fault, ...],
+        told: Told,
+    ) -> None:
+        self._functions = functions
+        self._models = models
+        self._faults = faults
+        self._told = told
+        self._journals = PlayedJournals(self._stored)
+        self._left: dict[str, int] = {}
+        """How many entries more an attempt's journal gets before its worker dies."""
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+
+    def begin(self, dispatch: Dispatch) -> None:
+        """Run an attempt."""
+        step = read_step(dispatch.body(dispatch.slack_ms, 0.0))
+        task = asyncio.get_running_loop().create_task(self._run(step))
+        self._tasks[ids.attempt_id(step.run_id, step.step, step.attempt)] = task
+
+    def cancel(self, run_id: str, step: str, attempt: int) -> None:
+        """End an attempt whose result nobody waits for."""
+        task = self._tasks.pop(ids.attempt_id(run_id, step, attempt), None)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End all that runs still."""
+        tasks = [task for task in self._tasks.values() if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+
+    async def _run(self, step: RequestedStep) -> None:
+        fault = fault_of(self._faults, step)
+        try:
+            if fault is not None and fault.dies_after is not None:
+                self._left[_id(step)] = fault.dies_after
+                died = await self._attempt(step, None, deliveries=1)
+                if died:
+                    self._left.pop(_id(step))
+                    self._told.died(step)
+                    await asyncio.sleep(ACK_WAIT_S)
+                    await self._attempt(step, None, deliveries=2)
+            else:
+                await self._attempt(step, fault, deliveries=1)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                self._told.broken(error)
+            raise
+
+    async def _attempt(self, step: RequestedStep, fault: Fault | None, *, deliveries: int) -> bool:
+        """Run one delivery of an attempt and tell its result; tell whether its worker died instead."""
+        delivery = Delivery(deliveries, 1, 1, int(now_ms() * 1_000_000), 0)
+        attempt = Attempt(step, "play", delivery, b"", 0.0, 0)
+        attempt.started_at_ms = now_ms()
+        attempt.input_digest = ids.input_digest(step.input)
+        context = self._context(attempt)
+        handler = self._functions.of(step)
+        timeout_ms = max(0.0, context.deadline_at_ms - attempt.started_at_ms)
+        output: Any = None
+        error: BaseException | None = None
+        if attempt.started_at_ms >= attempt.latest_end_ms:
+            late_ms = round(attempt.started_at_ms - attempt.latest_end_ms)
+            error = DeadlinePassed(late_ms=late_ms)
+        else:
+            doing = asyncio.get_running_loop().create_task(_done(handler, context, fault))
+            self._tasks[f"{_id(step)} handler"] = doing
+            try:
+                if self._left.get(_id(step)) == 0:
+                    doing.cancel()
+                output, error = await self._within(doing, timeout_ms)
+            finally:
+                doing.cancel()
+        if _id(step) in self._left and self._left[_id(step)] <= 0:
+            return True
+        self._told.finished(result_of(attempt, context, output, error))
+        return False
+
+    async def _within(
+        self, doing: "asyncio.Task[Any]", timeout_ms: float
+    ) -> tuple[Any, BaseException | None]:
+        await asyncio.wait({doing}, timeout=timeout_ms / 1000)
+        if not doing.done():
+            return None, AttemptTimeout(timeout_ms=round(timeout_ms))
+        if doing.cancelled():
+            return None, asyncio.CancelledError()
+        error = doing.exception()
+        if isinstance(error, NotPlayable):
+            raise error
+        return (None, error) if error is not None else (doing.result(), None)
+
+    def _context(self, attempt: Attempt) -> Context:
+        step = attempt.step
+        return Context(
+            step,
+            step.input,
+            attempt_id=attempt.id,
+            delivery=attempt.delivery.deliveries,
+            deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
+            calls=self._models,
+            new_journal=partial(Journal, self._journals, attempt, WORKER),
+        )
+
+    def _stored(self, step: RequestedStep, entries: int) -> None:
+        """Let the worker of an attempt die where the test says so."""
+        left = self._left.get(_id(step))
+        if left is None or not entries:
+            return
+        self._left[_id(step)] = max(0, left - entries)
+        if left <= entries:
+            self._tasks[f"{_id(step)} handler"].cancel()
+
+
+def _id(step: RequestedStep) -> str:
+    return ids.attempt_id(step.run_id, step.step, step.attempt)
+
+
+async def _done(handler: Handler, context: Context, fault: Fault | None) -> Any:
+    if fault is not None:
+        if fault.takes_ms is None:
+            await asyncio.Event().wait()
+        elif fault.takes_ms:
+            await asyncio.sleep(fault.takes_ms / 1000)
+        if fault.error is not None:
+            raise fault.error
+    return await handler(context)

@@ -1,0 +1,89 @@
+"""Time of a play: an event loop that does not wait. Where nothing is left to do until a timer, the clock
+moves to it. What would run in a thread runs at once, so that all has one order."""
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
+
+START_S = 1_767_225_600.0
+"""2026-01-01 00:00 UTC: when every play begins."""
+IDLE_S = 2.0
+"""Where no timer is left, something outside has so long to come, in real time."""
+
+
+class PlayLoop(asyncio.SelectorEventLoop):
+    """An event loop on a clock of its own. `idle` is called where nothing is to happen any more."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self.idle: Callable[[], None] = self.stop
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        """Return the seconds since the play began."""
+        return self._now_s
+
+    def wall_s(self) -> float:
+        """Return the epoch time of the play."""
+        return START_S + self._now_s
+
+    def now_ms(self) -> float:
+        """Return the epoch time of the play, to the microsecond."""
+        return round(self.wall_s() * 1000, 3)
+
+    def passes(self, seconds: float) -> None:
+        """Move the clock."""
+        self._now_s += seconds
+
+    def run_in_executor(  # type: ignore[override]
+        self,
+        executor: Any,  # noqa: ARG002 - of the loop's interface
+        func: Callable[..., Any],
+        *args: Any,
+    ) -> "asyncio.Future[Any]":
+        """Call a function now, instead of in a thread."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class _Selector(selectors.DefaultSelector):
+    """Looks for events, and moves the clock instead of waiting for them."""
+
+    def __init__(self, loop: PlayLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            found = super().select(IDLE_S)
+            if not found:
+                self._loop.call_soon(self._loop.idle)
+            return found
+        found = super().select(0)
+        if not found:
+            self._loop.passes(timeout)
+        return found
+
+
+class NoThreads(StepThreads):
+    """Functions that are not async run where they are called."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0)
+
+    def start(self, call: Callable[[], Any]) -> "Future[Outcome]":
+        """Call a function, and return how it ended."""
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(Outcome(value=call()))
+        except Exception as error:
+            future.set_result(Outcome(error=error))
+        return future

@@ -1,0 +1,102 @@
+"""What the coordinator's rules ask for, done on the play's clock."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hocket.coordinator.core.run.commands import (
+    CancelAttempt,
+    CancelSubRun,
+    FillCache,
+    LookUpCache,
+    RecordAttempt,
+    ReleaseCache,
+    StartSubRun,
+    Wake,
+)
+from hocket.coordinator.core.run.ends.critical_path import timing_of
+from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
+from hocket.coordinator.core.run.state.run import RUN_DEGRADED, Run
+from hocket.coordinator.partition.runs.end_publisher import result_for
+from hocket.schemas.messages import CancelRequested, RunEvent, Spend, TimerFired
+from hocket.testing.attempts import Attempts
+from hocket.testing.cache import PlayedCache
+from hocket.testing.clock import PlayLoop
+from hocket.testing.trace import Trace
+
+Happens = Callable[[RunEvent], None]
+
+
+class Commands:
+    """Carries commands out; what comes of them `happens`, and `ended` is told of ends of runs."""
+
+    def __init__(
+        self,
+        loop: PlayLoop,
+        attempts: Attempts,
+        trace: Trace,
+        happens: Happens,
+        ended: Callable[[Run], None],
+    ) -> None:
+        self._loop = loop
+        self._attempts = attempts
+        self._trace = trace
+        self._happens = happens
+        self._ended = ended
+        self._cache = PlayedCache()
+        self._doing: Mapping[type, Callable[[Run, Any], None]] = {
+            Dispatch: self._dispatch,
+            CancelAttempt: self._cancel,
+            StartSubRun: lambda _, command: happens(command.accepted),
+            CancelSubRun: self._cancel_run,
+            Wake: self._wake,
+            RecordAttempt: self._record,
+            LookUpCache: self._ask_cache,
+            FillCache: self._ask_cache,
+            ReleaseCache: self._ask_cache,
+            EndRun: self._end,
+        }
+
+    def carry_out(self, run: Run, command: Command) -> None:
+        """Do what a run asks for. Progress and what gateways are told beforehand nobody hears here."""
+        doing = self._doing.get(type(command))
+        if doing is not None:
+            doing(run, command)
+
+    def _dispatch(self, run: Run, command: Dispatch) -> None:
+        self._trace.note(run.run_id, command.step, f"attempt {command.attempt} dispatched")
+        self._attempts.begin(command)
+
+    def _cancel(self, _run: Run, command: CancelAttempt) -> None:
+        self._attempts.cancel(command.run_id, command.step, command.attempt)
+
+    def _cancel_run(self, _run: Run, command: CancelSubRun) -> None:
+        reason = command.reason
+        self._happens(CancelRequested(run_id=command.run_id, reason=reason, by="its parent"))
+
+    def _wake(self, _run: Run, command: Wake) -> None:
+        in_s = max(0.0, command.at_ms - self._loop.now_ms()) / 1000
+        event = TimerFired(run_id=command.run_id, due_at_ms=command.at_ms)
+        self._loop.call_later(in_s, self._happens, event)
+
+    def _record(self, run: Run, command: RecordAttempt) -> None:
+        if command.outcome == "late":
+            self._trace.note(run.run_id, command.key, f"attempt {command.attempt} came late")
+
+    def _ask_cache(self, _run: Run, command: LookUpCache | FillCache | ReleaseCache) -> None:
+        for answer in self._cache.answers(command, self._loop.now_ms()):
+            self._happens(answer)
+
+    def _end(self, run: Run, _command: EndRun) -> None:
+        reason = "" if run.error is None else f": {run.error.code}"
+        self._trace.note(run.run_id, "", f"ended {run.status}{reason}")
+        if run.parent is not None:
+            result = result_for(
+                run.parent,
+                output=run.output.value,
+                error=run.error,
+                spend=Spend(cost_usd=run.spent_usd),
+                timing=timing_of(run.critical_path),
+                degraded=run.status == RUN_DEGRADED,
+            )
+            self._happens(result)
+        self._ended(run)

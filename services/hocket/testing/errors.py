@@ -1,0 +1,34 @@
+"""What is wrong with a test that plays a pipeline. None of these is an error of the pipeline's run."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class NotPlayable(HocketError):
+    """`{step}` cannot be played: {reason}. {cure}"""
+
+    code = "not_playable"
+    error_class = ErrorClass.INVALID
+
+
+class ScriptExhausted(HocketError):
+    """`{step}` asked the model `{model}` once more than the test has answers for it ({answers}). Give
+    `Play.model` another answer, or a function that answers all calls."""
+
+    code = "script_exhausted"
+    error_class = ErrorClass.INVALID
+
+
+class PlayStuck(HocketError):
+    """The play cannot go on: nothing is to happen any more, and the run has not ended. A handler waits
+    for something outside of the process ({waiting}); give the node a stand-in (`Play.node`)."""
+
+    code = "play_stuck"
+    error_class = ErrorClass.INVALID
+
+
+class UnknownFault(HocketError):
+    """Nothing of the pipeline is called `{step}`. Name a node by its path, such as `research/read`, or a
+    step by its key, such as `research[3]/read`. There are: {known}."""
+
+    code = "unknown_fault"
+    error_class = ErrorClass.INVALID

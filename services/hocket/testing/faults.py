@@ -1,0 +1,55 @@
+"""Faults of a play: what is to happen to which attempt of which step."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.structs.steps import RequestedStep
+
+PASSING = frozenset(
+    {
+        ErrorClass.TRANSIENT,
+        ErrorClass.TIMEOUT,
+        ErrorClass.UNAVAILABLE,
+        ErrorClass.RATE_LIMITED,
+    }
+)
+"""Errors of these classes are retryable, as those of models and services are."""
+
+
+class Injected(HocketError):
+    """{message}"""
+
+    def __init__(self, code: str, message: str, error_class: ErrorClass) -> None:
+        super().__init__(message=message)
+        self._code = code
+        self._class = error_class
+
+    def info(self) -> ErrorInfo:
+        """Return the error that the test asked for."""
+        passing = self._class in PASSING
+        fields = {"code": self._code, "error_class": self._class, "retryable": passing}
+        return super().info().model_copy(update=fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to an attempt: it waits for `takes_ms` (None: for ever), and then gives `error`, or
+    is run where there is none. `dies_after`: its worker dies when its journal has so many entries
+    more."""
+
+    step: str
+    attempt: int | None
+    takes_ms: float | None = 0.0
+    error: Injected | None = None
+    dies_after: int | None = None
+
+
+def fault_of(faults: Iterable[Fault], step: RequestedStep) -> Fault | None:
+    """Return what happens to an attempt; the key of a step goes before the path of its node."""
+    found = [one for one in faults if one.attempt in (None, step.attempt)]
+    for name in (step.step, step.node):
+        for one in found:
+            if one.step == name:
+                return one
+    return None

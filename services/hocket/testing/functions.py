@@ -1,0 +1,89 @@
+"""Which function plays the steps of a node: a stand-in, the worker's own, or the built-in one."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from hocket.schemas.pipeline.handlers import AllowedHandlers
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.schemas.subjects import is_own_type
+from hocket.testing.clock import NoThreads
+from hocket.testing.errors import NotPlayable
+from hocket.worker.node_type import NodeType
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.functions import described, run_function
+from hocket.workers.runtime.execution.runner import Handler
+
+
+class Functions:
+    """The functions of a play. `stand_ins` are by the path of a node, or by the name of a type."""
+
+    def __init__(
+        self, stand_ins: Mapping[str, Callable[..., Any]], types: Iterable[NodeType]
+    ) -> None:
+        self._threads = NoThreads()
+        self._made: dict[str, Handler] = {
+            name: self._called(name, function) for name, function in stand_ins.items()
+        }
+        self._types = {one.name: one.handler(self._threads) for one in types}
+
+    def of(self, step: RequestedStep) -> Handler:
+        """Return the function that plays a step, or raise NotPlayable."""
+        for name in (step.node, step.type):
+            if name in self._made:
+                return self._made[name]
+        if step.type in self._types:
+            return self._types[step.type]
+        handler = self._built_in(step)
+        if step.type != "python":
+            self._made[step.type] = handler
+        return handler
+
+    def _called(self, name: str, function: Callable[..., Any]) -> Handler:
+        known = described(name, function, with_config=True)
+
+        async def run(context: Context) -> Any:
+            return await run_function(known, context, self._threads)
+
+        return run
+
+    def _built_in(self, step: RequestedStep) -> Handler:
+        if step.type == "python":
+            from hocket.workers.nodes.python import PythonNode
+
+            named = str(step.config.get("handler"))
+            module = named.partition(":")[0]
+            entries = () if module.partition(".")[0] == "hocket" else (module,)
+            return PythonNode(self._threads, AllowedHandlers.of(entries, "handler"))
+        if step.type == "llm":
+            from hocket.workers.nodes.llm import run_llm
+
+            return run_llm
+        if step.type == "planning" and not _reads_databases(step):
+            from hocket.workers.nodes.planning import PlanningNode
+
+            return PlanningNode(_NoValues())
+        reason = f"nothing here runs steps of the type `{step.type}`"
+        cure = f"Give it a stand-in: `play.node({step.node!r}, function)`"
+        if is_own_type(step.type):
+            cure += ", or the worker that has it: `Play(..., worker=...)`"
+        raise NotPlayable(step=step.step, reason=reason, cure=f"{cure}.")
+
+
+def _reads_databases(step: RequestedStep) -> bool:
+    queries = step.config.get("catalog") or ()
+    return any(query.get("values") or query.get("params") for query in queries)
+
+
+class _NoValues:
+    """Parameters of catalogs that no play has: their values are in databases."""
+
+    async def load(
+        self,
+        tenant: str,  # noqa: ARG002 - of the protocol
+        database: str,  # noqa: ARG002
+        sql: str,  # noqa: ARG002
+        *,
+        timeout_ms: float,  # noqa: ARG002
+    ) -> list[Any]:
+        """Return no values."""
+        return []

@@ -1,0 +1,43 @@
+"""Journals of a play's steps: in memory, with what coordinators check of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hocket.schemas.journals import JournalWritten
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.runtime.journal.store import JournalStore, Overtaken, WholeJournal
+
+
+@dataclass(slots=True)
+class _Kept:
+    messages: list[JournalWritten] = field(default_factory=list)
+    attempt: int = 0
+
+
+class PlayedJournals(JournalStore):
+    """Keeps the journals of all steps of a play; `stored` is told how many entries a step has more."""
+
+    def __init__(self, stored: Callable[[RequestedStep, int], None]) -> None:
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._stored = stored
+
+    async def read(self, step: RequestedStep) -> WholeJournal:
+        """Return a step's journal; raise Overtaken where a later attempt has it."""
+        kept = self._of(step)
+        if kept.attempt > step.attempt:
+            raise Overtaken
+        return WholeJournal(tuple(kept.messages), len(kept.messages))
+
+    async def write(self, step: RequestedStep, written: JournalWritten, *, after_seq: int) -> int:
+        """Add a message behind the one with that sequence; raise Overtaken where it is not the last."""
+        kept = self._of(step)
+        if kept.attempt > step.attempt or after_seq != len(kept.messages):
+            raise Overtaken
+        kept.attempt = step.attempt
+        read_back = JournalWritten.model_validate_json(written.model_dump_json())
+        kept.messages.append(read_back)
+        self._stored(step, len(read_back.entries))
+        return len(kept.messages)
+
+    def _of(self, step: RequestedStep) -> _Kept:
+        return self._kept.setdefault((step.run_id, step.step), _Kept())

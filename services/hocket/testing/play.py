@@ -1,0 +1,228 @@
+"""`Play`: a pipeline, what its models answer and what goes wrong, and the run that comes of it."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from hocket.admin.node_types.checks import checked
+from hocket.admin.node_types.registry import NodeTypes
+from hocket.coordinator.core.run.state.run import Run
+from hocket.kit.process import clock
+from hocket.schemas.errors import ErrorClass
+from hocket.schemas.messages import Priority, RunAccepted
+from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.plan import check_input, compile_pipeline
+from hocket.testing.answers import Answering, PlayedModels, Reply, Script
+from hocket.testing.attempts import Attempts, Told
+from hocket.testing.clock import START_S, PlayLoop
+from hocket.testing.errors import NotPlayable, PlayStuck, UnknownFault
+from hocket.testing.faults import Fault, Injected
+from hocket.testing.functions import Functions
+from hocket.testing.played import Played, come_to
+from hocket.testing.trace import Trace
+from hocket.testing.world import Signal, World
+from hocket.worker.worker import Worker
+
+RUN_ID = "play"
+TENANT = "default"
+
+Source = Mapping[str, Any] | str | Path
+"""A pipeline: its fields, or its file."""
+
+
+class Play:
+    """A pipeline in a test. `worker` has the node types of somebody's own, `pipelines` are those that it
+    calls. Each `run` begins anew, with all answers and faults."""
+
+    def __init__(
+        self,
+        pipeline: Source,
+        *,
+        worker: Worker | Sequence[Worker] = (),
+        pipelines: Sequence[Source] = (),
+    ) -> None:
+        workers = (worker,) if isinstance(worker, Worker) else tuple(worker)
+        self._types = tuple(one for each in workers for one in each.types)
+        known = NodeTypes()
+        for one in self._types:
+            known.types.described(one.described("play"), START_S * 1000)
+        plans = [
+            checked(compile_pipeline(_document(one)), known)[0] for one in (pipeline, *pipelines)
+        ]
+        self._plan = plans[0]
+        self._plans = {plan.pipeline.pipeline: plan for plan in plans}
+        self._stand_ins: dict[str, Callable[..., Any]] = {}
+        self._scripts: dict[str, Script] = {}
+        self._faults: list[Fault] = []
+        self._signals: list[Signal] = []
+
+    # ---- what the test says -----------------------------------------------------------------
+
+    def node(self, name: str, function: Callable[..., Any]) -> None:
+        """Let a function run the steps of a node (by its path) or of a type, in place of what would:
+        `f()`, `f(input)`, `f(input, context)`, and with `config` besides."""
+        self._stand_ins[name] = function
+
+    def model(self, name: str, *answers: Reply, by: Answering | None = None) -> None:
+        """Say what a model answers: one after the other, or what a function makes of each call."""
+        script = self._scripts.setdefault(name, Script())
+        script.answers += answers
+        script.function = by or script.function
+
+    def fails(
+        self,
+        step: str,
+        *,
+        error_class: ErrorClass | str = ErrorClass.TRANSIENT,
+        code: str = "injected",
+        message: str = "The test let the attempt fail.",
+        attempt: int | None = 1,
+        after_ms: float = 0.0,
+    ) -> None:
+        """Let an attempt (None: all of them) of a step fail, without its function being called."""
+        error = Injected(code, message, ErrorClass(error_class))
+        self._fault(Fault(step, attempt, after_ms, error))
+
+    def hangs(self, step: str, *, attempt: int | None = 1) -> None:
+        """Let an attempt give no answer, so that its time runs out."""
+        self._fault(Fault(step, attempt, None))
+
+    def takes(self, step: str, ms: float, *, attempt: int | None = 1) -> None:
+        """Let so much time pass before an attempt's function is called: late, where it is too much."""
+        self._fault(Fault(step, attempt, ms))
+
+    def dies(self, step: str, *, after: int = 0, attempt: int = 1) -> None:
+        """Let the worker die when an attempt's journal has `after` entries more. The step comes to
+        another one when the server has noticed."""
+        self._fault(Fault(step, attempt, dies_after=after))
+
+    def approves(
+        self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
+    ) -> None:
+        """Answer an approval, so long after it began to wait."""
+        self._signals.append(Signal(step, {"approved": True, "note": note}, by, after_ms))
+
+    def refuses(
+        self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
+    ) -> None:
+        """Refuse an approval."""
+        self._signals.append(Signal(step, {"approved": False, "note": note}, by, after_ms))
+
+    def signals(
+        self, name: str, payload: Any = None, *, by: str = "test", after_ms: float = 0.0
+    ) -> None:
+        """Send a signal, so long after a step began to wait for it."""
+        self._signals.append(Signal(name, payload, by, after_ms))
+
+    # ---- the run ----------------------------------------------------------------------------
+
+    def run(
+        self,
+        given: Mapping[str, Any] | None = None,
+        *,
+        deadline_ms: float | None = None,
+        priority: Priority | str | None = None,
+    ) -> Played:
+        """Play a run with this input and return what it came to. `deadline_ms` is otherwise the
+        pipeline's `slo_ms`. Raise InvalidInput for an input that its schema refuses."""
+        value = dict(given or {})
+        check_input(self._plan, value)
+        spec = self._plan.pipeline
+        accepted = RunAccepted(
+            run_id=RUN_ID,
+            tenant=TENANT,
+            pipeline=spec.pipeline,
+            version=1,
+            input=value,
+            priority=Priority(priority or spec.priority),
+            deadline_at_ms=START_S * 1000 + (deadline_ms or spec.slo_ms),
+            budget_usd=spec.budget_usd,
+        )
+        return _alone(lambda: self._played(accepted))
+
+    def _played(self, accepted: RunAccepted) -> Played:
+        with (
+            closing(PlayLoop()) as loop,
+            clock.source(loop.wall_s, loop.time),
+            asyncio.Runner(loop_factory=lambda: loop) as runner,
+        ):
+            return runner.run(self._play(loop, accepted))
+
+    async def _play(self, loop: PlayLoop, accepted: RunAccepted) -> Played:
+        trace = Trace(loop, accepted.run_id)
+        world = World(loop, trace, self._plans, tuple(self._signals))
+        loop.idle = lambda: world.breaks(PlayStuck(waiting=", ".join(_waiting(world.run))))
+        loop.set_exception_handler(lambda _, told: world.breaks(_raised(told)))
+        models = PlayedModels(self._scripts, trace.called, world.breaks)
+        functions = Functions(self._stand_ins, self._types)
+        told = Told(world.finished, trace.died, world.breaks)
+        attempts = Attempts(functions, models, tuple(self._faults), told)
+        world.start(accepted, attempts)
+        try:
+            await world.ended
+        finally:
+            await attempts.close()
+        return come_to(world.run, trace)
+
+    def _fault(self, fault: Fault) -> None:
+        paths = [path for plan in self._plans.values() for path in plan.by_path]
+        bare = _path_of(fault.step)
+        if bare not in paths and not any(path.startswith(f"{bare}/") for path in paths):
+            planned = any(fault.step.startswith(path) for path in paths)
+            if not planned:
+                raise UnknownFault(step=fault.step, known=", ".join(paths[:20]))
+        self._faults.insert(0, fault)
+
+
+def _alone(play: Callable[[], Played]) -> Played:
+    """Play in this thread, or beside it where an event loop runs here (an async test)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return play()
+    future: Future[Played] = Future()
+
+    def beside() -> None:
+        try:
+            future.set_result(play())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(beside,))
+    thread.start()
+    thread.join()
+    return future.result()
+
+
+def _document(source: Source) -> Any:
+    if isinstance(source, Mapping):
+        return source
+    path = Path(source)
+    if not path.is_file():
+        raise NotPlayable(
+            step=str(path), reason="there is no such file", cure="Name a pipeline's file."
+        )
+    return parse_document(path.read_bytes())
+
+
+def _path_of(step: str) -> str:
+    """Return the path of a step's node, as far as its key says it: without items and rounds."""
+    parts = []
+    for part in step.split("/"):
+        name = part.partition("[")[0]
+        parts.append(name.partition("#")[0])
+    return "/".join(parts)
+
+
+def _waiting(run: Run) -> list[str]:
+    return [step.key for step in run.live()][:10]
+
+
+def _raised(told: dict[str, Any]) -> BaseException:
+    error = told.get("exception")
+    return error if isinstance(error, BaseException) else RuntimeError(str(told.get("message")))

@@ -1,0 +1,47 @@
+"""The plugin of pytest: `hocket_play` makes a Play, and a test that fails shows its trace."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from hocket.testing.play import Play
+
+_TRACES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def hocket_play(request: pytest.FixtureRequest) -> Callable[..., "Play"]:
+    """Return what makes a Play of a pipeline: `hocket_play("order.yaml", worker=orders.worker)`.
+    Files are found beside the test."""
+    from hocket.testing.play import Play
+
+    traces: list[str] = []
+    request.node.stash[_TRACES] = traces
+
+    class TracedPlay(Play):
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            played = super().run(*args, **kwargs)
+            traces.append(str(played))
+            return played
+
+    def make(pipeline: Any, **options: Any) -> Play:
+        folder = request.path.parent
+        found = folder / pipeline if isinstance(pipeline, str) else pipeline
+        others = options.pop("pipelines", ())
+        options["pipelines"] = [folder / one if isinstance(one, str) else one for one in others]
+        return TracedPlay(found, **options)
+
+    return make
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Add the traces of a test's plays to the report of its failure."""
+    report = yield
+    traces = item.stash.get(_TRACES, None)
+    if report.when == "call" and report.failed and traces:
+        for number, trace in enumerate(traces, 1):
+            report.sections.append((f"hocket play {number}", trace))
+    return report

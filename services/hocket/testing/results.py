@@ -1,0 +1,42 @@
+"""Results of a play's attempts, as a worker writes them and a coordinator reads them."""
+
+from typing import Any
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.results import encoding
+from hocket.workers.runtime.results.failures import error_info
+
+WORKER = "play"
+
+
+def result_of(
+    attempt: Attempt, context: Context, output: Any, error: BaseException | None
+) -> AttemptFinished:
+    """Return the result of an attempt: its output, or its error where it has one."""
+    step = attempt.step
+    finished = FinishedAttempt(
+        run_id=step.run_id,
+        step=step.step,
+        attempt=step.attempt,
+        started_at_ms=attempt.started_at_ms,
+        finished_at_ms=now_ms(),
+        queued_at_ms=attempt.delivery.stored_at_ms,
+        delivery=attempt.delivery.deliveries,
+        worker=WORKER,
+        spend=spend_json(context.spent),
+        timing=timing_json(context.timing),
+        dispatched_at_ms=step.dispatched_at_ms,
+        input_digest=attempt.input_digest,
+    )
+    info = None if error is None else error_info(error)
+    try:
+        payload = encoding.encode(finished, None if info else output, info)
+        encoding.check_size(payload)
+    except HocketError as fault:
+        payload = encoding.encode(finished, None, fault.info())
+    return AttemptFinished.model_validate_json(payload)

@@ -1,0 +1,168 @@
+"""The runs of a play: events are applied by the coordinator's rules, one after the other."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hocket.coordinator.core.run.beginning import accept, refuse
+from hocket.coordinator.core.run.machine import apply
+from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan, answers_to
+from hocket.coordinator.core.run.state.run import BACKOFF, TERMINAL, WAITING, Owner, Run, Step
+from hocket.coordinator.core.run.transition import Outcome
+from hocket.coordinator.core.time.deadlines import outlook
+from hocket.schemas.errors import HocketError, PipelineUnknown
+from hocket.schemas.messages import AttemptFinished, RunAccepted, RunEvent, SignalReceived
+from hocket.schemas.pipeline.plan import Plan, check_input
+from hocket.testing.attempts import Attempts
+from hocket.testing.clock import PlayLoop
+from hocket.testing.commands import Commands
+from hocket.testing.trace import Trace
+
+OWNER = Owner(0, 1, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """An answer that a step gets so long after it began to wait."""
+
+    name: str
+    payload: Any
+    by: str
+    after_ms: float
+
+
+@dataclass(slots=True)
+class _Running:
+    run: Run
+    forecast: PlanForecast | None
+    told: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """State and attempt of each step, as they were told last."""
+
+
+class World:
+    """The runs of one play, of which `trace` tells. `ended` is there when the first one has ended."""
+
+    def __init__(
+        self,
+        loop: PlayLoop,
+        trace: Trace,
+        plans: Mapping[str, Plan],
+        signals: tuple[Signal, ...],
+    ) -> None:
+        self.ended = loop.create_future()
+        self._loop = loop
+        self._trace = trace
+        self._plans = plans
+        self._signals = list(signals)
+        self._runs: dict[str, _Running] = {}
+        self._events: deque[RunEvent] = deque()
+        self._top = ""
+        self._commands: Commands | None = None
+
+    def start(self, event: RunAccepted, attempts: Attempts) -> None:
+        """Begin the run that is played."""
+        self._top = event.run_id
+        self._commands = Commands(self._loop, attempts, self._trace, self.happens, self._run_ended)
+        self.happens(event)
+
+    @property
+    def run(self) -> Run:
+        """The run that is played."""
+        return self._runs[self._top].run
+
+    def happens(self, event: RunEvent) -> None:
+        """Let an event come to its run, behind those that came before."""
+        self._events.append(event)
+        self._loop.call_soon(self._next)
+
+    def finished(self, event: AttemptFinished) -> None:
+        """Take the result of an attempt."""
+        self._trace.finished(event)
+        self.happens(event)
+
+    def breaks(self, error: BaseException) -> None:
+        """End the play with a fault of the test, or of ours."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def _next(self) -> None:
+        if self.ended.done():
+            return
+        try:
+            self._take(self._events.popleft())
+        except Exception as error:
+            self.breaks(error)
+
+    def _take(self, event: RunEvent) -> None:
+        if isinstance(event, RunAccepted):
+            self._accept(event)
+            return
+        running = self._runs.get(event.run_id)
+        if running is not None:
+            now_ms = self._loop.now_ms()
+            self._took(running, apply(running.run, event, now_ms, running.forecast))
+
+    def _accept(self, event: RunAccepted) -> None:
+        now_ms = self._loop.now_ms()
+        plan = self._plans.get(event.pipeline)
+        forecast = None
+        self._trace.accepted(event.run_id, event.pipeline)
+        try:
+            if plan is None:
+                raise PipelineUnknown(pipeline=event.pipeline, tenant=event.tenant)
+            check_input(plan, event.input)
+        except HocketError as error:
+            outcome = refuse(event, error.info(), OWNER, now_ms=now_ms)
+        else:
+            compiled = PipelinePlan(plan)
+            forecast = PlanForecast(compiled, outlook(plan, {}))
+            outcome = accept(event, compiled, OWNER, now_ms=now_ms, forecast=forecast)
+        running = self._runs[event.run_id] = _Running(outcome.run, forecast)
+        self._took(running, outcome)
+
+    def _took(self, running: _Running, outcome: Outcome) -> None:
+        """Tell what an event changed, and do what it asks for."""
+        assert self._commands is not None
+        for step in outcome.changed:
+            step.is_changed = False
+            state = (step.state, step.attempt)
+            if running.told.get(step.key) != state:
+                running.told[step.key] = state
+                self._changed(outcome.run, step)
+        for command in outcome.commands:
+            self._commands.carry_out(outcome.run, command)
+
+    def _changed(self, run: Run, step: Step) -> None:
+        if step.state in TERMINAL or step.state in (WAITING, BACKOFF):
+            reason = "" if step.error is None else f": {step.error.code}"
+            degraded = ", degraded" if step.degraded else ""
+            self._trace.note(run.run_id, step.key, f"{step.state}{degraded}{reason}")
+        if step.state == WAITING:
+            self._answer(run, step)
+
+    def _answer(self, run: Run, step: Step) -> None:
+        """Send the answer that the test has for a step which begins to wait."""
+        names = answers_to(step.node, step.key)
+        for signal in self._signals:
+            if signal.name in (*names, step.node.path):
+                self._signals.remove(signal)
+                signal_id = f"signal-{len(self._signals)}"
+                event = SignalReceived(
+                    run_id=run.run_id,
+                    signal_id=signal_id,
+                    name=names[0],
+                    payload=signal.payload,
+                    by=signal.by,
+                )
+                self._loop.call_later(signal.after_ms / 1000, self._signalled, event)
+                return
+
+    def _signalled(self, event: SignalReceived) -> None:
+        self._trace.note(event.run_id, event.name, f"answered by {event.by}")
+        self.happens(event)
+
+    def _run_ended(self, run: Run) -> None:
+        if run.run_id == self._top and not self.ended.done():
+            self.ended.set_result(None)

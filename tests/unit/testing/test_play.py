@@ -1,0 +1,237 @@
+"""Plays of pipelines end as real runs do, and twice alike."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import CallRequest
+from hocket.schemas.pipeline.document import parse_document
+from hocket.testing import Answer, ModelFails, NotPlayable, Play, ScriptExhausted
+from hocket.testing.errors import PlayStuck, UnknownFault
+from hocket.worker import Context, Worker
+from support.construct_pages import EXAMPLES, PAGES, Session, sessions
+
+AFTER_ANOTHER = "source= WEB "
+"""Input of the example that finds what the run before it has computed: plays begin anew."""
+
+worker = Worker()
+
+
+class Lead(BaseModel):
+    email: str
+
+
+class Found(BaseModel):
+    name: str
+    at: str
+
+
+@worker.node("crm.lookup", timeout_ms=2_000)
+async def lookup(lead: Lead, context: Context) -> Found:
+    """Find a person."""
+    name = await context.step("find", str.title, lead.email.partition("@")[0])
+    await asyncio.sleep(0.05)
+    reply = await context.model("writer", f"Who is {name}?")
+    return Found(name=reply.text, at=(await context.now()).isoformat())
+
+
+PIPELINE: dict[str, Any] = {
+    "pipeline": "qualify",
+    "slo_ms": 20_000,
+    "nodes": {
+        "find": {
+            "type": "crm.lookup",
+            "with": {"email": "{{ input.email }}"},
+            "retry": {"max_attempts": 3},
+        },
+        "score": {
+            "type": "python",
+            "handler": "nowhere:score",
+            "timeout_ms": 300,
+            "optional": True,
+        },
+        "look": {"type": "approval", "prompt": "Send it?", "needs": ["find", "score"]},
+    },
+    "output": "{{ nodes.find.output }}",
+}
+
+
+def everything() -> Play:
+    """A scripted answer, an injected failure, a missed deadline and an approval."""
+    play = Play(PIPELINE, worker=worker)
+    play.model("writer", Answer("Ada", cost_usd="0.002", takes_ms=40))
+    play.fails("find", error_class="unavailable")
+    play.hangs("score")
+    play.approves("look", note="fine", after_ms=60_000)
+    return play
+
+
+def test_the_rules_of_the_platform_decide_what_becomes_of_faults() -> None:
+    played = everything().run({"email": "ada@example.org"})
+    assert played.status == "degraded"
+    assert played.output["name"] == "Ada"
+    assert played.output["at"].startswith("2026-01-01T00:00:00.")
+    assert played.cost_usd == Decimal("0.002")
+    assert [call.prompt for call in played.calls] == ["Who is Ada?"]
+    found, scored, look = (played.steps[name] for name in ("find", "score", "look"))
+    assert (found.state, found.attempts) == ("succeeded", 2)
+    assert (scored.state, scored.error and scored.error.code) == ("failed", "attempt_timeout")
+    assert scored.ended_ms == 300
+    assert look.output == {"approved": True, "by": "test", "note": "fine"}
+    assert found.ended_ms is not None
+    assert found.ended_ms - found.began_ms == pytest.approx(
+        90, abs=1
+    )  # 50 asleep, 40 for the model
+    assert played.took_ms == pytest.approx(60_000 + found.ended_ms, abs=1)
+    assert not played.missed_deadline  # it stood still while somebody was asked
+
+
+def test_a_play_has_the_same_trace_twice_and_takes_no_second() -> None:
+    began_s = time.process_time()
+    play = everything()
+    first, again = (play.run({"email": "ada@example.org"}) for _ in range(2))
+    took_s = time.process_time() - began_s
+    assert first == again
+    assert len(first.trace) == 15
+    assert everything().run({"email": "ada@example.org"}).trace == first.trace
+    assert took_s < 1
+    print(f"two plays took {took_s * 1000:.1f} ms of CPU")
+
+
+def test_a_run_that_is_late_misses_its_deadline() -> None:
+    play = Play(PIPELINE, worker=worker)
+    play.takes("find", 1_500, attempt=None)
+    play.takes("score", 0)
+    play.node("score", lambda: 1)
+    play.model("writer", "Ada")
+    assert play.run({"email": "a@b.c"}, deadline_ms=1_000).status == "expired"
+    assert play.run({"email": "a@b.c"}, deadline_ms=1_000).missed_deadline
+    play.approves("look")
+    assert play.run({"email": "a@b.c"}).status == "succeeded"
+
+
+def test_a_worker_that_dies_does_nothing_twice() -> None:
+    play = Play(PIPELINE, worker=worker)
+    play.node("score", lambda: 1)
+    play.model("writer", Answer("Ada", cost_usd="0.01"))  # once: another call would fail the play
+    play.dies("find", after=2)  # what it found, and what the model said
+    play.approves("look")
+    played = play.run({"email": "ada@example.org"})
+    assert (played.status, played.output["name"]) == ("succeeded", "Ada")
+    assert played.steps["find"].attempts == 1
+    assert sum("asked writer" in line for line in played.trace) == 1
+    assert any("lost its worker" in line for line in played.trace)
+    assert played.cost_usd == Decimal("0.01")
+
+
+def test_what_a_test_does_not_say_is_its_own_error_and_no_runs() -> None:
+    with pytest.raises(NotPlayable, match=r"play\.model\('writer', \.\.\.\)"):
+        Play(PIPELINE, worker=worker).run({"email": "a@b.c"})
+    play = Play(PIPELINE)
+    with pytest.raises(NotPlayable, match=r"nothing here runs steps of the type `crm.lookup`"):
+        play.run({"email": "a@b.c"})
+    with pytest.raises(UnknownFault, match="There are: find, score, look"):
+        play.fails("fnid")
+    document = PIPELINE | {"input": {"required": ["email"]}}
+    with pytest.raises(InvalidInput, match="input"):
+        Play(document, worker=worker).run({})
+    twice = {"type": "python", "handler": "m:f"}
+    play = Play({"pipeline": "p", "nodes": {"a": twice}})
+    play.node("a", ask_twice)
+    play.model("writer", "once")
+    with pytest.raises(ScriptExhausted, match="has answers for it"):
+        play.run()
+
+
+async def ask_twice(_given: Any, context: Context) -> str:
+    await context.model("writer", "one")
+    return (await context.model("writer", "two")).text
+
+
+def test_a_handler_that_waits_for_the_outside_ends_at_its_time() -> None:
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f"}}})
+
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    play.node("a", waits)
+    played = play.run(deadline_ms=5_000)
+    assert (played.status, played.took_ms) == ("expired", 5_000)
+    assert issubclass(PlayStuck, Exception)
+
+
+async def test_a_play_runs_inside_a_test_that_is_async() -> None:
+    assert everything().run({"email": "ada@example.org"}).status == "degraded"
+
+
+def test_a_model_that_fails_is_the_error_of_its_step() -> None:
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "llm", "model": "m", "prompt": "Hi"}}})
+    play.model("m", ModelFails("invalid", code="too_long"))
+    played = play.run()
+    assert played.error is not None
+    assert (played.status, played.error.code) == ("failed", "too_long")
+
+
+# ---- the pages of constructs say how real runs end ------------------------------------------
+
+
+@pytest.fixture
+def handlers() -> Iterator[Any]:
+    sys.path.insert(0, str(EXAMPLES))
+    import handlers
+
+    yield handlers
+    sys.path.remove(str(EXAMPLES))
+    del sys.modules["handlers"]
+
+
+@pytest.mark.parametrize(
+    "session",
+    [one for page in PAGES for one in sessions(page) if one.commands[-1][-1] != AFTER_ANOTHER],
+    ids=lambda session: " ".join(session.commands[-1]),
+)
+def test_plays_of_the_examples_end_as_their_pages_say(session: Session, handlers: Any) -> None:
+    applied = [EXAMPLES.parents[1] / c[2] for c in session.commands if c[0] == "pipeline"]
+    play = Play(applied[-1], pipelines=applied[:-1])
+
+    async def clerk(request: CallRequest) -> Answer:
+        return Answer((await handlers.clerk(request)).text, cost_usd="0.05")
+
+    play.model("clerk", by=clerk)
+    play.model("planner", by=handlers.planner)
+    given: dict[str, Any] = {}
+    for command in session.commands:
+        if command[0] == "run":
+            given = _input_of(command)
+        elif command[1] == "approve":
+            play.approves(command[3], note=command[5])
+        elif command[1] == "refuse":
+            play.refuses(command[3], note=command[5])
+        elif command[1] == "signal":
+            play.signals(command[3], json.loads(command[5]))
+    played = play.run(given)
+    code = None if played.error is None else played.error.code
+    assert (played.status, code) == (session.status, session.code), str(played)
+    assert played.output == session.output
+    assert play.run(given).trace == played.trace
+
+
+def _input_of(command: tuple[str, ...]) -> dict[str, Any]:
+    words = list(command[2:])
+    given: dict[str, Any] = {}
+    while words:
+        word = words.pop(0)
+        if word == "-i":
+            name, _, value = words.pop(0).partition("=")
+            given[name] = parse_document(value) if value.lstrip("-").isdecimal() else value
+        elif word == "--input":
+            given |= json.loads(words.pop(0))
+    return given
