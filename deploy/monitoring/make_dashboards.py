@@ -114,6 +114,10 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
             *("REST: requests", "ops", "{{route}} {{status}}"),
             f"sum by (route, status) (rate(hocket_api_requests_total{RATE}))",
         ),
+        (
+            *("Webhooks: attempts", "ops", "{{result}}"),
+            f"sum by (result) (rate(hocket_webhook_attempts_total{RATE}))",
+        ),
     ),
 }
 

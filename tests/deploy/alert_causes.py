@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from deploy.monitored_platform import MAX_RUNS, MonitoredPlatform
+from hocket.kit.embedded.ports import LOOPBACK
 from hocket.schemas import subjects
 
 TENANT = "default"
@@ -26,6 +27,7 @@ ITEMS = 100
 SMALL_BYTES = 64 * 1024
 CONNECTIONS = 84
 COUNTED = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+CLOSED_PORT = 9
 LOCKED_S = 1.6
 """A commit must wait for more than a second."""
 
@@ -117,6 +119,16 @@ async def model_away(at: MonitoredPlatform) -> AsyncIterator[None]:
     async with repeated(at, "asks", 0.1):
         yield
     await at.comes_back(repeated(at, "asks", 1.0))
+
+
+@asynccontextmanager
+async def receiver_away(at: MonitoredPlatform) -> AsyncIterator[None]:
+    """Nothing listens where a webhook sends to."""
+    api = at.platform.api()
+    webhook = {"url": f"http://{LOOPBACK}:{CLOSED_PORT}/"}
+    await asyncio.to_thread(partial(api.put, "/v1/webhooks/away", webhook))
+    yield
+    await asyncio.to_thread(api.delete, "/v1/webhooks/away")
 
 
 @asynccontextmanager
@@ -268,6 +280,7 @@ CAUSES = (
         "a model's server is away", model_away,
         *("BreakerOpen", "ModelsFail", "DeadlinesMissedFast", "DeadlinesMissedSlow"),
     ),
+    _cause("a webhook's receiver is away", receiver_away, "WebhooksFail"),
     _cause("a dear model is asked all the time", dear_model, "SpendsTooMuch"),
     _cause("50 tasks of a second for two slots", more_than_slots, "InteractiveStepsWait"),
     _cause("the only worker is killed", no_worker, "ProcessDown", "StepsWithoutWorkers"),

@@ -123,7 +123,7 @@ class MonitoredPlatform:
                 nats_url=nats_url,
                 database_url=self.servers.database_url,
                 config=self._configured(url),
-                env={"HOCKET_MAX_RUNS": str(MAX_RUNS)},
+                env={"HOCKET_MAX_RUNS": str(MAX_RUNS), "HOCKET_WEBHOOK_PRIVATE_HOSTS": LOOPBACK},
                 ready_timeout_s=180,
             )
             await stack.enter_async_context(self.platform)

@@ -99,7 +99,7 @@ async def main(service: Service) -> None:
         KeysDoor(bus, stored, context.usage_seals).open(),
         context.live.running(bus, service.stopping),
         nats_access(service, bus, book),
-        working(context),
+        working(context, service.telemetry.registry),
     ):
         await _serve(service, server, listener)
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from prometheus_client import CollectorRegistry
+
 from hocket.admin.bulk import operations
 from hocket.admin.context import Context
 from hocket.admin.schedules import firing
@@ -13,8 +15,9 @@ from hocket.admin.webhooks.sending import WebhookSender
 
 
 @asynccontextmanager
-async def working(context: Context) -> AsyncIterator[None]:
-    """Do all of it while the block lasts; what is broken off goes on at another process."""
+async def working(context: Context, registry: CollectorRegistry) -> AsyncIterator[None]:
+    """Do all of it while the block lasts; what is broken off goes on at another process. Its metrics go
+    to `registry`."""
     async with WebhookSender(context.webhook_private_hosts) as sender:
         work = {
             "node-types": context.node_types.run(context.bus, context.pool),
@@ -22,7 +25,7 @@ async def working(context: Context) -> AsyncIterator[None]:
             "schedules": firing.run(context),
             "webhook-intake": intake.run(context),
             "webhook-approvals": intake.run_approvals(context),
-            "webhooks": Delivering(context, sender).run(),
+            "webhooks": Delivering(context, sender, registry).run(),
         }
         tasks = [asyncio.create_task(one, name=name) for name, one in work.items()]
         try:

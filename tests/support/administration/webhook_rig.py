@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from hocket.admin.context import Context
 from hocket.admin.webhooks.delivery import Delivering
@@ -76,7 +77,7 @@ async def delivering(rest: Rest) -> AsyncIterator[Delivering]:
     """Have what sends, which a test asks to look."""
     context: Context = rest.app.state.context
     async with WebhookSender(context.webhook_private_hosts) as sender:
-        yield Delivering(context, sender)
+        yield Delivering(context, sender, CollectorRegistry())
 
 
 async def send(one: Delivering) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 import asyncpg
+import prometheus_client
 import structlog
 
 from hocket.admin.context import Context
@@ -103,13 +104,21 @@ log = structlog.get_logger(__name__)
 class Delivering:
     """Sends messages with the connections of one process."""
 
-    def __init__(self, context: Context, sender: WebhookSender) -> None:
+    def __init__(
+        self, context: Context, sender: WebhookSender, registry: prometheus_client.CollectorRegistry
+    ) -> None:
         self._context = context
         self._sender = sender
         self._sending: set[asyncio.Task[None]] = set()
         self._of_webhook: Counter[str] = Counter()
         self._of_tenant: Counter[str] = Counter()
         self._pruned_at: datetime | None = None
+        self._attempts = prometheus_client.Counter(
+            "hocket_webhook_attempts_total",
+            "Attempts to send a message of a webhook: delivered, failed (to be tried again), dead.",
+            ("result",),
+            registry=registry,
+        )
 
     async def run(self) -> None:
         """Send for ever; cancel to stop. What is being sent then is sent again by another process."""
@@ -195,6 +204,7 @@ class Delivering:
             message, attempts = row["message_id"], row["attempts"]
             again = tries.next_try(outcome, webhook_id, message, attempts, now)
         state = "delivered" if outcome.is_taken else "dead" if again is None else "pending"
+        self._attempts.labels("failed" if state == "pending" else state).inc()
         async with (
             self._context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
             connection.transaction(),
