@@ -127,6 +127,7 @@ async def addresses(owner: asyncpg.Connection, session: aiohttp.ClientSession) -
                         ("30 days, failed", "period=30d&status=failed"),
                         ("30 days, label", "period=30d&labels=customer%3Dc7")):  # fmt: skip
         found[f"console: {name}"] = f"/console/runs?{query}&tenant={TENANT}"
+        found[f"console's chart: {name}"] = f"/console/runs/histogram.json?{query}&tenant={TENANT}"
     return found
 
 

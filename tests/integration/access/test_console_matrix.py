@@ -16,6 +16,7 @@ ALLOWED: dict[str, str] = {
     "GET /console/find": ALL,
     "GET /console/tenants": ALL,
     "GET /console/runs": ALL,
+    "GET /console/runs/histogram.json": ALL,
     "GET /console/runs/{run_id}": ALL,
     "GET /console/runs/{run_id}/timeline.json": ALL,
     "GET /console/runs/{run_id}/trace.json": ALL,

@@ -4,7 +4,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated, get_args
 
 from fastapi import Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages import sign_in
@@ -72,17 +72,15 @@ async def console_runs(
     wanted: Annotated[run_list.Asked, Query()],
     after: After = None,
 ) -> Response:
-    """List runs under a chart of how many were accepted when."""
+    """List runs; a chart of how many were accepted when is drawn above once it is counted."""
     found = filter_of(wanted, caller)
     found = await runs.within_reach(context.pool, caller.tenant, found, after)
     page = await runs.list_runs(context.pool, caller.tenant, found, after, ROWS)
     start, end = run_list.span_of(wanted.period, found.since, found.until)
-    bars = await run_list.histogram(context.pool, caller.tenant, found, start, end)
     values = {
         "section": "Runs",
         "page": page,
         "older": address(request, after=page.next) if page.next else None,
-        "histogram": bars,
         "start": start,
         "end": end,
         "wanted": wanted,
@@ -96,6 +94,22 @@ async def console_runs(
         "periods": tuple(run_list.Period),
     }
     return render(request, caller, "runs.html", values)
+
+
+@router.get("/runs/histogram.json")
+@needs(Permission.RUNS_READ, Permission.COSTS_READ)
+async def console_runs_histogram(
+    context: Ctx,
+    caller: CallerDep,
+    wanted: Annotated[run_list.Asked, Query()],
+    after: After = None,
+) -> Response:
+    """Return how many runs of the list were accepted when; the list does not wait for the count."""
+    found = filter_of(wanted, caller)
+    found = await runs.within_reach(context.pool, caller.tenant, found, after)
+    start, end = run_list.span_of(wanted.period, found.since, found.until)
+    bars = await run_list.histogram(context.pool, caller.tenant, found, start, end)
+    return JSONResponse(bars.as_json(), headers={"Cache-Control": "no-store"})
 
 
 def filter_of(wanted: run_list.Asked, caller: Caller) -> runs.RunFilter:

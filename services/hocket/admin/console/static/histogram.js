@@ -1,9 +1,14 @@
 // How many runs were accepted when. Dragging chooses a range, which becomes part of the address.
 "use strict";
-document.addEventListener("DOMContentLoaded", () => {
-  const place = document.getElementById("histogram");
+document.addEventListener("DOMContentLoaded", async () => {
+  const place = document.getElementById("histogram"), accepted = document.getElementById("accepted");
   if (!place) return;
-  const data = JSON.parse(place.dataset.bars);
+  const query = new URLSearchParams(location.search);
+  query.delete("tenant");
+  const text = await hocket.part(`/runs/histogram.json?${query}`);
+  if (text === null) { accepted.textContent = "The runs could not be counted."; return; }
+  const data = JSON.parse(text);
+  accepted.textContent = `${data.total.toLocaleString("en")} run${data.total === 1 ? "" : "s"}`;
   const names = ["good", "running", "cancelled", "failed"];
   const times = data.good.map((_, i) => data.start + (i + 0.5) * data.width);
   // stacked: each series is drawn over the ones it includes

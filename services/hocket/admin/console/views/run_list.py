@@ -104,6 +104,7 @@ class Histogram:
     def as_json(self) -> dict[str, Any]:
         """Return what the script draws."""
         return {
+            "total": self.total,
             "start": self.start.timestamp(),
             "width": self.width_s,
             "good": self.good,
