@@ -78,7 +78,6 @@ async def test_a_stream_brings_what_the_whole_answer_is(client: AsyncOpenAI) -> 
     assert text == whole.choices[0].message.content
     assert {chunk.model for chunk in chunks} == {"engine"}
     assert all(chunk.usage is None for chunk in chunks)
-    assert len(chunks) > 3
 
 
 @pytest.mark.parametrize("model", BOTH)

@@ -195,7 +195,10 @@ def ordered(
     fold = _as_is if case_sensitive else _folded(meter)
     if len(gets) == 1:
         get = gets[0]
-        return _sorted(meter, values, lambda one: fold(get(one)), reverse)
+        try:
+            return _sorted(meter, values, lambda one: fold(get(one)), reverse)
+        except TypeError:  # in lists, as Jinja2 compares them, equal values need no order
+            return _sorted(meter, values, lambda one: [fold(get(one))], reverse)
     return _sorted(meter, values, lambda one: [fold(get(one)) for get in gets], reverse)
 
 
