@@ -247,6 +247,8 @@ EXPRESSIONS = [
     input.numbers | sort
     input.numbers | sort(reverse=true)
     input.words | sort
+    [{'k': 1}, {'k': 1}] | sort
+    [none, none] | sort(reverse=true)
     input.words | sort(case_sensitive=true)
     input.orders | sort(attribute='total', reverse=true)
     input.orders | sort(attribute='who.city,total')
