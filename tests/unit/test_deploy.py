@@ -101,7 +101,7 @@ def test_an_image_leaves_out_nothing_that_its_processes_import(image: str) -> No
         "for name in sys.argv[1:]:\n"
         "    importlib.import_module(name)\n"
     )
-    wanted = ["hocket.workers.process"]
+    wanted = ["hocket.workers.process", "hocket.workers.mcp.server"]
     if image == "services":
         others = set(MODULES.values()) - {"hocket.workers"}
         wanted += [f"{module}.service" for module in others if module != "hocket.admin"]

@@ -20,6 +20,7 @@ while not (ROOT / "pyproject.toml").exists():
 PAGES = {page.stem: page for page in (ROOT / "docs/reference/nodes").glob("*.md")}
 MODELS = {
     "http": spec.HttpNode,
+    "mcp": spec.McpNode,
     "llm": spec.LlmNode,
     "planning": spec.PlanningNode,
     "python": spec.PythonNode,

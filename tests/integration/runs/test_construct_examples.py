@@ -4,9 +4,12 @@ code, its run's end as the page says."""
 
 import asyncio
 import json
+import runpy
 import shutil
+import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import uvicorn
 import yaml
 from typer.testing import CliRunner
 
@@ -42,15 +46,31 @@ async def platform() -> AsyncIterator[Platform]:
     environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}:{TUTORIAL}"}
     config = folder / "hocket.yaml"
     serve = partial(SimpleHTTPRequestHandler, directory=str(NODES / "crm"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as service:
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as service, library_tools() as tools_url:
         Thread(target=service.serve_forever, daemon=True).start()
         sections = together(EXAMPLES / "hocket.yaml", NODES / "hocket.yaml")
         sections["http_services"]["crm"]["url"] = f"http://127.0.0.1:{service.server_port}"
+        sections["mcp_servers"]["library"]["url"] = tools_url
         config.write_text(json.dumps(sections))
         async with Platform(folder / "d", env=environment, config=config) as platform:
             yield platform
         service.shutdown()
     shutil.rmtree(folder)
+
+
+@contextmanager
+def library_tools() -> Iterator[str]:
+    """Serve the tools of the example, and yield their URL."""
+    tools = runpy.run_path(str(NODES / "library_tools.py"))["server"]
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(tools.streamable_http_app(), log_config=None, ws="none")
+        server = uvicorn.Server(config)
+        serving = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        serving.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        server.should_exit = True
+        serving.join(timeout=BOUND_S)
 
 
 def together(first: Path, second: Path) -> dict[str, Any]:
@@ -61,6 +81,7 @@ def together(first: Path, second: Path) -> dict[str, Any]:
         "models": other["models"] | one["models"],
         "node_types": {"python": {"modules": [*modules[0], *modules[1], "shop"]}},
         "http_services": other["http_services"],
+        "mcp_servers": other["mcp_servers"],
     }
 
 

@@ -32,6 +32,7 @@ CONCURRENCY: Mapping[str, int] = {
     "retrieval": 16,
     "planning": 16,
     "http": 64,
+    "mcp": 64,
 }
 """Steps of a node type that run at once in one worker process."""
 MAX_CONCURRENCY = 4_096
@@ -84,6 +85,7 @@ class Configuration(_Section):
     blobs: Blobs = Blobs()
     databases: dict[str, Any] = Field(default_factory=dict)
     http_services: dict[str, Any] = Field(default_factory=dict)
+    mcp_servers: dict[str, Any] = Field(default_factory=dict)
 
     def slots(self, pools: Sequence[str]) -> dict[str, int]:
         """Return how many steps of each pool (`python`, `python@gpu`) run at once."""

@@ -23,6 +23,7 @@ from hocket.schemas.subjects import type_of
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.errors import WorkerOverrun
 from hocket.workers.http.services import Services
+from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.execution.context import Calls
@@ -61,11 +62,13 @@ def serve(
         threads = StepThreads(max(1, of_python) + IMPORTING_THREADS)
         targets = Targets(configuration.databases)
         services = Services(configuration.http_services, service.secrets)
+        mcp_servers = McpServers(configuration.mcp_servers, service.secrets)
         resources = Resources(
             threads=threads,
             targets=targets,
             handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
             services=services,
+            mcp_servers=mcp_servers,
             index=await service.pool(INDEX_POOL_SIZE)
             if "retrieval" in map(type_of, types)
             else None,
@@ -98,6 +101,7 @@ def serve(
             removing.cancel()
             await targets.close()
             await services.close()
+            await mcp_servers.close()
             threads.close()
         if worker.overrun.is_set() and not service.stopping.is_set():
             raise WorkerOverrun

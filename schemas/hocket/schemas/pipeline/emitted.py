@@ -23,6 +23,7 @@ TEMPLATES = {
     "graph": ("output",),
     "http": ("params", "query", "headers", "body"),
     "llm": ("prompt", "system"),
+    "mcp": ("arguments",),
     "planning": ("prompt",),
     "retrieval": ("query",),
     "sql": ("params",),

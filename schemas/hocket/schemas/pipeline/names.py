@@ -17,6 +17,7 @@ from hocket.schemas.pipeline.spec import (
     GraphNode,
     HttpNode,
     LlmNode,
+    McpNode,
     Node,
     NodeBase,
     PlanningNode,
@@ -284,6 +285,8 @@ def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
     elif isinstance(node, HttpNode):
         templates = {"params": node.params, "query": node.query, "headers": node.headers}
         templates |= {"body": node.body}
+    elif isinstance(node, McpNode):
+        templates = {"arguments": node.arguments}
     for place, value in templates.items():
         yield from readings(value, f"{field}.{place}")
 

@@ -119,6 +119,8 @@ class PlanPolicy(SpecPart):
     """Collections that `retrieval` nodes may search."""
     services: tuple[str, ...] = Field((), max_length=MAX_NAMED)
     """HTTP services that `http` nodes may ask."""
+    mcp_servers: tuple[str, ...] = Field((), max_length=MAX_NAMED)
+    """MCP servers whose tools `mcp` nodes may call."""
     pipelines: tuple[Name, ...] = Field((), max_length=MAX_NAMED)
     """Pipelines that `pipeline` nodes may run."""
     max_steps: int = Field(20, ge=1, le=MAX_NODES)

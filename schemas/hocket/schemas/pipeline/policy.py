@@ -14,6 +14,7 @@ from hocket.schemas.pipeline.spec import (
     GraphNode,
     HttpNode,
     LlmNode,
+    McpNode,
     Node,
     PipelineNode,
     PlanningNode,
@@ -31,7 +32,16 @@ class PlanRefused(HocketError):
     error_class = ErrorClass.INVALID
 
 
-LISTS = ("types", "handlers", "models", "databases", "collections", "services", "pipelines")
+LISTS = (
+    "types",
+    "handlers",
+    "models",
+    "databases",
+    "collections",
+    "services",
+    "mcp_servers",
+    "pipelines",
+)
 BOUNDS = ("max_steps", "max_items", "max_attempts", "max_depth")
 
 
@@ -69,6 +79,8 @@ def named_by(node: Node) -> Iterator[tuple[str, str, str]]:
         yield "collections", "collection", node.collection
     elif isinstance(node, HttpNode):
         yield "services", "service", node.service
+    elif isinstance(node, McpNode):
+        yield "mcp_servers", "server", node.server
     elif isinstance(node, PipelineNode):
         yield "pipelines", "pipeline", node.pipeline
 

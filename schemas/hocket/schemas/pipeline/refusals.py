@@ -50,6 +50,7 @@ NAMED_BY_TYPE = {
     "sql": "databases",
     "retrieval": "collections",
     "http": "services",
+    "mcp": "mcp_servers",
     "pipeline": "pipelines",
 }
 """The list of a planner's policy without which no node of a type can be emitted."""

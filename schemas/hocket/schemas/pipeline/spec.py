@@ -190,6 +190,19 @@ class HttpNode(NodeBase):
     """Statuses beside 2xx whose answer is an output and no error."""
 
 
+class McpNode(NodeBase):
+    """Call a tool of an MCP server; output `{text, data, content}`."""
+
+    type: Literal["mcp"]
+    """The node's type."""
+    server: str = Field(min_length=1, max_length=200)
+    """A server of the configuration's section `mcp_servers`."""
+    tool: str = Field(min_length=1, max_length=200)
+    """The tool's name. Never a template."""
+    arguments: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    """The tool's arguments: values with templates over `input`."""
+
+
 class OwnNode(NodeBase):
     """A node type of your own, which your workers announce: `type: crm.lookup`."""
 
@@ -284,6 +297,7 @@ Node = Annotated[
     | Annotated[LlmNode, Tag("llm")]
     | Annotated[PythonNode, Tag("python")]
     | Annotated[HttpNode, Tag("http")]
+    | Annotated[McpNode, Tag("mcp")]
     | Annotated[OwnNode, Tag(OWN)]
     | Annotated[GraphNode, Tag("graph")]
     | Annotated[RaceNode, Tag("race")]
@@ -293,7 +307,7 @@ Node = Annotated[
     Discriminator(_tag_of),
 ]
 
-WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python", "http")
+WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python", "http", "mcp")
 """Built-in node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")

@@ -20,6 +20,8 @@ databases: {shop: {url: "nosql://x"}, fine: {url: "postgresql://h/d"}, other: {t
 http_services:
   crm: {url: "ftp://x"}
   keyed: {url: "https://x.org", headers: {a: os.environ/NOT_SET_HERE}}
+mcp_servers:
+  docs: {url: "stdio://x"}
 budgets: {tenants: 5}
 """
 FIELDS = {
@@ -31,6 +33,7 @@ FIELDS = {
     "databases.shop": "nosql",
     "databases.other": "url",
     "http_services.crm.url": "write it as https://host/path",
+    "mcp_servers.docs.url": "write it as https://host/path",
     "http_services.keyed.headers.a": "NOT_SET_HERE is not set",
 }
 

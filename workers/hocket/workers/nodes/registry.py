@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hocket.schemas.subjects import type_of
 from hocket.workers.nodes.http import HttpNode
 from hocket.workers.nodes.llm import run_llm
+from hocket.workers.nodes.mcp import McpNode
 from hocket.workers.nodes.parameter_values import ParameterValues
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.python import PythonNode
@@ -30,5 +31,6 @@ _MAKERS: Mapping[str, Callable[[Resources], Handler]] = {
     "sql": lambda resources: SqlNode(resources.targets),
     "llm": lambda resources: run_llm,
     "http": lambda resources: HttpNode(resources.services),
+    "mcp": lambda resources: McpNode(resources.mcp_servers),
     "python": lambda resources: PythonNode(resources.threads, resources.handlers),
 }

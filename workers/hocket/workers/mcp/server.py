@@ -1,0 +1,282 @@
+"""One MCP server, and the session with it that all calls share.
+
+States of a session: opening (one task shakes hands and asks for the tools; calls wait for it as long as
+they have time) -> open -> retired (the server has forgotten it, or it broke: new calls open another one,
+and it ends with its last call). A task of its own owns it, because the SDK wants it closed where it was
+opened.
+"""
+
+import asyncio
+import contextvars
+import json
+import logging
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsRequest,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Tool,
+)
+from pydantic import ValidationError
+
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import HocketError
+from hocket.schemas.json_schema.schema import Schema, compile_schema
+from hocket.schemas.templates.budget import Refused
+from hocket.workers.http.services import Service
+from hocket.workers.mcp.errors import (
+    McpAnswerInvalid,
+    McpRefused,
+    McpTimeout,
+    McpToolUnknown,
+    McpUnreachable,
+)
+from hocket.workers.mcp.guard import GUARD, Guard
+from hocket.workers.mcp.transport import McpTransport
+
+OPENING_S = 15.0
+MAX_TOOLS = 1_000
+MAX_PAGES = 20
+LISTED_AGAIN_MS = 5_000.0
+"""A tool that is not listed is looked for again after so long."""
+CLOSING_S = 3.0
+_CONNECTION_CLOSED = -32_000
+
+for _name in ("mcp", "client"):  # what goes wrong is told as the step's error, once
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+@dataclass(slots=True)
+class _Session:
+    opened: "asyncio.Future[Client]"
+    tools: dict[str, Tool] = field(default_factory=dict)
+    listed_at_ms: float = 0.0
+    retired: bool = False
+    users: int = 0
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    owner: "asyncio.Task[None] | None" = None
+
+    def retire(self) -> None:
+        """Let no other call use it."""
+        self.retired = True
+        if not self.users:
+            self.closing.set()
+
+
+class McpServer:
+    """Calls the tools of one server; `allowed` are those that may be called."""
+
+    def __init__(self, service: Service, allowed: tuple[str, ...]) -> None:
+        self.service = service
+        self._allowed = allowed
+        self._component = f"mcp:{service.name}"
+        self._transport = McpTransport(service)
+        self._session: _Session | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, meta: dict[str, Any], timeout_ms: float
+    ) -> CallToolResult:
+        """Call a tool and return what it gave, which fits the tool's schema, within the time."""
+        guard = Guard()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._called(tool, arguments, meta, guard)
+        except TimeoutError:
+            raise McpTimeout(timeout_ms=round(timeout_ms), component=self._component) from None
+        finally:
+            guard.close()
+
+    async def close(self) -> None:
+        """End the sessions and the connections."""
+        if self._session is not None:
+            self._session.users = 0
+            self._session.retire()
+        if self._owners:
+            _, running = await asyncio.wait(self._owners, timeout=CLOSING_S)
+            for task in running:
+                task.cancel()
+        await self.service.close()
+
+    async def _called(
+        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], guard: Guard
+    ) -> CallToolResult:
+        session = self._opening()
+        session.users += 1
+        try:
+            client = await asyncio.shield(session.opened)
+            known = await self._known(session, client, tool, guard)
+            _check_arguments(known, arguments)
+            params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
+            request = CallToolRequest(params=params)
+            result: CallToolResult = await self._asked(
+                client, session, request, CallToolResult, guard
+            )
+            _check_result(known, result, self._component)
+            return result
+        finally:
+            session.users -= 1
+            if session.retired and not session.users:
+                session.closing.set()
+
+    async def _asked(
+        self, client: Client, session: _Session, request: Any, result: type[Any], guard: Guard
+    ) -> Any:
+        """Return the answer to one request, or raise what went wrong first."""
+        context = contextvars.copy_context()
+        context.run(GUARD.set, guard)
+        asking = asyncio.create_task(client.session.send_request(request, result), context=context)
+        try:
+            await asyncio.wait({asking, guard.broken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not asking.done():
+                asking.cancel()
+        if guard.broken.done():
+            asking.cancel()
+            asking.add_done_callback(_seen)
+            error = guard.broken.result()
+            if isinstance(error, McpUnreachable):
+                session.retire()
+            raise error
+        try:
+            return asking.result()
+        except MCPError as error:
+            raise self._refused(session, error) from None
+        except (ValidationError, RuntimeError, ValueError) as error:
+            reason = shown_text(" ".join(str(error).split()), 300)
+            raise McpAnswerInvalid(reason=reason, component=self._component) from None
+
+    def _refused(self, session: _Session, error: MCPError) -> HocketError:
+        """Return what an error of the protocol means."""
+        reason = shown_text(error.message, 1_000)
+        owner = session.owner
+        is_lost = error.code == _CONNECTION_CLOSED or "session" in error.message.lower()
+        if is_lost or owner is None or owner.done():
+            session.retire()
+            return McpUnreachable(reason=reason, component=self._component)
+        return McpRefused(reason=reason, component=self._component)
+
+    async def _known(self, session: _Session, client: Client, name: str, guard: Guard) -> Tool:
+        """Return a tool that may be called, as the server describes it."""
+        if "*" in self._allowed or name in self._allowed:
+            stale = monotonic_ms() - session.listed_at_ms > LISTED_AGAIN_MS
+            if name not in session.tools and stale:
+                await self._list(session, client, guard)
+            if name in session.tools:
+                return session.tools[name]
+        known = sorted(one for one in session.tools if {"*", one} & set(self._allowed))
+        shown = shown_text(", ".join(known[:20]) or "(none)", 1_000)
+        raise McpToolUnknown(tool=name, known=shown, component=self._component)
+
+    async def _list(self, session: _Session, client: Client, guard: Guard) -> None:
+        tools: dict[str, Tool] = {}
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+            page = await self._asked(client, session, request, ListToolsResult, guard)
+            tools |= {tool.name: tool for tool in page.tools}
+            cursor = page.next_cursor
+            if cursor is None or len(tools) > MAX_TOOLS:
+                break
+        session.tools = dict(list(tools.items())[:MAX_TOOLS])
+        session.listed_at_ms = monotonic_ms()
+
+    # ---- sessions ---------------------------------------------------------------------------
+
+    def _opening(self) -> _Session:
+        """Return the session that is open, or about to be."""
+        session = self._session
+        if session is None or session.retired or (session.owner and session.owner.done()):
+            session = self._session = _Session(asyncio.get_running_loop().create_future())
+            session.opened.add_done_callback(_seen)
+            task = session.owner = asyncio.create_task(self._own(session))
+            self._owners.add(task)
+            task.add_done_callback(self._owners.discard)
+        return session
+
+    async def _own(self, session: _Session) -> None:
+        """Open a session, and close it when it is told to."""
+        guard = Guard()
+        GUARD.set(guard)
+        try:
+            async with asyncio.timeout(OPENING_S) as opening:
+                http = httpx2.AsyncClient(transport=self._transport, timeout=None)
+                url = self.service.settings.url
+                streams = streamable_http_client(
+                    url, http_client=http, max_sse_event_size=self.service.settings.max_bytes
+                )
+                async with Client(streams, cache=None) as client:
+                    await self._list(session, client, guard)
+                    opening.reschedule(None)
+                    session.opened.set_result(client)
+                    await session.closing.wait()
+        except Exception as error:
+            session.retire()
+            if not session.opened.done():
+                session.opened.set_exception(self._not_opened(error, guard))
+        finally:
+            session.retired = True
+            guard.close()
+            if not session.opened.done():
+                session.opened.cancel()
+
+    def _not_opened(self, error: Exception, guard: Guard) -> HocketError:
+        if guard.broken.done():
+            return guard.broken.result()
+        if isinstance(error, HocketError):
+            return error
+        if isinstance(error, TimeoutError):
+            return McpTimeout(timeout_ms=round(OPENING_S * 1000), component=self._component)
+        if isinstance(error, ExceptionGroup):
+            return self._not_opened(error.exceptions[0], guard)
+        if isinstance(error, MCPError):
+            return McpRefused(reason=shown_text(error.message, 1_000), component=self._component)
+        reason = shown_text(" ".join(str(error).split()) or type(error).__name__, 300)
+        return McpAnswerInvalid(reason=reason, component=self._component)
+
+
+def _seen(future: "asyncio.Future[Any]") -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> None:
+    """Raise InvalidInput for arguments that the tool's own schema refuses, where it can be read."""
+    try:
+        schema = _compiled(json.dumps(tool.input_schema, sort_keys=True))
+    except (HocketError, ValueError, RecursionError):
+        return  # the server checks them, too
+    schema.check(arguments, "arguments", f"Follow the input schema of the tool `{tool.name}`.")
+
+
+def _check_result(tool: Tool, result: CallToolResult, component: str) -> None:
+    """Raise McpAnswerInvalid for what is not as the tool's schema says."""
+    if tool.output_schema is None or result.is_error:
+        return
+    try:
+        schema = _compiled(json.dumps(tool.output_schema, sort_keys=True))
+        fault = schema.fault(result.structured_content)
+    except (HocketError, ValueError, RecursionError) as error:
+        reason = f"the tool's output schema cannot be used ({shown_text(str(error), 300)})"
+        raise McpAnswerInvalid(reason=reason, component=component) from None
+    except Refused as error:
+        raise McpAnswerInvalid(reason=error.reason, component=component) from None
+    if fault is not None:
+        place = ".".join(map(str, fault.path)) or "the whole"
+        reason = f"the tool's output schema says otherwise, at `{place}`: {fault.message[:300]}"
+        raise McpAnswerInvalid(reason=reason, component=component)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Schema:
+    return compile_schema(json.loads(text), "schema")

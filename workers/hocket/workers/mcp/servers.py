@@ -1,0 +1,94 @@
+"""The MCP servers whose tools `mcp` nodes may call, by name: the section `mcp_servers`.
+
+```yaml
+mcp_servers:
+  docs:
+    url: https://mcp.example.com/mcp
+    headers: {authorization: Bearer os.environ/DOCS_TOKEN}
+    tools: [search, read]
+    tenants: [sales]
+```
+
+A node names a server and a tool; what is secret stands here and in no pipeline.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, ValidationError
+
+from hocket.schemas.checks.first_fault import first_fault
+from hocket.workers.http.errors import HttpServiceInvalid
+from hocket.workers.http.services import Method, Service, ServiceSettings
+from hocket.workers.mcp.errors import McpServerInvalid, McpServerUnknown
+
+if TYPE_CHECKING:
+    from hocket.workers.mcp.server import McpServer
+
+MAX_SERVERS = 1_000
+MAX_LISTED_TOOLS = 1_000
+
+
+class McpServerSettings(ServiceSettings):
+    """One entry of the section `mcp_servers`; `url` is the endpoint of streamable HTTP."""
+
+    methods: tuple[Method, ...] = Field(("POST", "DELETE"), exclude=True, init=False)
+    tools: tuple[str, ...] = Field(("*",), max_length=MAX_LISTED_TOOLS)
+    """The tools that nodes may call; `*` is every one."""
+    concurrency: int = Field(64, ge=1, le=1_000)
+    """Connections of one worker process."""
+
+
+class McpServers:
+    """The configured servers. Raises McpServerInvalid for one that cannot be asked."""
+
+    def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+        if len(section) > MAX_SERVERS:
+            raise McpServerInvalid(
+                server="(all)",
+                field="mcp_servers",
+                reason=f"there are {len(section)}",
+                cure=f"Name at most {MAX_SERVERS}.",
+            )
+        self._servers = {name: _server(name, value, secrets) for name, value in section.items()}
+
+    def get(self, name: str, tenant: str) -> "McpServer":
+        """Return a server, or raise McpServerUnknown; also where it is not for that tenant."""
+        allowed = {
+            known: server
+            for known, server in self._servers.items()
+            if not {"*", tenant}.isdisjoint(server.service.settings.tenants)
+        }
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)[:20]) or "(none)"
+            raise McpServerUnknown(server=name, known=known)
+        return allowed[name]
+
+    async def close(self) -> None:
+        """Close every session and connection."""
+        for server in self._servers.values():
+            await server.close()
+
+
+def _server(name: str, value: Any, secrets: Mapping[str, str]) -> "McpServer":
+    from hocket.workers.mcp.server import McpServer  # the SDK takes 28 MiB: only where it is used
+
+    try:
+        settings = McpServerSettings.model_validate(
+            {"url": value} if isinstance(value, str) else value
+        )
+    except ValidationError as error:
+        fault = first_fault(error)
+        fields = [f"`{one}`" for one in McpServerSettings.model_fields if one != "methods"]
+        raise McpServerInvalid(
+            server=name,
+            field=fault.field("entry"),
+            reason=fault.reason,
+            cure=f"Give {', '.join(fields)}.",
+        ) from None
+    try:
+        service = Service(name, settings, secrets)
+    except HttpServiceInvalid as error:
+        fields_of = {key: error.fields[key] for key in ("field", "reason", "cure")}
+        raise McpServerInvalid(server=name, **fields_of) from None
+    return McpServer(service, settings.tools)

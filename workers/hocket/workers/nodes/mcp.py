@@ -1,0 +1,68 @@
+"""The `mcp` node: one call of a tool of a configured MCP server, checked and bounded."""
+
+from typing import TYPE_CHECKING, Any
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import InvalidInput
+from hocket.workers.mcp.errors import McpToolFailed
+from hocket.workers.mcp.servers import McpServers
+from hocket.workers.nodes.templates import render_value
+from hocket.workers.runtime.execution.context import Context
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+MAX_TOLD_CHARS = 2_000
+"""Of what a tool says of its failure."""
+KEY = "hocket/idempotency-key"
+"""In the call's `_meta`: the same for every attempt of a step."""
+
+
+class McpNode:
+    """Calls the tools of the servers that it was given."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+
+    async def __call__(self, context: Context) -> dict[str, Any]:
+        """Return `{text, data, content}`: the texts that the tool gave, its structured content, and
+        everything else (images, links)."""
+        config = context.config
+        server = self._servers.get(config["server"], context.tenant)
+        arguments = render_value(config.get("arguments") or {}, context.input, "arguments")
+        if not isinstance(arguments, dict):
+            raise InvalidInput(
+                field="arguments", reason="they are no object", cure="Give names and values."
+            )
+        result = await server.call(
+            config["tool"],
+            arguments,
+            meta=_meta(context),
+            timeout_ms=max(context.deadline_at_ms - now_ms(), 1.0),
+        )
+        if result.is_error:
+            reason = shown_text(_text(result), MAX_TOLD_CHARS) or "it does not say why"
+            component = f"mcp:{config['server']}"
+            raise McpToolFailed(tool=config["tool"], reason=reason, component=component)
+        return {
+            "text": _text(result),
+            "data": result.structured_content,
+            "content": [
+                block.model_dump(mode="json", by_alias=True, exclude_none=True)
+                for block in result.content
+                if block.type != "text"
+            ],
+        }
+
+
+def _text(result: "CallToolResult") -> str:
+    return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+def _meta(context: Context) -> dict[str, Any]:
+    """Return what tells a server which call this is: the same for every attempt of a step, so that a
+    server which knows them does it once."""
+    step = context.step
+    meta = {KEY: f"{step.run_id}:{step.step}"}
+    return meta | ({"traceparent": context.traceparent} if context.traceparent else {})
