@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from hocket.admin.live.list_feeds import ListFeeds
 from hocket.admin.live.live_events import LiveEvents
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.admin.pipelines.compiler import Compiler
@@ -62,6 +63,7 @@ class Context:
     schedules_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a schedule was changed, or its task is to be submitted."""
     live: LiveEvents = field(default_factory=LiveEvents)
+    lists: ListFeeds = field(default_factory=ListFeeds)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)
 

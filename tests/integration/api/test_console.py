@@ -619,7 +619,7 @@ async def test_rows_that_changed_come_alone_and_new_ones_only_where_they_fit(res
 
     async def rows(query: str) -> list[str]:
         answer = await rest.get(f"/console/live/rows?{query}", headers=PAGE)
-        return re.findall(r'<tr data-run="(\w+)">', answer.body)
+        return re.findall(r'<tr data-run="(\w+)"', answer.body)
 
     assert await rows(f"shown={RUN},{CHILD}&status=running") == [CHILD, RUN]
     assert await rows(f"fresh={RUN},{CHILD}&status=failed") == [RUN]

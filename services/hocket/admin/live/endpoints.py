@@ -53,7 +53,7 @@ async def follow_runs(
     await context.live.until_attached()
     wanted = ListFilter(pipeline, status, labels_of(labels))
     since = None if last_event_id is None else streams.parse_event_id(last_event_id)
-    return await _streamed(request, streams.follow_list(context, caller, wanted, since))
+    return await streamed(request, streams.follow_list(context, caller, wanted, since))
 
 
 @router.get("/{run_id}/events", response_class=StreamingResponse, responses=EVENT_STREAM)
@@ -70,7 +70,7 @@ async def follow_run(
     run = await found_run(context, caller.tenant, run_id)
     await context.live.until_attached()
     since = None if last_event_id is None else streams.parse_event_id(last_event_id)
-    return await _streamed(request, streams.follow_run(context, caller, run, since))
+    return await streamed(request, streams.follow_run(context, caller, run, since))
 
 
 class EventStream(StreamingResponse):
@@ -86,7 +86,7 @@ class EventStream(StreamingResponse):
             await super().stream_response(send)
 
 
-async def _streamed(request: Request, stream: AsyncGenerator[bytes, None]) -> EventStream:
+async def streamed(request: Request, stream: AsyncGenerator[bytes, None]) -> EventStream:
     """Return a stream whose first part is there: what refuses it is an answer of its own."""
     give_way()
     first = await anext(stream)

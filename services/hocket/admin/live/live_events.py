@@ -6,9 +6,10 @@ says where it was, and what it missed is read from the stream. Nobody else waits
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hocket.admin.live.event_facts import EventFacts, Fact
 from hocket.admin.live.run_news import RunNews, news_of
@@ -93,6 +94,9 @@ class Watch:
         self.arrived.set()
 
 
+WatchT = TypeVar("WatchT", bound=Watch)
+
+
 class LiveEvents:
     """Who follows what, at one process. Facts are read inside `running`."""
 
@@ -159,9 +163,11 @@ class LiveEvents:
                 del self._runs[tenant]
 
     @contextmanager
-    def watch_list(self, tenant: str, wanted: ListFilter) -> Iterator[Watch]:
+    def watch_list(
+        self, tenant: str, wanted: ListFilter, kind: Callable[[int], WatchT]
+    ) -> Iterator[WatchT]:
         """Gather the news of a tenant's runs while the block lasts."""
-        watch = Watch(self._facts.position)
+        watch = kind(self._facts.position)
         of_tenant = self._lists.setdefault(tenant, {})
         of_tenant[watch] = wanted
         try:

@@ -63,7 +63,7 @@ async def follow_list(
 ) -> AsyncGenerator[bytes, None]:
     """Yield an event for each run that is accepted or ends, of those that are wanted."""
     live = context.live
-    with live.place_of(caller.tenant), live.watch_list(caller.tenant, wanted) as watch:
+    with live.place_of(caller.tenant), live.watch_list(caller.tenant, wanted, Watch) as watch:
         if since is None:
             yield _place(watch.position)
         else:

@@ -1,7 +1,7 @@
 // What is open changes as runs do: rows in place, a run's steps, and its head at its end. Nothing jumps.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
-  const GATHER_MS = 120, MOST = 50;
+  const HEAL_MS = 10000, MOST = 50;
   const { address, part } = hocket;
 
   // the list: rows that are shown change in place; new ones come on top where nobody reads or chooses
@@ -9,39 +9,45 @@ document.addEventListener("DOMContentLoaded", () => {
   if (table && "live" in table.dataset) {
     const body = table.tBodies[0], bar = document.getElementById("fresh");
     const row = (id) => body.querySelector(`tr[data-run="${id}"]`);
-    const changed = new Set(), waiting = new Set();
-    let timer = null;
+    const waiting = new Set();
+    let stale = false;
     const calm = () => scrollY < 40 && !body.querySelector("tr.chosen, :focus, :checked");
-    async function look() {
-      timer = null;
-      const ids = [...changed].slice(0, MOST), shown = ids.filter(row), fresh = ids.filter((id) => !row(id));
-      ids.forEach((id) => changed.delete(id));
-      const query = new URLSearchParams(location.search);
-      if (shown.length) query.set("shown", shown.join(","));
-      if (fresh.length) query.set("fresh", fresh.join(","));
-      query.delete("tenant");
-      const text = await part(`/live/rows?${query}`);
-      if (text === null) return;
+    function show(lines, fits) {
       const found = document.createElement("tbody");
-      found.innerHTML = text;
+      found.innerHTML = lines;
       for (const line of [...found.rows].reverse()) {
         const old = row(line.dataset.run);
         if (old) { line.querySelector("[data-pick]").checked = old.querySelector("[data-pick]").checked; line.classList.toggle("chosen", old.classList.contains("chosen")); const held = old.contains(document.activeElement); old.replaceWith(line); if (held) line.querySelector("a").focus({ preventScroll: true }); }
+        else if (!fits(line)) continue;
         else if (calm()) { body.prepend(line); if (body.rows.length > MOST * 2) body.lastElementChild.remove(); }
         else waiting.add(line.dataset.run);
       }
       bar.hidden = waiting.size === 0;
       bar.firstElementChild.textContent = `Show ${waiting.size} new run${waiting.size === 1 ? "" : "s"}`;
-      if (changed.size) timer ??= setTimeout(look, GATHER_MS * 4);
     }
-    hocket.acts.showFresh = () => { scrollTo(0, 0); waiting.forEach((id) => changed.add(id)); waiting.clear(); document.activeElement.blur(); body.querySelector("tr.chosen")?.classList.remove("chosen"); look(); };
-    const stream = new EventSource(address("/live/runs"));
+    const filters = () => { const query = new URLSearchParams(location.search); query.delete("tenant"); return query; };
+    async function ask(name, ids) {
+      const query = filters();
+      query.set(name, ids.slice(-MOST).join(","));
+      const text = ids.length ? await part(`/live/rows?${query}`) : null;
+      if (text !== null) show(text, () => true);
+    }
+    hocket.acts.showFresh = () => { scrollTo(0, 0); const ids = [...waiting]; waiting.clear(); bar.hidden = true; document.activeElement.blur(); body.querySelector("tr.chosen")?.classList.remove("chosen"); ask("fresh", ids); };
+    const query = filters();
+    query.delete("after");
+    const stream = new EventSource(address(`/live/runs?${query}`));
     stream.addEventListener("open", () => { table.dataset.live = "open"; });
-    stream.addEventListener("run", (event) => {
-      const { run_id: id } = JSON.parse(event.data);
-      if (changed.size < MOST * 4) changed.add(id);
-      timer ??= setTimeout(look, GATHER_MS);
+    stream.addEventListener("rows", (event) => {
+      const { lines, left_out } = JSON.parse(event.data);
+      stale ||= left_out;
+      show(lines, (line) => "fits" in line.dataset);
     });
+    // more has changed than was told: what is shown as running may have ended
+    setInterval(() => {
+      if (!stale || document.hidden) return;
+      stale = false;
+      ask("shown", [...body.querySelectorAll(".status.running")].map((one) => one.closest("tr").dataset.run));
+    }, HEAL_MS);
   }
 
   // a run that goes on

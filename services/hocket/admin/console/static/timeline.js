@@ -209,10 +209,13 @@ document.addEventListener("DOMContentLoaded", async () => {
   document.getElementById("zoom-out").addEventListener("click", () => zoom(1.4));
   document.getElementById("zoom-all").addEventListener("click", whole);
   document.getElementById("search").addEventListener("input", (event) => { state.needle = event.target.value.trim().toLowerCase(); state.top = 0; arrange(); });
-  document.addEventListener("hocket:node", ({ detail }) => {
+  let early = null; // a node that was chosen on the graph before the steps were there
+  const choose = (detail) => {
+    if (!state.rows.length) { early = detail; return; }
     const index = state.rows.findIndex((row) => (row.step?.key ?? row.node?.node) === detail || row.step?.node === detail);
     if (index >= 0) { state.chosen = index; state.top = Math.max(0, index * ROW - high / 3); scroll(0); show(state.rows[index].step?.key ?? detail); }
-  });
+  };
+  document.addEventListener("hocket:node", ({ detail }) => choose(detail));
   document.addEventListener("hocket:theme", () => { learn(); request(); });
   const since = (time) => time ? Date.parse(time) - Date.parse(run.dataset.accepted) : null;
   let arranging = null;
@@ -230,6 +233,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   if (folded) { for (const node of nodes.values()) node.next = null; } else take(data);
   high = place.clientHeight;
   whole(); arrange();
+  if (early) choose(early);
   if (took === null) setInterval(whole, 500);
   new ResizeObserver(request).observe(place);
 });

@@ -1,0 +1,173 @@
+"""What lists of runs that are open show anew: gathered, read and made once for all who watch the same.
+
+On a busy platform more runs change than a list can show. So a list is told of the latest ones, and all
+lists together take SHARE of the process's time: what changes meanwhile waits, and is told together.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+
+from hocket.admin.live.live_events import ListFilter, LiveEvents, Watch
+from hocket.admin.live.run_news import RunNews
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+
+GATHER_S = 0.1
+"""How long changes are gathered at least."""
+SHARE = 0.04
+"""Of its time a process spends on open lists, at most."""
+SEND_S = 0.000_3
+"""What sending to one follower counts as."""
+MAX_RUNS = 50
+"""Of which a list is told at once, the latest that changed."""
+MAX_QUEUED = 4
+"""What waits for one follower; beyond that the oldest is dropped."""
+
+Make = Callable[[Sequence[str], bool], Awaitable[bytes]]
+"""Returns the event that tells of runs; the second: whether others have changed that it leaves out."""
+
+AWAY: tuple[type[BaseException], ...] = (TimeoutError, OSError, *STATEMENT_ERRORS)
+
+log = structlog.get_logger(__name__)
+
+
+class Latest(Watch):
+    """Which runs have changed: the latest MAX_RUNS of them."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.runs: dict[str, None] = {}
+        self.left_out = False
+
+    def put(self, news: RunNews) -> None:
+        """Note a run as the latest that has changed."""
+        self.runs.pop(news.run_id, None)
+        self.runs[news.run_id] = None
+        if len(self.runs) > MAX_RUNS:
+            del self.runs[next(iter(self.runs))]
+            self.left_out = True
+        self.arrived.set()
+
+    def taken(self) -> tuple[Sequence[str], bool]:
+        """Return the runs, and whether others were left out; begin anew."""
+        runs, left_out = tuple(self.runs), self.left_out
+        self.runs, self.left_out = {}, False
+        self.arrived.clear()
+        return runs, left_out
+
+
+class Follower:
+    """What one who watches a list is yet to be sent."""
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque(maxlen=MAX_QUEUED)
+        self._arrived = asyncio.Event()
+        self.has_ended = False
+
+    def put(self, part: bytes) -> None:
+        """Add something to send."""
+        self._parts.append(part)
+        self._arrived.set()
+
+    def end(self) -> None:
+        """Let nothing more come."""
+        self.has_ended = True
+        self._arrived.set()
+
+    async def next(self, quiet_s: float) -> bytes:
+        """Return what there is to send, nothing after a quiet while."""
+        try:
+            async with asyncio.timeout(quiet_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            return b""
+        self._arrived.clear()
+        parts = b"".join(self._parts)
+        self._parts.clear()
+        return parts
+
+
+class ListFeeds:
+    """The lists that are open at one process."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[Hashable, _Feed] = {}
+
+    @asynccontextmanager
+    async def following(
+        self, live: LiveEvents, tenant: str, key: Hashable, wanted: ListFilter, make: Make
+    ) -> AsyncIterator[Follower]:
+        """Follow a list while the block lasts; those for whom `make` gives the same have one `key`."""
+        place = (tenant, key)
+        feed = self._feeds.get(place)
+        if feed is None or feed.has_ended:
+            feed = self._feeds[place] = _Feed(live, tenant, wanted, make, self._share)
+        follower = Follower()
+        feed.followers.add(follower)
+        try:
+            yield follower
+        finally:
+            feed.followers.discard(follower)
+            if not feed.followers:
+                if self._feeds.get(place) is feed:
+                    del self._feeds[place]
+                feed.stop()
+
+    def _share(self) -> float:
+        return SHARE / len(self._feeds)
+
+
+class _Feed:
+    """One list, from its first follower until its last has left."""
+
+    def __init__(
+        self,
+        live: LiveEvents,
+        tenant: str,
+        wanted: ListFilter,
+        make: Make,
+        share: Callable[[], float],
+    ) -> None:
+        self.followers: set[Follower] = set()
+        self._make = make
+        self._share = share
+        self._task = asyncio.create_task(self._run(live, tenant, wanted), name="list-feed")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes from it."""
+        return self._task.done()
+
+    def stop(self) -> None:
+        """End it; nobody follows it any more."""
+        self._task.cancel()
+
+    async def _run(self, live: LiveEvents, tenant: str, wanted: ListFilter) -> None:
+        try:
+            with live.watch_list(tenant, wanted, Latest) as watch:
+                while True:
+                    await watch.arrived.wait()
+                    if watch.ended is not None:
+                        return
+                    await asyncio.sleep(GATHER_S)
+                    cost_s = await self._tell(*watch.taken())
+                    await asyncio.sleep(max(0.0, cost_s / self._share() - GATHER_S))
+        finally:
+            for follower in self.followers:
+                follower.end()
+
+    async def _tell(self, runs: Sequence[str], left_out: bool) -> float:
+        """Tell all followers of runs; return what that cost, in seconds."""
+        began_s = time.perf_counter()
+        try:
+            part = await self._make(runs, left_out)
+        except AWAY as error:
+            log.warning("list_not_read", reason=str(error) or repr(error))
+            return time.perf_counter() - began_s
+        for follower in self.followers:
+            follower.put(part)
+        return time.perf_counter() - began_s + SEND_S * len(self.followers)
