@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from nats.aio.client import Client
+from nats.errors import AuthorizationError
 
 from hocket.kit.nats.connection.cancellable_client import CancellableClient
 
@@ -54,3 +56,33 @@ async def test_a_request_whose_answer_comes_with_a_cancellation_is_cancelled() -
     with pytest.raises(asyncio.CancelledError):
         await task
     runs.cancel()
+
+
+async def test_a_cancellation_that_an_attempt_to_connect_loses_ends_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server refuses the password at the very moment in which the time to connect is over."""
+    attempts = 0
+
+    async def refused(client: CancellableClient) -> None:
+        nonlocal attempts
+        attempts += 1
+        assert attempts < 5, "it goes on for ever"
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:  # as `wait_for` does when the answer has come as well
+            raise AuthorizationError from None
+
+    monkeypatch.setattr(Client, "_process_connect_init", refused)
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = CancellableClient()
+        connecting = asyncio.create_task(client.connect(url, max_reconnect_attempts=-1))
+        async with asyncio.timeout(10):
+            while not attempts:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            connecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+    assert attempts == 1

@@ -18,8 +18,22 @@ T = TypeVar("T")
 class CancellableClient(Client):
     """A client whose waits end with CancelledError where their task was cancelled meanwhile."""
 
+    _connecting: asyncio.Task[Any] | None = None
+    _cancellations = 0
+    """How often the task that connects had been cancelled before."""
+
     async def connect(self, *arguments: Any, **named: Any) -> None:
+        self._connecting = task = _current_task()
+        self._cancellations = task.cancelling()
         await _heeding_cancellation(super().connect, *arguments, **named)
+
+    async def _select_next_server(self) -> None:
+        # every attempt to connect begins here: where the one before lost a cancellation and failed,
+        # as with a wrong password, the client would go on for ever
+        task = _current_task()
+        if task.cancelling() > (self._cancellations if task is self._connecting else 0):
+            raise asyncio.CancelledError
+        await super()._select_next_server()
 
     async def close(self) -> None:
         await _heeding_cancellation(super().close)
@@ -45,10 +59,15 @@ async def _heeding_cancellation(
     wait: Callable[..., Awaitable[T]], *arguments: Any, **named: Any
 ) -> T:
     """Await what the client does; raise CancelledError where the task was cancelled meanwhile."""
-    task = asyncio.current_task()
-    assert task is not None, "only tasks await"
+    task = _current_task()
     before = task.cancelling()
     result = await wait(*arguments, **named)
     if task.cancelling() > before:
         raise asyncio.CancelledError
     return result
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "only tasks await"
+    return task
