@@ -14,6 +14,7 @@ from hocket.cli.commands.platform import (
     console,
     doctor,
     emulate,
+    mcp,
     migrate,
     nats,
     serve,
@@ -54,6 +55,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(dlq.app, name="dlq")
     app.add_typer(gateway.app, name="gateway")
     app.add_typer(conformance.app, name="conformance")
+    app.command("mcp")(mcp.mcp)
     app.command("emulate")(emulate.emulate)
     app.add_typer(keys.app, name="keys")
     app.add_typer(audit.app, name="audit")

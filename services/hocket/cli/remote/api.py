@@ -25,6 +25,15 @@ class Api:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
 
+    def with_key(self, key: str) -> "Api":
+        """Return a client with another key, for the tenant that it is of."""
+        return Api(self.url, key=key)
+
+    @property
+    def identity(self) -> str:
+        """By whom it asks: the same text for the same key and tenant."""
+        return "\n".join(f"{name}:{value}" for name, value in sorted(self._headers.items()))
+
     def get(self, path: str, **query: Any) -> Any:
         """Return what is at `path`; query values that are None are left out."""
         return self._ask("GET", _with_query(path, query), None)

@@ -19,6 +19,14 @@ class ApiUnreachable(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class KeyNeeded(HocketError):
+    """This address answers callers with a key alone. Send `Authorization: Bearer KEY`, a key of the
+    platform (`hocket keys create`)."""
+
+    code = "key_needed"
+    error_class = ErrorClass.INVALID
+
+
 class AnswerNotUnderstood(HocketError):
     """What the API at {url} answers is not what this release of the command knows ({reason}). Check that
     Hocket runs there, and of which release: `hocket doctor`, `hocket version`."""

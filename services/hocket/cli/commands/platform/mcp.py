@@ -1,0 +1,82 @@
+"""`hocket mcp`: the platform's pipelines as tools of an MCP server."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli.remote.target import target_of
+
+if TYPE_CHECKING:
+    from hocket.cli.remote.api import Api
+
+DEFAULT_PORT = 8082
+DEFAULT_WAIT_S = 45.0
+"""Less than the minute after which clients give a call up."""
+MAX_WAIT_S = 3_600.0
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def mcp(
+    context: typer.Context,
+    pipelines: Annotated[
+        str, typer.Option(help="Pipelines that are tools: order,research. Default: all.")
+    ] = "",
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on, with --http.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 is any free one.")
+    ] = DEFAULT_PORT,
+    wait_s: Annotated[
+        float, typer.Option(min=0, max=MAX_WAIT_S, help="How long a call waits for its run.")
+    ] = DEFAULT_WAIT_S,
+) -> None:
+    """Serve pipelines as tools to agents and editors, over stdio or HTTP.
+
+    Over HTTP a caller's own key (`Authorization: Bearer ...`) decides what it may do. On this machine's
+    addresses callers without one act with yours; on others they are refused.
+    """
+    import asyncio
+    from importlib.metadata import version
+
+    from hocket.cli.mcp.server import McpPlatform, http_app, serve_stdio
+    from hocket.schemas.pipeline.handlers import entries_of
+
+    target = target_of(context)
+    own = target.api()
+
+    def api_for(key: str | None) -> "Api":
+        if key is None and http and host not in LOOPBACK:
+            from hocket.cli.terminal.errors import KeyNeeded
+
+            raise KeyNeeded
+        return own if key is None else own.with_key(key)
+
+    platform = McpPlatform(api_for, entries_of(pipelines), wait_s * 1000)
+    server = platform.server(version("hocket"))
+    if not http:
+        asyncio.run(serve_stdio(server))
+        return
+    _serve(http_app(server, host), host, port)
+
+
+def _serve(app: object, host: str, port: int) -> None:
+    """Serve until Ctrl-C or SIGTERM, and say where."""
+    import socket
+
+    import uvicorn
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(f"MCP at http://{shown}:{listening.getsockname()[1]}/mcp")
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]
+            log_level="warning",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        uvicorn.Server(config).run(sockets=[listening])

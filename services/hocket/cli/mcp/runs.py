@@ -1,0 +1,138 @@
+"""Runs behind calls of tools: begun, waited for, and told as results."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from mcp_types import CallToolResult, TextContent
+from pydantic_core import to_json
+
+from hocket.cli.remote.api import Api, path
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas.errors import HocketError
+
+FIRST_WAIT_MS = 20_000.0
+"""How long the submission itself waits for the run's end."""
+LOOK_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Pauses between looks at a run; the last one from then on."""
+KEY = "hocket/idempotency-key"
+DEADLINE = "hocket/deadline-ms"
+BUDGET = "hocket/budget-usd"
+"""In the `_meta` of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A run as it is: ended, or not, and then the approvals that it waits for."""
+
+    run_id: str
+    pipeline: str
+    status: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+    has_ended: bool = False
+    approvals: list[dict[str, Any]] = field(default_factory=list)
+
+
+async def begin(
+    api: Api, pipeline: str, given: dict[str, Any], meta: dict[str, Any], wait_ms: float
+) -> Seen:
+    """Begin a run, and wait a while for its end. The same key is the same run."""
+    body: dict[str, Any] = {
+        "pipeline": pipeline,
+        "input": given,
+        "wait_ms": min(wait_ms, FIRST_WAIT_MS),
+        "idempotency_key": str(meta.get(KEY) or uuid4().hex),
+    }
+    for name, place in (("deadline_ms", DEADLINE), ("budget_usd", BUDGET)):
+        if meta.get(place) is not None:
+            body[name] = meta[place]
+    return _seen(await asyncio.to_thread(api.post, "/v1/runs", body))
+
+
+async def wait(api: Api, run_id: str, wait_ms: float) -> Seen:
+    """Wait until a run has ended, or waits for somebody, or the time is over."""
+    until_ms, looks = monotonic_ms() + wait_ms, 0
+    while True:
+        seen = await look(api, run_id)
+        if seen.has_ended or seen.approvals or monotonic_ms() >= until_ms:
+            return seen
+        await asyncio.sleep(LOOK_S[min(looks, len(LOOK_S) - 1)])
+        looks += 1
+
+
+async def look(api: Api, run_id: str) -> Seen:
+    """Return a run as it is."""
+    seen = _seen(await asyncio.to_thread(api.get, path("runs", run_id)))
+    if seen.has_ended:
+        return seen
+    waiting = (await asyncio.to_thread(api.get, "/v1/approvals"))["approvals"]
+    mine = [one for one in waiting if one["run_id"] == run_id]
+    return Seen(seen.run_id, seen.pipeline, seen.status, approvals=mine)
+
+
+async def cancel(api: Api, run_id: str, reason: str) -> None:
+    """End a run."""
+    await asyncio.to_thread(api.post, path("runs", run_id, "cancel"), {"reason": reason})
+
+
+async def answer(api: Api, run_id: str, step: str, *, approved: bool, note: str) -> None:
+    """Approve or refuse what a run waits for."""
+    payload = {"approved": approved, "note": note}
+    await asyncio.to_thread(
+        api.post, path("runs", run_id, "signals"), {"name": step, "payload": payload}
+    )
+
+
+def result_of(seen: Seen) -> CallToolResult:
+    """Return a run as the result of a tool."""
+    told: dict[str, Any] = {"run_id": seen.run_id, "status": seen.status}
+    if seen.has_ended and seen.error is None:
+        told["output"] = seen.output
+        is_text = isinstance(seen.output, str)
+        text = seen.output if is_text else to_json(seen.output).decode()
+    elif seen.has_ended:
+        told["error"] = seen.error
+        text = str((seen.error or {}).get("message", "The run failed."))
+    else:
+        told["approvals"] = [
+            {"step": one["step"], "prompt": one.get("prompt", "")} for one in seen.approvals
+        ]
+        text = _goes_on(seen)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)],
+        structured_content=told,
+        is_error=seen.has_ended and seen.error is not None,
+    )
+
+
+def refused(error: HocketError) -> CallToolResult:
+    """Return an error of the platform as the result of a tool."""
+    info = error.info()
+    return CallToolResult(
+        content=[TextContent(type="text", text=info.message)],
+        structured_content={"error": info.model_dump(mode="json", exclude_defaults=True)},
+        is_error=True,
+    )
+
+
+def _goes_on(seen: Seen) -> str:
+    if seen.approvals:
+        asked = "; ".join(f"`{one['step']}`: {one.get('prompt', '')}" for one in seen.approvals)
+        return (
+            f"Run {seen.run_id} waits for a person's approval of {asked}. Ask, then call"
+            " hocket_answer_approval, and hocket_get_run for the result."
+        )
+    return f"Run {seen.run_id} goes on. Call hocket_get_run with its run_id for the result."
+
+
+def _seen(run: dict[str, Any]) -> Seen:
+    return Seen(
+        run["run_id"],
+        run["pipeline"],
+        run["status"],
+        run.get("output"),
+        run.get("error"),
+        has_ended=run.get("finished_at") is not None,
+    )

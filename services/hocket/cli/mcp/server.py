@@ -1,0 +1,192 @@
+"""The MCP server of a platform, by the official SDK: streamable HTTP without sessions, and stdio."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.applications import Starlette
+
+from hocket.cli.mcp import runs
+from hocket.cli.mcp.runs import Seen
+from hocket.cli.mcp.tools import ANSWER, CANCEL_RUN, GET_RUN, RUN_TOOLS, Pipelines
+from hocket.cli.remote.api import Api
+from hocket.schemas.errors import HocketError, RunUnknown
+
+DECISION = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean", "title": "Approve"},
+        "note": {"type": "string", "title": "Note"},
+    },
+    "required": ["approved"],
+}
+"""What a person is asked for an approval."""
+
+ApiFor = Callable[[str | None], Api]
+"""Returns a client of the REST API for the caller's key, None where the caller shows none."""
+Context = ServerRequestContext[Any]
+
+
+class McpPlatform:
+    """Answers the requests of clients. A call of a tool waits `wait_ms` for its run."""
+
+    def __init__(self, api_for: ApiFor, exported: Collection[str], wait_ms: float) -> None:
+        self._api_for = api_for
+        self._pipelines = Pipelines(exported)
+        self._wait_ms = wait_ms
+
+    def server(self, version: str) -> "Server[Any]":
+        """Return the server that asks this."""
+        return Server(
+            "hocket",
+            version=version,
+            instructions="Each tool runs a pipeline. A run that takes long goes on: ask for it by its"
+            f" run_id with {GET_RUN}.",
+            get_tool_input_schema=_no_header,
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+        )
+
+    async def list_tools(
+        self, context: Context, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        """Return a page of tools, those for runs first."""
+        after = params.cursor if params is not None and params.cursor else ""
+        try:
+            tools, last = await self._pipelines.page(self._api(context), after)
+        except HocketError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+        return ListToolsResult(tools=[*([] if after else RUN_TOOLS), *tools], next_cursor=last)
+
+    async def call_tool(
+        self, context: Context, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """Run a pipeline, or do something to a run."""
+        given = params.arguments or {}
+        meta = dict(context.meta or {})
+        try:
+            api = self._api(context)
+            if params.request_state is not None:
+                return await self._go_on(context, api, params)
+            if params.name == GET_RUN:
+                run_id = await self._run_of(api, given)
+                seen = await runs.wait(api, run_id, self._wait_ms)
+            elif params.name == CANCEL_RUN:
+                run_id = await self._run_of(api, given)
+                await runs.cancel(api, run_id, str(given.get("reason") or "asked over MCP"))
+                return _said(f"Run {run_id} was told to end.")
+            elif params.name == ANSWER:
+                return await self._answer(api, given)
+            elif self._pipelines.is_exported(params.name):
+                seen = await runs.begin(api, params.name, given, meta, self._wait_ms)
+                if not seen.has_ended:
+                    seen = await self._waited(api, seen.run_id)
+            else:
+                raise MCPError(INVALID_PARAMS, f"There is no tool `{params.name}`.")
+        except HocketError as error:
+            return runs.refused(error)
+        return _told(context, seen)
+
+    async def _waited(self, api: Api, run_id: str) -> Seen:
+        left_ms = max(0.0, self._wait_ms - runs.FIRST_WAIT_MS)
+        return await runs.wait(api, run_id, left_ms)
+
+    async def _go_on(
+        self, context: Context, api: Api, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """Take the answers to what a person was asked, and wait for the run, which is the state."""
+        run_id = await self._run_of(api, {"run_id": params.request_state})
+        waiting = {one["step"] for one in (await runs.look(api, run_id)).approvals}
+        for step, decision in (params.input_responses or {}).items():
+            if step in waiting and isinstance(decision, ElicitResult):
+                content = decision.content or {}
+                approved = decision.action == "accept" and content.get("approved") is True
+                note = str(content.get("note") or "")
+                if decision.action != "cancel":
+                    await runs.answer(api, run_id, step, approved=approved, note=note)
+                    waiting.discard(step)
+        seen = await runs.wait(api, run_id, self._wait_ms)
+        return _told(context, seen)
+
+    async def _answer(self, api: Api, given: dict[str, Any]) -> CallToolResult:
+        run_id, step = await self._run_of(api, given), _text(given, "step")
+        if not isinstance(given.get("approved"), bool):
+            raise MCPError(INVALID_PARAMS, "`approved` has to be true or false.")
+        note = str(given.get("note") or "")
+        await runs.answer(api, run_id, step, approved=given["approved"], note=note)
+        return _said(f"Run {run_id} was told about `{step}`.")
+
+    async def _run_of(self, api: Api, given: dict[str, Any]) -> str:
+        """Return the id of a run of an exported pipeline."""
+        run_id = _text(given, "run_id")
+        seen = await runs.look(api, run_id)
+        if not self._pipelines.is_exported(seen.pipeline):
+            raise RunUnknown(run_id=run_id)
+        return run_id
+
+    def _api(self, context: Context) -> Api:
+        request = context.request
+        shown = None if request is None else request.headers.get("authorization")
+        kind, _, key = (shown or "").partition(" ")
+        return self._api_for(key.strip() if kind.lower() == "bearer" and key.strip() else None)
+
+
+async def serve_stdio(server: "Server[Any]") -> None:
+    """Serve one client over standard input and output, until it goes."""
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+def http_app(server: "Server[Any]", host: str) -> Starlette:
+    """Return the server as a web application, at /mcp. On this machine's own addresses only requests
+    for these are answered (DNS rebinding)."""
+    return server.streamable_http_app(stateless_http=True, json_response=True, host=host)
+
+
+def _told(context: Context, seen: Seen) -> CallToolResult | InputRequiredResult:
+    """Return a run as a result, or what a person has to decide first, where the client can ask."""
+    capabilities = context.session.client_capabilities
+    can_ask = capabilities is not None and capabilities.elicitation is not None
+    if not seen.approvals or not can_ask:
+        return runs.result_of(seen)
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return runs.result_of(seen)
+    asked = {one["step"]: _question(one) for one in seen.approvals}
+    return InputRequiredResult(input_requests=asked, request_state=seen.run_id)
+
+
+def _question(approval: dict[str, Any]) -> ElicitRequest:
+    message = approval.get("prompt") or f"Approve `{approval['step']}`?"
+    form = ElicitRequestFormParams(message=message, requested_schema=DECISION)
+    return ElicitRequest(params=form)
+
+
+def _no_header(_tool: str) -> None:
+    """Tell the SDK that no argument of a tool comes as a header: it need not list them at each call."""
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not value:
+        raise MCPError(INVALID_PARAMS, f"`{name}` has to be a text.")
+    return value
+
+
+def _said(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)])

@@ -1,0 +1,97 @@
+"""The tools of `hocket mcp`: one for each pipeline, and those for runs that go on."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from mcp_types import Tool
+
+from hocket.cli.remote.api import Api, path
+
+PAGE = 100
+"""Pipelines that are asked for at once, and tools of one answer."""
+MAX_KNOWN = 2_000
+"""Versions of pipelines whose input schema is remembered."""
+GET_RUN = "hocket_get_run"
+CANCEL_RUN = "hocket_cancel_run"
+ANSWER = "hocket_answer_approval"
+
+_RUN_ID = {"type": "string", "description": "The run's id, as the pipeline's tool gave it."}
+RUN_TOOLS = (
+    Tool(
+        name=GET_RUN,
+        description="Wait for a run that goes on, and show how it ended, or what it waits for.",
+        input_schema={
+            "type": "object",
+            "properties": {"run_id": _RUN_ID},
+            "required": ["run_id"],
+        },
+    ),
+    Tool(
+        name=CANCEL_RUN,
+        description="End a run that goes on.",
+        input_schema={
+            "type": "object",
+            "properties": {"run_id": _RUN_ID, "reason": {"type": "string"}},
+            "required": ["run_id"],
+        },
+    ),
+    Tool(
+        name=ANSWER,
+        description="Approve or refuse what a run waits for. Only a person may decide it: ask first.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "run_id": _RUN_ID,
+                "step": {"type": "string", "description": "The step that waits."},
+                "approved": {"type": "boolean"},
+                "note": {"type": "string", "description": "Why."},
+            },
+            "required": ["run_id", "step", "approved"],
+        },
+    ),
+)
+
+
+class Pipelines:
+    """The pipelines that are tools: `exported` by name, or all of the tenant where none is named."""
+
+    def __init__(self, exported: Collection[str]) -> None:
+        self._exported = frozenset(exported)
+        self._known: dict[tuple[str, str, int], Tool] = {}
+
+    def is_exported(self, name: str) -> bool:
+        """Tell whether a pipeline may be called."""
+        names = {tool.name for tool in RUN_TOOLS}
+        return name not in names and (not self._exported or name in self._exported)
+
+    async def page(self, api: Api, after: str) -> tuple[list[Tool], str | None]:
+        """Return the tools behind a pipeline's name, and that of the page's last pipeline, None on the
+        last page."""
+        found = await asyncio.to_thread(api.get, "/v1/pipelines", after=after or None, limit=PAGE)
+        pipelines = found["pipelines"]
+        tools = [
+            await self._tool(api, one["pipeline"], int(one["version"]))
+            for one in pipelines
+            if self.is_exported(one["pipeline"])
+        ]
+        return tools, pipelines[-1]["pipeline"] if len(pipelines) == PAGE else None
+
+    async def _tool(self, api: Api, name: str, version: int) -> Tool:
+        key = (api.identity, name, version)
+        tool = self._known.get(key)
+        if tool is None:
+            detail = await asyncio.to_thread(api.get, path("pipelines", name), version=version)
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            tool = self._known[key] = _described(name, detail["spec"])
+        return tool
+
+
+def _described(name: str, spec: dict[str, Any]) -> Tool:
+    schema = spec.get("input") or {}
+    return Tool(
+        name=name,
+        description=spec.get("description") or f"Run the pipeline `{name}`.",
+        input_schema={"type": "object", **schema},
+    )
