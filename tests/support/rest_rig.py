@@ -23,6 +23,7 @@ from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
 from hocket.kit.access.secret_box import KEY_BYTES, SecretBox
+from hocket.kit.identity.authorization_code import AuthorizationCode
 from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
@@ -97,6 +98,7 @@ async def running_rest(
     max_task_bytes: int = MAX_TASK_BYTES,
     root_path: str = "",
     tokens: TokenBearers | None = None,
+    sign_in: AuthorizationCode | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Rest]:
     """Serve the API in this process until the block ends."""
@@ -118,7 +120,7 @@ async def running_rest(
     listener = socket.create_server(("127.0.0.1", 0))
     key = await make_key(pool, NewKey("test", "admin", None))
     book = KeyBook(DatabaseKeys(pool))
-    app = make_app(context, registry, book, root_path=root_path, tokens=tokens)
+    app = make_app(context, registry, book, root_path=root_path, tokens=tokens, sign_in=sign_in)
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

@@ -38,6 +38,7 @@ from hocket.admin.schedules.endpoints import router as schedules
 from hocket.admin.traces.endpoints import router as traces
 from hocket.admin.webhooks.endpoints import router as webhooks
 from hocket.kit.access.key_book import KeyBook
+from hocket.kit.identity.authorization_code import AuthorizationCode
 from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
@@ -79,10 +80,11 @@ def make_app(
     key_requests_per_s: float = DEFAULT_KEY_REQUESTS_PER_S,
     root_path: str = "",
     tokens: TokenBearers | None = None,
+    sign_in: AuthorizationCode | None = None,
 ) -> FastAPI:
     """Return the application over these connections; its metrics go to `registry`. `book` has the keys,
-    `tokens` knows those of an identity provider, `web` says under which names it may be
-    asked, `root_path` below which path. Raises OperationUndeclared."""
+    `tokens` knows those of an identity provider, where people `sign_in` to the console, `web` says
+    under which names it may be asked, `root_path` below which path. Raises OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -94,7 +96,7 @@ def make_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
-    sessions = app.state.sessions = Sessions(book, context.capabilities)
+    sessions = app.state.sessions = Sessions(book, context.capabilities, sign_in)
     add_docs_page(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -42,8 +42,15 @@ ALLOWED: dict[str, str] = {
     "GET /console/models": ALL,
     "GET /console/system": ALL,
     "POST /console/tickets": ALL,
+    "POST /console/sign-out-everywhere": ALL,
 }
-PUBLIC = {"GET /console/sign-in", "POST /console/sign-in", "POST /console/sign-out"}
+PUBLIC = {
+    "GET /console/sign-in",
+    "POST /console/sign-in",
+    "GET /console/sign-in/provider",
+    "GET /console/sign-in/callback",
+    "POST /console/sign-out",
+}
 RUN = "r" + "0" * 24
 VALUES = {"run_id": RUN, "name": "none", "step": "none", "message_id": "none"}
 QUERIES = {

@@ -14,7 +14,7 @@ from cryptojwt.utils import b64e
 from idpyoidc.server import Server
 from idpyoidc.server.configure import OPConfiguration
 
-from support.access.provider_process import CALLBACK, CLIENT, SECRET
+from support.access.provider_process import CALLBACK, CLIENT, CONSOLE_CALLBACK, SECRET
 
 KEYS = [{"type": "EC", "crv": "P-256", "use": ["sig"]}]
 SCOPES = ["openid", "profile"]
@@ -93,7 +93,7 @@ class Endpoints:
         self.server = Server(OPConfiguration(known, base_path="."), cwd=".")
         self.server.context.cdb[CLIENT] = {
             "client_secret": SECRET,
-            "redirect_uris": [(CALLBACK, {})],
+            "redirect_uris": [(CALLBACK, {}), (CONSOLE_CALLBACK, {})],
             "token_endpoint_auth_method": "client_secret_basic",
             "response_types_supported": ["code"],
             "allowed_scopes": SCOPES,

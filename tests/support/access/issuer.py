@@ -18,7 +18,7 @@ _RSA = [RSAKey.generate_key(2048, {"kid": f"rsa-{number}"}) for number in range(
 
 class Issuer:
     """`keys` are those that it tells of; `is_away` makes it answer 503; `asked` counts questions for
-    keys."""
+    keys; `id_claims` is what it says in the ID token of whatever code."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -26,6 +26,7 @@ class Issuer:
         self.is_away = False
         self.asked = 0
         self.named = ""
+        self.id_claims: dict[str, Any] = {}
 
     key = _RSA[0]
     other_key = _RSA[1]
@@ -52,7 +53,15 @@ class Issuer:
     async def metadata(self, request: web.Request) -> web.Response:
         if self.is_away:
             return web.Response(status=503)
-        return web.json_response({"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys"})
+        told = {"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys"}
+        for name in ("authorization", "token"):
+            told[f"{name}_endpoint"] = f"{self.url}/{name}"
+        return web.json_response(told)
+
+    async def tell_token(self, request: web.Request) -> web.Response:
+        if self.is_away:
+            return web.Response(status=503)
+        return web.json_response({"id_token": self.token(**self.id_claims)})
 
     async def tell_keys(self, request: web.Request) -> web.Response:
         self.asked += 1
@@ -65,6 +74,7 @@ async def running_issuer() -> AsyncIterator[Issuer]:
     issuer, app = Issuer(), web.Application()
     app.router.add_get("/.well-known/openid-configuration", issuer.metadata)
     app.router.add_get("/keys", issuer.tell_keys)
+    app.router.add_post("/token", issuer.tell_token)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -24,6 +24,9 @@ CLIENT = "hocket"
 SECRET = "secret-of-the-client"
 BASIC = {"Authorization": "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()}
 CALLBACK = "http://127.0.0.1:9/callback"
+PUBLIC_URL = "http://127.0.0.1:9"
+CONSOLE_CALLBACK = f"{PUBLIC_URL}/console/sign-in/callback"
+"""Where people are sent back whom a console of this public address sent."""
 
 
 class ProviderProcess:

@@ -71,6 +71,8 @@ class KeyDetail(Reply):
     """Until when the secret before the last rotation counts."""
     last_used_at: datetime | None = None
     """To within some seconds."""
+    groups: tuple[str, ...] | None = None
+    """Of a person who signed in to the console: what its session may do follows from these groups."""
 
 
 class KeyMade(KeyDetail):

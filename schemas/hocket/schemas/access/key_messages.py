@@ -46,6 +46,8 @@ class KeyRow(_Message):
     secret_sha256: Sha256
     former_sha256: Sha256 = ""
     former_until_s: float = 0.0
+    subject: str = Field("", max_length=64)
+    groups: tuple[str, ...] = ()
     change: int
 
     def principal(self) -> Principal:
@@ -63,6 +65,8 @@ class KeyRow(_Message):
             secret_sha256=bytes.fromhex(self.secret_sha256),
             former_sha256=bytes.fromhex(self.former_sha256),
             former_until_s=self.former_until_s,
+            subject=self.subject,
+            groups=self.groups,
         )
 
 

@@ -82,6 +82,12 @@ class Principal:
     former_until_s: float = 0.0
     is_token: bool = False
     """Whether it is no key, but a token of an identity provider: `key_id` is that of its subject."""
+    subject: str = ""
+    """Of whom it is, where it is no key, but a person who signed in to the console ..."""
+    groups: tuple[str, ...] = ()
+    """... and the groups that this person had then."""
+    row_id: str = ""
+    """Where a person's session is a bearer: the id of the row by which it may be revoked."""
 
     @property
     def actor(self) -> str:

@@ -91,6 +91,8 @@ def render(
         now=datetime.now(UTC),
         caller=caller,
         may=may,
+        names_tenant=caller is not None
+        and (caller.bearer.tenant is None or bool(caller.bearer.subject)),
         is_free=caller is not None and caller.bearer.tenant is None,
         tenant_field=_tenant_field(request),
         root=root,

@@ -12,6 +12,7 @@ from hocket.admin.console.pages import (
     models,
     money,
     pipelines,
+    provider_sign_in,
     run,
     runs,
     schedules,
@@ -23,6 +24,7 @@ from hocket.admin.console.rendering import ASSETS
 
 PAGES = (
     sign_in,
+    provider_sign_in,
     live,
     runs,
     run,

@@ -3,20 +3,34 @@
 A cookie names the key, when it ends, and carries a keyed hash of both and of what is kept of the key's
 secret. No process remembers sessions: a key that is revoked, expires or is rotated ends its sessions at
 every process, and so does the platform's own secret when it is changed.
+
+Somebody who signed in at an identity provider has a row among the keys instead (`people_store`); what a
+session of it allows follows from its groups, at each request.
 """
 
 import hmac
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import replace
 from hashlib import sha256
 
-from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_book import KeyBook, KeysNotLoaded
+from hocket.kit.identity.authorization_code import AuthorizationCode, Flow
+from hocket.kit.identity.errors import SignInRefused
 from hocket.kit.process import clock
+from hocket.schemas.access.group_roles import NoRole, acting
 from hocket.schemas.access.keys import KeyRefused, Principal
 from hocket.schemas.capabilities import Capabilities
 
 COOKIE = "hocket_session"
 SESSION_S = 12 * 3_600
 """How long one lasts."""
+PERSON_SESSION_S = 3_600
+"""How long one of somebody lasts who signed in at an identity provider: groups are asked anew then."""
+FLOW_COOKIE = "hocket_sign_in"
+FLOW_S = 600
+"""How long a sign-in at an identity provider may take."""
+MAX_BACK_CHARS = 2_000
 TICKET_S = 60
 """How long a ticket of `hocket console` may be used."""
 ENDED = "the session has ended; sign in again"
@@ -25,31 +39,89 @@ ENDED = "the session has ended; sign in again"
 class Sessions:
     """Makes and knows sessions. Without the platform's secret they are of this process alone."""
 
-    def __init__(self, book: KeyBook, capabilities: Capabilities | None) -> None:
+    def __init__(
+        self,
+        book: KeyBook,
+        capabilities: Capabilities | None,
+        sign_in: AuthorizationCode | None = None,
+    ) -> None:
         self.book = book
+        self.sign_in = sign_in
         self._capabilities = capabilities or Capabilities([secrets.token_bytes(32)])
 
     def begin(self, bearer: Principal) -> str:
         """Return the cookie of a new session."""
-        return self._made("session", bearer, SESSION_S)
+        return self._made("session", bearer, lasting_s(bearer))
 
     def ticket(self, bearer: Principal) -> str:
         """Return what `redeem` takes for TICKET_S."""
         return self._made("ticket", bearer, TICKET_S)
 
-    def bearer(self, cookie: str) -> Principal:
-        """Return whose session a cookie is, or raise KeyRefused."""
-        return self._known("session", cookie)
+    async def bearer(self, cookie: str, tenant: str | None = None) -> Principal:
+        """Return whose session a cookie is in a request that names a tenant, or none; raise KeyRefused,
+        TenantForbidden or TenantNotNamed."""
+        try:
+            row, ends = self._known("session", cookie)
+        except (KeyRefused, KeysNotLoaded):
+            await self.book.present(cookie.partition(".")[0])  # it may have begun elsewhere
+            row, ends = self._known("session", cookie)
+        return self.person(row, tenant, ends) if row.subject else row
+
+    def person(self, row: Principal, tenant: str | None, ends_at_s: float) -> Principal:
+        """Return as whom somebody acts who has a row among the keys."""
+        if self.sign_in is None:
+            raise KeyRefused(reason=ENDED)
+        try:
+            role = acting(self.sign_in.tokens.roles_of(row.groups), tenant)
+        except NoRole:
+            raise KeyRefused(reason=ENDED) from None
+        return replace(
+            row,
+            key_id=row.subject,
+            row_id=row.key_id,
+            tenant=role.tenant,
+            role=role.role,
+            permissions=role.permissions,
+            expires_at_s=ends_at_s,
+            is_token=True,
+        )
 
     def redeem(self, ticket: str) -> Principal:
         """Return whose ticket this is, or raise KeyRefused."""
-        return self._known("ticket", ticket)
+        return self._known("ticket", ticket)[0]
+
+    def begin_flow(self, back: str, redirect_uri: str) -> tuple[str, Flow]:
+        """Return the cookie of a new sign-in at the identity provider, and the sign-in."""
+        state, ends = secrets.token_urlsafe(24), int(clock.now_ms() / 1000) + FLOW_S
+        told = urlsafe_b64encode(back.encode()).decode()
+        tag = self._capabilities.seal("console sign-in", f"{state}.{ends}.{told}".encode())
+        return f"{state}.{ends}.{told}.{tag}", self._flow(state, redirect_uri)
+
+    def flow_of(self, cookie: str, redirect_uri: str) -> tuple[Flow, str]:
+        """Return the sign-in of a cookie, and where it leads back to; raise SignInRefused."""
+        text, _, tag = cookie.rpartition(".")
+        if not cookie.isascii() or not self._capabilities.is_sealed(
+            tag, "console sign-in", text.encode()
+        ):
+            raise SignInRefused(reason="it was not begun in this browser")
+        state, ends, told = text.split(".")
+        if clock.now_ms() / 1000 >= int(ends):
+            raise SignInRefused(reason=f"it took longer than {FLOW_S // 60} minutes")
+        return self._flow(state, redirect_uri), urlsafe_b64decode(told).decode()
+
+    def _flow(self, state: str, redirect_uri: str) -> Flow:
+        """Return a sign-in: its secrets follow from its state and the platform's own secret."""
+        nonce, *verifier = (
+            self._capabilities.seal(f"console {purpose}", state.encode())
+            for purpose in ("nonce", "verifier 1", "verifier 2")
+        )
+        return Flow(state, nonce, "".join(verifier), redirect_uri)
 
     def _made(self, kind: str, bearer: Principal, seconds: int) -> str:
         ends = int(clock.now_ms() / 1000) + seconds
         return f"{bearer.key_id}.{ends}.{self._tag(kind, bearer, ends)}"
 
-    def _known(self, kind: str, text: str) -> Principal:
+    def _known(self, kind: str, text: str) -> tuple[Principal, float]:
         key_id, _, rest = text.partition(".")
         moment, _, tag = rest.partition(".")
         if not (moment.isascii() and moment.isdigit() and len(moment) < 16 and tag.isascii()):
@@ -59,8 +131,13 @@ class Sessions:
         is_ours = hmac.compare_digest(tag, self._tag(kind, bearer, ends))
         if not is_ours or clock.now_ms() / 1000 >= min(ends, bearer.expires_at_s):
             raise KeyRefused(reason=ENDED)
-        return bearer
+        return bearer, float(ends)
 
     def _tag(self, kind: str, bearer: Principal, ends: int) -> str:
         secret = sha256(bearer.secret_sha256).digest()
         return self._capabilities.seal(f"console {kind} {bearer.key_id} {ends}", secret)
+
+
+def lasting_s(bearer: Principal) -> int:
+    """Return how long a session of a bearer lasts."""
+    return PERSON_SESSION_S if bearer.subject else SESSION_S

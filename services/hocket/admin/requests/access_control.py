@@ -22,6 +22,7 @@ from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.identity.tokens import is_token
 from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
+from hocket.schemas.access.group_roles import TenantNotNamed
 from hocket.schemas.access.keys import KeyMissing, KeyRefused, Principal, sent_key
 from hocket.schemas.errors import HocketError
 
@@ -101,7 +102,7 @@ class AccessControl:
     async def _bearer(self, headers: Headers, tenant: str | None) -> Principal:
         key, session = sent_key(headers), cookie_parser(headers.get("cookie", "")).get(COOKIE)
         if session and not key:
-            bearer = self._sessions.bearer(session)
+            bearer = await self._sessions.bearer(session, tenant)
         elif self._tokens is not None and is_token(key):
             bearer = await self._tokens.bearer(key, tenant)
         else:
@@ -114,9 +115,14 @@ class AccessControl:
 def _refusal(scope: Scope, headers: Headers, error: HocketError) -> Response:
     """Return the answer to somebody who was not let in: people at the console may sign in."""
     is_page = scope["path"].startswith(BASE) and "text/html" in headers.get("accept", "")
+    root = scope.get("root_path", "")
+    if is_page and isinstance(error, TenantNotNamed):
+        query = scope["query_string"].decode("latin-1")
+        named = urlencode({"tenant": error.fields["tenants"].split(", ")[0]})
+        address = f"{root}{scope['path']}?{query}{'&' if query else ''}{named}"
+        return RedirectResponse(address, status_code=303)
     if not is_page or not isinstance(error, KeyMissing | KeyRefused):
         return error_response(error.info())
-    root = scope.get("root_path", "")
     wanted = scope["path"] + (
         f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
     )

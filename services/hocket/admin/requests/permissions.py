@@ -13,6 +13,8 @@ ATTRIBUTE = "hocket_needs"
 EXTENSION = "x-hocket-permissions"
 """Where the OpenAPI document names the permissions of an operation."""
 
+ANY_QUERY = "hocket_any_query"
+
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -37,6 +39,12 @@ def needs(permission: Permission, *more: Permission) -> Callable[[T], T]:
 def public(endpoint: T) -> T:
     """Let everybody ask an endpoint, without a key."""
     setattr(endpoint, ATTRIBUTE, ())
+    return endpoint
+
+
+def takes_any_query(endpoint: T) -> T:
+    """Let an endpoint be asked with parameters that it does not name: others say which come."""
+    setattr(endpoint, ANY_QUERY, True)
     return endpoint
 
 

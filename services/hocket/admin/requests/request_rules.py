@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import BEARER
-from hocket.admin.requests.permissions import needed_by
+from hocket.admin.requests.permissions import ANY_QUERY, needed_by
 from hocket.kit.web_requests import JSON_TYPES, check_media_type
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.plain_json import shown_text
@@ -63,6 +63,7 @@ class Operation:
     query: frozenset[str]
     headers: frozenset[str]
     media_types: tuple[str, ...]
+    any_query: bool = False
 
 
 class RequestRules:
@@ -105,7 +106,7 @@ class RequestRules:
             )
         for permission in operation.needs:
             scope[BEARER].check(permission)
-        _check_query(scope["query_string"], operation.query)
+        _check_query(scope["query_string"], None if operation.any_query else operation.query)
         for name in operation.headers:
             if len(headers.all(name)) > 1:
                 raise InvalidInput(field=name, reason="it is sent twice", cure="Send it once.")
@@ -159,7 +160,14 @@ def _operation(route: Route) -> Operation:
     methods = frozenset(route.methods or ())
     needs = needed_by(route.endpoint)
     return Operation(
-        route.path_regex, route.path_format, needs, methods, query, headers, media_types
+        route.path_regex,
+        route.path_format,
+        needs,
+        methods,
+        query,
+        headers,
+        media_types,
+        any_query=getattr(route.endpoint, ANY_QUERY, False),
     )
 
 
@@ -186,7 +194,7 @@ def _path(scope: Scope) -> str:
     return path
 
 
-def _check_query(raw: bytes, known: frozenset[str]) -> None:
+def _check_query(raw: bytes, known: frozenset[str] | None) -> None:
     _text(raw.replace(b"+", b" "), "its query")
     try:
         fields = parse_qsl(
@@ -196,7 +204,7 @@ def _check_query(raw: bytes, known: frozenset[str]) -> None:
         reason = f"its query has more than {MAX_QUERY_FIELDS} fields"
         raise AddressMalformed(reason=reason) from None
     for name, times in Counter(name for name, _ in fields).items():
-        if name not in known:
+        if known is not None and name not in known:
             cure = f"Use {', '.join(sorted(known))}." if known else "Send none here."
             raise InvalidInput(
                 field=shown_text(name, MAX_SHOWN_CHARS),

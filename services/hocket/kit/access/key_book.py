@@ -93,7 +93,7 @@ class KeyBook:
         except (KeyRefused, KeysNotLoaded):
             if parts_of(text) is None or self._waiting >= MAX_WAITING:
                 raise
-        await self._looked()
+        await self.looked()
         return self.known(text)
 
     def known(self, text: str) -> Principal:
@@ -137,14 +137,23 @@ class KeyBook:
         self._used[key_id] = clock.now_ms() / 1000
         return found
 
+    async def present(self, key_id: str) -> Principal:
+        """Do the same, and look at the source before a key is refused."""
+        with suppress(KeyRefused, KeysNotLoaded):
+            return self.holder(key_id)
+        if self._waiting < MAX_WAITING:
+            await self.looked()
+        return self.holder(key_id)
+
     @contextmanager
     def open(self, bearer: Principal) -> Iterator[None]:
         """End the present task where the key goes inside the block; then raise KeyRefused."""
         task = asyncio.current_task()
         assert task is not None, "requests are answered in tasks"
-        tasks = self._open.setdefault(bearer.key_id, set())
+        key_id = bearer.row_id or bearer.key_id
+        tasks = self._open.setdefault(key_id, set())
         tasks.add(task)
-        ending = self._ends_by_itself(bearer, task)
+        ending = self._ends_by_itself(bearer, key_id, task)
         try:
             yield
         except asyncio.CancelledError:
@@ -156,18 +165,18 @@ class KeyBook:
             if ending is not None:
                 ending.cancel()
             tasks.discard(task)
-            if not tasks and self._open.get(bearer.key_id) is tasks:
-                del self._open[bearer.key_id]
+            if not tasks and self._open.get(key_id) is tasks:
+                del self._open[key_id]
 
     def _ends_by_itself(
-        self, bearer: Principal, task: asyncio.Task[object]
+        self, bearer: Principal, key_id: str, task: asyncio.Task[object]
     ) -> asyncio.TimerHandle | None:
         """End a request when the token ends that it came with, of which nobody else tells."""
         if not bearer.is_token:
             return None
         left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
         return asyncio.get_running_loop().call_later(
-            min(left_s, MAX_TIMER_S), self._end_request, bearer.key_id, task
+            min(left_s, MAX_TIMER_S), self._end_request, key_id, task
         )
 
     def _end_request(self, key_id: str, task: asyncio.Task[object]) -> None:
@@ -177,7 +186,7 @@ class KeyBook:
 
     # ---- reading ------------------------------------------------------------------------------
 
-    async def _looked(self) -> None:
+    async def looked(self) -> None:
         """Wait for a look that begins from now on."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
@@ -244,6 +253,8 @@ class KeyBook:
         found = self._keys[row.key_id] = row.principal()
         if known is not None and known.secret_sha256 != found.secret_sha256:
             self.lost.set()
+        if known is not None and _ends_sessions(known, found):
+            self._end_requests(row.key_id)
         if found.expires_at_s != float("inf"):
             heapq.heappush(self._ends, (found.expires_at_s, row.key_id))
 
@@ -278,3 +289,10 @@ class KeyBook:
         used, self._used = self._used, {}
         if used:
             await self._source.note_used(used)
+
+
+def _ends_sessions(known: Principal, found: Principal) -> bool:
+    """Tell whether what is open with a key must end: a person has other groups, or the secret was
+    replaced and counts no more."""
+    replaced = known.secret_sha256 not in (found.secret_sha256, found.former_sha256)
+    return replaced or known.groups != found.groups

@@ -31,7 +31,7 @@ MIN_ROW_BYTES = 400
 LAST_CHANGE = "SELECT coalesce(max(change), 0) FROM hocket.api_key"
 CHANGED = f"""
 SELECT key_id, name, tenant, role, scopes, models, pools, requests_per_s, expires_at, revoked_at,
-       secret_sha256, former_sha256, former_until, change
+       secret_sha256, former_sha256, former_until, subject, groups, change
 FROM hocket.api_key
 WHERE change > $1 AND (NOT $2 OR {IN_FORCE}) ORDER BY change LIMIT {PAGE}
 """
@@ -150,5 +150,7 @@ def _key(row: asyncpg.Record) -> KeyRow:
         secret_sha256=row["secret_sha256"].hex(),
         former_sha256=(row["former_sha256"] or b"").hex(),
         former_until_s=0.0 if former_until is None else former_until.timestamp(),
+        subject=row["subject"] or "",
+        groups=tuple(row["groups"] or ()),
         change=row["change"],
     )

@@ -41,7 +41,7 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 SHOWN = """
 key_id, name, tenant, role, scopes, models, pools, requests_per_s, created_at, created_by, expires_at,
-revoked_at, rotated_at, last_used_at, former_until
+revoked_at, rotated_at, last_used_at, former_until, groups
 """
 IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 COUNT = f"SELECT count(*) FROM hocket.api_key WHERE {IN_FORCE}"

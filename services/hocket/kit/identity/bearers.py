@@ -7,7 +7,7 @@ is the same in each process and with each token, and budgets, rates and the audi
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,15 @@ ID_DIGITS = 20
 MAX_NAME_CHARS = 100
 WORD_CLAIMS = frozenset({"scope", "scp"})
 """Claims whose text is a list of words (RFC 8693, 4.2); the text of others is one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom an ID token speaks of; `groups` are those that have a role."""
+
+    subject_id: str
+    name: str
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,17 @@ class TokenBearers:
             is_token=True,
         )
 
+    def person_of(self, claims: Mapping[str, Any]) -> Person:
+        """Return whom checked claims speak of, also where none of the groups has a role."""
+        listed = itertools.islice(_groups(claims, self._claim), MAX_GROUPS)
+        groups = tuple(sorted({group for group in listed if group in self._table}))
+        subject_id = subject_id_of(self.provider.issuer, str(claims["sub"]))
+        return Person(subject_id, _name_of(claims), groups)
+
+    def roles_of(self, groups: Iterable[str]) -> tuple[TenantRole, ...]:
+        """Return the roles of a member of groups; raise NoRole."""
+        return roles_of(groups, self._table)
+
     async def _subject(self, text: str) -> Subject:
         mark = hashlib.sha256(text.encode("ascii", "replace")).digest()
         if self.provider.is_fresh and self._keys is self.provider.keys:
@@ -88,12 +108,9 @@ class TokenBearers:
 
     def subject_of(self, claims: Mapping[str, Any]) -> Subject:
         """Return whom checked claims speak of; raise NoRole."""
-        subject = str(claims["sub"])
-        names = (claims.get(name) for name in ("preferred_username", "email", "name"))
-        name = next((one for one in names if isinstance(one, str) and one), subject)
         return Subject(
-            subject_id_of(self.provider.issuer, subject),
-            shown_text(name, MAX_NAME_CHARS),
+            subject_id_of(self.provider.issuer, str(claims["sub"])),
+            _name_of(claims),
             roles_of(itertools.islice(_groups(claims, self._claim), MAX_GROUPS), self._table),
             float(claims["exp"]) + LEEWAY_S,
         )
@@ -103,6 +120,12 @@ def subject_id_of(issuer: str, subject: str) -> str:
     """Return the id of a subject of an issuer."""
     told = f"{len(issuer)}:{issuer}{subject}".encode()
     return f"{ID_PREFIX}{hashlib.sha256(told).hexdigest()[:ID_DIGITS]}"
+
+
+def _name_of(claims: Mapping[str, Any]) -> str:
+    names = (claims.get(name) for name in ("preferred_username", "email", "name"))
+    name = next((one for one in names if isinstance(one, str) and one), str(claims["sub"]))
+    return shown_text(name, MAX_NAME_CHARS)[:MAX_NAME_CHARS]
 
 
 def _groups(claims: Mapping[str, Any], claim: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from hocket.kit.identity.authorization_code import AuthorizationCode
 from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.identity.provider import Provider
 from hocket.kit.identity.tokens import TokenChecks
@@ -36,6 +37,20 @@ def token_bearers_of(
     )
     table = parse_group_roles(settings.oidc_roles)
     return TokenBearers(provider, checks, settings.oidc_groups_claim, table)
+
+
+def sign_in_of(settings: Settings, tokens: TokenBearers | None) -> AuthorizationCode | None:
+    """Return how people sign in to the console at the provider, None where none is named or this
+    platform has no name there."""
+    if tokens is None or settings.oidc_client_id is None:
+        return None
+    secret = settings.oidc_client_secret
+    return AuthorizationCode(
+        tokens,
+        settings.oidc_client_id,
+        None if secret is None else secret.get_secret_value(),
+        settings.public_url,
+    )
 
 
 @asynccontextmanager

@@ -11,6 +11,13 @@ class TokenRefused(AccessDenied):
     cure = "Get another from your identity provider."
 
 
+class SignInRefused(AccessDenied):
+    """You are not signed in: {reason}. {cure}"""
+
+    code = "sign_in_refused"
+    cure = "Go to the console and sign in again."
+
+
 class IdentityProviderAway(HocketError):
     """The identity provider does not answer: {reason}. Try again in a moment; keys of this platform
     (`hk_...`) go on counting."""

@@ -52,6 +52,8 @@ class Metadata:
     token_endpoint: str = ""
     end_session_endpoint: str = ""
     token_auth_methods: frozenset[str] = frozenset()
+    names_itself: bool = False
+    """Whether it says in each answer whose that is (RFC 9207)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +177,14 @@ async def _json_of(session: aiohttp.ClientSession, address: str) -> Mapping[str,
     async with session.get(address, allow_redirects=False) as reply:
         if reply.status != 200:
             raise ValueError(f"{address} answers {reply.status}")
-        body = await reply.content.read(MAX_ANSWER_BYTES + 1)
-        while len(body) <= MAX_ANSWER_BYTES and (more := await reply.content.read(65_536)):
-            body += more
+        return await json_body(reply, address)
+
+
+async def json_body(reply: aiohttp.ClientResponse, address: str) -> Mapping[str, Any]:
+    """Return the JSON object that an answer holds; raise ValueError or what aiohttp raises."""
+    body = await reply.content.read(MAX_ANSWER_BYTES + 1)
+    while len(body) <= MAX_ANSWER_BYTES and (more := await reply.content.read(65_536)):
+        body += more
     if len(body) > MAX_ANSWER_BYTES:
         raise ValueError(f"{address} answers more than {MAX_ANSWER_BYTES} bytes")
     found = parse_json(body.decode())
@@ -198,6 +205,7 @@ def _metadata(found: Mapping[str, Any], issuer: str) -> Metadata:
         _address(found, "token_endpoint", issuer),
         _address(found, "end_session_endpoint", issuer),
         frozenset(str(one) for one in methods) if isinstance(methods, list) else frozenset(),
+        found.get("authorization_response_iss_parameter_supported") is True,
     )
 
 

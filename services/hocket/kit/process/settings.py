@@ -163,6 +163,9 @@ class Settings(BaseSettings):
     only on this machine."""
     oidc_client_id: Annotated[Text | None, EmptyIsNone] = None
     """The name of this platform at the identity provider."""
+    oidc_client_secret: Annotated[Secret | None, EmptyIsNone] = None
+    """Its secret there, by which people sign in to the console; none where the provider has it as a
+    public client."""
     oidc_audiences: Listed = ()
     """What tokens may name as their `aud`; by default only the name above."""
     oidc_groups_claim: Text = "groups"
@@ -172,6 +175,9 @@ class Settings(BaseSettings):
     `{"ml-team": "developer@acme", "platform": "admin@*"}`. Who is in none of them is refused."""
     oidc_algorithms: Algorithms = ("RS256", "ES256")
     """By which algorithms tokens may be signed; only asymmetric ones can be named."""
+    public_url: Annotated[HttpUrl | None, EmptyIsNone] = None
+    """Where people reach the REST service, without HOCKET_ROOT_PATH: `https://hocket.example.com`. The
+    identity provider sends them back there; by default where their request came to."""
     key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
     """Requests a second with one key that a process of REST, or of the gateway's HTTP door, takes,
     where the key has no rate of its own. Twice as many may come at once."""

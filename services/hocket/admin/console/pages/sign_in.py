@@ -1,6 +1,7 @@
 """Signing in and out."""
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
@@ -8,7 +9,7 @@ from pydantic import Field
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render, root_of
-from hocket.admin.console.sessions import COOKIE, SESSION_S, Sessions
+from hocket.admin.console.sessions import COOKIE, Sessions, lasting_s
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs, public
 from hocket.schemas.access.keys import Principal
@@ -57,15 +58,14 @@ async def console_sign_in(
     back: Annotated[str, Query(max_length=2_000)] = "",
 ) -> Response:
     """Ask for a key; who comes with a ticket from `hocket console` has shown one."""
-    answer: Response = render(
-        request, None, "sign_in.html", {"section": "", "back": own_path(back)}
-    )
+    values = {"section": "", "back": own_path(back), "provider": _provider(sessions)}
+    answer: Response = render(request, None, "sign_in.html", values)
     if ticket:
         if request.headers.get("sec-fetch-site", OPENED) not in (OPENED, "same-origin"):
             raise TicketOfPage
         bearer = sessions.redeem(ticket)
         answer = RedirectResponse(f"{root_of(request)}/runs", status_code=303)
-        _begin_session(request, answer, sessions, bearer)
+        begin_session(request, answer, sessions, bearer)
     return answer
 
 
@@ -74,7 +74,7 @@ async def console_sign_in(
 async def console_begin_session(request: Request, body: SignIn, sessions: SessionsDep) -> Response:
     """Begin a session for the bearer of a key."""
     answer = JSONResponse({"back": own_path(body.back)})
-    _begin_session(request, answer, sessions, await sessions.book.bearer(body.key.strip()))
+    begin_session(request, answer, sessions, await sessions.book.bearer(body.key.strip()))
     return answer
 
 
@@ -94,15 +94,16 @@ async def console_end_session(request: Request) -> Response:
     return answer
 
 
-def _begin_session(
+def begin_session(
     request: Request, answer: Response, sessions: Sessions, bearer: Principal
 ) -> None:
+    """Give the browser the cookie of a new session."""
     answer.set_cookie(
         COOKIE,
         sessions.begin(bearer),
-        max_age=SESSION_S,
+        max_age=lasting_s(bearer),
         path=request.scope.get("root_path", "") or "/",
-        secure=request.url.scheme == "https",
+        secure=is_secure(request, sessions),
         httponly=True,
         samesite="strict",
     )
@@ -112,3 +113,16 @@ def own_path(path: str) -> str:
     """Return a path of the console to go back to; what leads anywhere else is left out."""
     plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
     return path if plain and "\\" not in path else ""
+
+
+def is_secure(request: Request, sessions: Sessions) -> bool:
+    """Tell whether browsers come by https."""
+    public = None if sessions.sign_in is None else sessions.sign_in.public_url
+    return (public or str(request.url)).startswith("https:")
+
+
+def _provider(sessions: Sessions) -> str:
+    """Return the name of the identity provider, nothing where there is none."""
+    if sessions.sign_in is None:
+        return ""
+    return urlsplit(sessions.sign_in.tokens.provider.issuer).netloc

@@ -81,6 +81,9 @@
     out: async () => {
       if (await call("POST /sign-out", {}, document.body.dataset.root)) open("/sign-in");
     },
+    "out-everywhere": async () => {
+      if (await call("POST /sign-out-everywhere", {}, document.body.dataset.root)) open("/sign-in");
+    },
     retry: async () => {
       const said = await call(`POST /runs/${document.getElementById("run").dataset.run}/retry`);
       if (said) open(`/runs/${said.run_id}`);

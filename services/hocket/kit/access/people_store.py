@@ -1,0 +1,87 @@
+"""People who signed in to the console, in Postgres: each has one row among the keys, so that every
+process learns within a second when it is revoked, has other groups, or is signed out everywhere.
+
+The row gives no right and no key: its role is narrowed to nothing, and its secret is told to nobody.
+What its bearer may do follows from the groups, by the roles that the settings give them.
+"""
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import asyncpg
+
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action, Actor
+from hocket.kit.access.key_store import COUNT, MAX_KEYS, KeysFull
+from hocket.schemas.access.keys import ID_DIGITS, SECRET_DIGITS, AccessDenied, hashed
+
+ROLE = "viewer"
+FIND = """
+SELECT key_id, revoked_at, groups FROM hocket.api_key WHERE subject = $1 FOR UPDATE
+"""
+INSERT = """
+INSERT INTO hocket.api_key (key_id, name, role, scopes, created_by, secret_sha256, subject, groups,
+                            expires_at)
+VALUES ($1, $2, $3, '{}', $4, $5, $4, $6, $7)
+"""
+UPDATE = """
+UPDATE hocket.api_key SET name = $2, groups = $3, expires_at = $4, last_used_at = now(),
+       change = nextval('hocket.api_key_change')
+WHERE key_id = $1
+"""
+SIGN_OUT = """
+UPDATE hocket.api_key SET secret_sha256 = $2, former_sha256 = NULL, former_until = NULL,
+       rotated_at = now(), change = nextval('hocket.api_key_change')
+WHERE subject = $1
+"""
+
+
+class PersonRevoked(AccessDenied):
+    """An admin has revoked your access to this platform. {cure}"""
+
+    code = "person_revoked"
+    cure = "Ask an admin for a key: `hocket keys create`."
+
+
+async def sign_in(
+    connection: asyncpg.Connection,
+    subject: str,
+    name: str,
+    groups: Sequence[str],
+    ends_at_s: float,
+    address: str,
+) -> str:
+    """Note that somebody signed in, and return the id of the row; raise PersonRevoked or KeysFull.
+    `groups` are those with a role: with none of them every session of this person ends."""
+    actor = Actor(f"{subject} {name}", address)
+    ends_at = datetime.fromtimestamp(ends_at_s, UTC)
+    after = {"name": name, "groups": list(groups)}
+    async with connection.transaction():
+        action = "console.sign_in" if groups else "console.sign_in_denied"
+        done = Action(action, f"person:{subject}", None, after=after)
+        await audit_log.record(connection, actor, done)  # from here on, one at a time
+        known = await connection.fetchrow(FIND, subject)
+        if known is not None:
+            if known["revoked_at"] is not None:
+                raise PersonRevoked
+            await connection.execute(UPDATE, known["key_id"], name, list(groups), ends_at)
+            return str(known["key_id"])
+        if await connection.fetchval(COUNT) >= MAX_KEYS:
+            raise KeysFull(limit=MAX_KEYS)
+        key_id, secret = secrets.token_hex(ID_DIGITS // 2), hashed(_nobodys())
+        values = (key_id, name, ROLE, subject, secret, list(groups), ends_at)
+        await connection.execute(INSERT, *values)
+        return key_id
+
+
+async def sign_out_everywhere(connection: asyncpg.Connection, subject: str, actor: Actor) -> None:
+    """End all sessions of somebody."""
+    async with connection.transaction():
+        done = Action("console.sign_out_everywhere", f"person:{subject}", None)
+        await audit_log.record(connection, actor, done)
+        await connection.execute(SIGN_OUT, subject, hashed(_nobodys()))
+
+
+def _nobodys() -> str:
+    return secrets.token_hex(SECRET_DIGITS // 2)

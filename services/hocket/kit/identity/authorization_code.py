@@ -1,0 +1,146 @@
+"""How a person signs in at the identity provider: the authorization code flow with PKCE (RFC 6749, 4.1;
+RFC 7636; OpenID Connect Core 1.0, 3.1; RFC 9207 against providers that are mixed up).
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import aiohttp
+
+from hocket.kit.identity.bearers import TokenBearers
+from hocket.kit.identity.errors import IdentityProviderAway, SignInRefused
+from hocket.kit.identity.provider import Metadata, json_body
+from hocket.schemas.checks.plain_json import shown_text
+
+SCOPE = "openid profile email"
+EXCHANGE_TIMEOUT_S = 10.0
+"""How long a person waits for the provider to take the code."""
+MAX_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What one sign-in proves itself by; of these only `state`, `nonce` and a hash of `verifier` are
+    seen by the browser."""
+
+    state: str
+    nonce: str
+    verifier: str
+    redirect_uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAnswer:
+    """With what the provider sent a browser back."""
+
+    state: str
+    code: str
+    issuer: str | None
+    error: str
+
+
+class AuthorizationCode:
+    """Signs people in at one provider. Without a `secret` this platform is a public client there."""
+
+    def __init__(
+        self, tokens: TokenBearers, client_id: str, secret: str | None, public_url: str | None
+    ) -> None:
+        self.tokens = tokens
+        self.public_url = public_url
+        self._client_id = client_id
+        self._secret = secret
+
+    async def address(self, flow: Flow) -> str:
+        """Return where a browser is sent to sign in; raise IdentityProviderAway or SignInRefused."""
+        metadata = await self._metadata()
+        challenge = hashlib.sha256(flow.verifier.encode()).digest()
+        asked = {
+            "response_type": "code",
+            "client_id": self._client_id,
+            "redirect_uri": flow.redirect_uri,
+            "scope": SCOPE,
+            "state": flow.state,
+            "nonce": flow.nonce,
+            "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
+            "code_challenge_method": "S256",
+        }
+        address = metadata.authorization_endpoint
+        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
+
+    async def claims(self, flow: Flow, answer: ProviderAnswer) -> Mapping[str, Any]:
+        """Return what the ID token says for which a code was given; raise SignInRefused, TokenRefused
+        or IdentityProviderAway."""
+        if not hmac.compare_digest(answer.state.encode(), flow.state.encode()):
+            raise SignInRefused(reason="it was not begun in this browser, or another was since")
+        metadata = await self._metadata()
+        named = answer.issuer
+        if named is None and metadata.names_itself:
+            raise SignInRefused(reason="the answer does not name the provider (`iss`)")
+        if named is not None and named != metadata.issuer:
+            raise SignInRefused(reason="the answer is that of another provider (`iss`)")
+        if answer.error or not answer.code:
+            reason = shown_text(answer.error, MAX_SHOWN_CHARS) or "no code came"
+            raise SignInRefused(reason=f"the identity provider says: {reason}")
+        token = (await self._exchange(metadata, flow, answer.code)).get("id_token")
+        if not isinstance(token, str):
+            raise SignInRefused(reason="the identity provider gave no ID token")
+        claims = await self.tokens.checks.claims(token, (self._client_id,))
+        nonce = claims.get("nonce")
+        if not isinstance(nonce, str) or not hmac.compare_digest(
+            nonce.encode("utf-8", "replace"), flow.nonce.encode()
+        ):
+            raise SignInRefused(reason="the ID token is of another sign-in (`nonce`)")
+        if claims.get("azp", self._client_id) != self._client_id:
+            raise SignInRefused(reason="the ID token was made for another client (`azp`)")
+        return claims
+
+    async def _metadata(self) -> Metadata:
+        metadata = await self.tokens.provider.metadata()
+        if not metadata.authorization_endpoint or not metadata.token_endpoint:
+            raise SignInRefused(reason="the identity provider has no sign-in for browsers")
+        return metadata
+
+    async def _exchange(self, metadata: Metadata, flow: Flow, code: str) -> Mapping[str, Any]:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": flow.redirect_uri,
+            "code_verifier": flow.verifier,
+        }
+        headers = {"Accept": "application/json"}
+        methods = metadata.token_auth_methods
+        if self._secret is None:
+            form["client_id"] = self._client_id
+        elif methods and "client_secret_basic" not in methods:
+            form |= {"client_id": self._client_id, "client_secret": self._secret}
+        else:
+            headers["Authorization"] = _basic(self._client_id, self._secret)
+        timeout = aiohttp.ClientTimeout(total=EXCHANGE_TIMEOUT_S)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
+                session.post(
+                    metadata.token_endpoint, data=form, headers=headers, allow_redirects=False
+                ) as reply,
+            ):
+                if reply.status >= 500:
+                    raise IdentityProviderAway(reason=f"its token endpoint answers {reply.status}")
+                if reply.status != 200:
+                    raise SignInRefused(reason="the identity provider does not take the code")
+                return await json_body(reply, metadata.token_endpoint)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or f"no answer within {EXCHANGE_TIMEOUT_S:g} s"
+            raise IdentityProviderAway(reason=reason) from error
+        except ValueError as error:
+            raise IdentityProviderAway(reason=str(error)) from error
+
+
+def _basic(client_id: str, secret: str) -> str:
+    """Return the header of a client (RFC 6749, 2.3.1: both parts are encoded as in a form)."""
+    told = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return "Basic " + base64.b64encode(told.encode()).decode()
