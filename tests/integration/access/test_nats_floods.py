@@ -4,17 +4,19 @@ and what was accepted is handed on."""
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 import pytest
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
 from hocket.coordinator.guests import posts
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.streams import KEY_LETTERS, KEY_RESULTS, POOL_ANNOUNCEMENTS
 from hocket.schemas import subjects
+from hocket.schemas.access.nats_table import EVENTS_ASKED
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 from support.access.nats_guests import Guest, guest, guests_welcome
@@ -181,3 +183,43 @@ async def test_a_workers_letters_are_kept_and_a_flood_pushes_out_none(
     assert [one.tenant for one in kept].count("rival") == 1
     assert len(kept) == 6, "five of 200 kB, and the rival's"
     assert 0 < await stored(rest, subjects.GUEST_LETTERS) <= KEY_LETTERS
+
+
+async def test_who_asks_without_end_loses_his_connection_before_the_server_has_no_memory(
+    rest: Rest, servers: EmbeddedServers, nats_url: str
+) -> None:
+    """For a question a server remembers the way of its answer; who is let in again later is told why."""
+    async with guests_welcome(servers, rest.book, per_s=500.0, burst=2_000.0):
+        key, other = [await rest.make_key("admin", tenant) for tenant in ("acme", "rival")]
+        async with guest(nats_url, key) as hostile, guest(nats_url, other) as calm:
+            name = (await hostile.client.request(f"{EVENTS_ASKED}.{hostile.key_id}")).data.decode()
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.EVENTS}.{name}"
+            ask = b'{"batch":1,"no_wait":true}'
+            async with asyncio.timeout(BOUND_S):
+                while not hostile.lost.is_set():
+                    for number in range(AT_ONCE):
+                        with suppress(NatsError):
+                            await hostile.client.publish(
+                                subject, ask, reply=f"{hostile.inbox}{number}"
+                            )
+                    await asyncio.sleep(0.01)
+            assert calm.client.is_connected
+            with pytest.raises(NatsError):
+                async with guest(nats_url, key):
+                    pass
+            async with guest(nats_url, other):
+                pass
+
+
+async def test_events_are_not_asked_for_for_longer_than_their_answer_finds_its_way(
+    rest: Rest, servers: EmbeddedServers, nats_url: str
+) -> None:
+    async with guests_welcome(servers, rest.book):
+        key = await rest.make_key("admin", "acme")
+        async with guest(nats_url, key) as reader:
+            name = (await reader.client.request(f"{EVENTS_ASKED}.{reader.key_id}")).data.decode()
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{subjects.EVENTS}.{name}"
+            asked = {"batch": 1, "expires": 56_000_000_000}
+            refused = await reader.client.request(subject, json.dumps(asked).encode(), timeout=10)
+            assert refused.headers is not None
+            assert "MaxRequestExpires" in refused.headers["Description"]

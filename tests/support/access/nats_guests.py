@@ -13,6 +13,7 @@ from hocket.admin.nats_access.callout import Callout
 from hocket.admin.nats_access.connection_limit import MAX_TENANT_CONNECTIONS, ConnectionLimit
 from hocket.admin.nats_access.connections import Connections
 from hocket.admin.nats_access.event_readers import EventReaders
+from hocket.admin.nats_access.message_rates import MessageRates
 from hocket.coordinator.guests.posts import GuestPosts
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.nkeys import AccountKey
@@ -29,17 +30,22 @@ async def guests_welcome(
     most: int = MAX_TENANT_CONNECTIONS,
     *,
     hands_on: bool = True,
+    per_s: float = 1e9,
+    burst: float = 1e9,
 ) -> AsyncIterator[Connections]:
-    """Let keys connect inside the block, `most` times a tenant at once. Who answers them is who does so
+    """Let keys connect inside the block, `most` times a tenant at once, with messages as
+    `MessageRates` has it. Who answers them is who does so
     in an installation; what they post is handed on, or not."""
     access = await Bus.connect(servers.nats.url_of(ACCESS_USER), name="access")
     coordinator = await Bus.connect(servers.nats.url_of("coordinator"), name="coordinator")
     admin = await Bus.connect(servers.nats.url_of("admin"), name="admin")
     limit = ConnectionLimit(book, most)
-    connections = Connections(access, book, limit)
+    clock_s = asyncio.get_running_loop().time
+    rates = MessageRates(book, clock_s, per_s=per_s, burst=burst)
+    connections = Connections(access, book, limit, rates)
     try:
         async with (
-            Callout(access, AccountKey(servers.nats.access_seed), book, limit).open(),
+            Callout(access, AccountKey(servers.nats.access_seed), book, limit, rates).open(),
             EventReaders(admin, book).open(),
             StepConsumersDoor(coordinator).open(),
             GuestPosts(coordinator, partitions=1).open() if hands_on else nullcontext(),

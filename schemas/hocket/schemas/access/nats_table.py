@@ -62,8 +62,10 @@ class NatsPermissions:
 STORED_S = 10
 """That a message is stored is said within that, or the message is sent again."""
 UNANSWERED_S = 1
-PULLED_S = 180
-"""How long a guest may wait for the next message of a consumer by one request; workers ask for 120 s."""
+PULLED_S = 60
+"""How long a guest may wait for the next message of a consumer by one request without a heartbeat."""
+PULL_EXPIRES_S = 55
+"""For how long at most he may ask."""
 CALLED_S = 3_600
 """A model call may take long."""
 

@@ -15,6 +15,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from hocket.admin.nats_access.connection_limit import ConnectionLimit
+from hocket.admin.nats_access.message_rates import MessageRates
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.nkeys import AccountKey, claims_of
 from hocket.kit.logs.log_limits import Reporting
@@ -39,11 +40,19 @@ log = structlog.get_logger(__name__)
 class Callout:
     """Answers the servers' questions inside `open`. `bus` is that of the user `access`."""
 
-    def __init__(self, bus: Bus, key: AccountKey, book: KeyBook, limit: ConnectionLimit) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        key: AccountKey,
+        book: KeyBook,
+        limit: ConnectionLimit,
+        rates: MessageRates,
+    ) -> None:
         self._bus = bus
         self._key = key
         self._book = book
         self._limit = limit
+        self._rates = rates
         self._answering: set[asyncio.Task[None]] = set()
         self._reporting = Reporting()
 
@@ -94,6 +103,7 @@ class Callout:
             raise KeyRefused(reason=f"the role `{bearer.role}` has nothing to do on NATS")
         parts = parts_of(shown)
         assert parts is not None, "the book has looked"
+        self._rates.check(bearer)
         self._limit.take(bearer)
         until_s = bearer.counts_until_s(parts[1])
         claims: dict[str, Any] = {

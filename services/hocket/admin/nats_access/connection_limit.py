@@ -38,7 +38,7 @@ class ConnectionLimit:
 
     def take(self, bearer: Principal) -> None:
         """Count a connection that is let in now, or raise TooManyConnections."""
-        name = _name_of(bearer)
+        name = name_of(bearer)
         present = self._seen[name] + self._let_in[name]
         if present >= self._limit // 2:
             self.reached.set()
@@ -54,10 +54,11 @@ class ConnectionLimit:
     def looked(self, before: Counter[str], key_ids: Iterable[str]) -> None:
         """Take up whose connections there are."""
         self._seen = Counter(
-            _name_of(bearer) for key_id in key_ids if (bearer := self._book.of(key_id)) is not None
+            name_of(bearer) for key_id in key_ids if (bearer := self._book.of(key_id)) is not None
         )
         self._let_in -= before
 
 
-def _name_of(bearer: Principal) -> str:
+def name_of(bearer: Principal) -> str:
+    """Return with whom a bearer shares what one may use."""
     return f"key {bearer.key_id}" if bearer.tenant is None else f"tenant {bearer.tenant}"

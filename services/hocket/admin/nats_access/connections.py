@@ -1,9 +1,9 @@
-"""Ends the connections of keys that count no more: revoked, expired, or shown with a secret that
-was replaced.
+"""Ends the connections of keys that count no more (revoked, expired, or shown with a secret that was
+replaced), and of those who say too much.
 
 All servers are asked for the connections of guests whenever a key is lost, and every SWEEP_S, in
-case that something was missed. What a connection was opened with stands in its user's name
-(`callout.py`), so that nothing need be remembered here.
+case that something was missed; how much each says is looked at every RATES_S. What a connection was
+opened with stands in its user's name (`callout.py`), so that nothing need be remembered here.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 
 from hocket.admin.nats_access.callout import USER
 from hocket.admin.nats_access.connection_limit import ConnectionLimit
+from hocket.admin.nats_access.message_rates import MessageRates
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
@@ -25,6 +26,7 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.access.nats_table import GUEST_ACCOUNT
 
 SWEEP_S = 30.0
+RATES_S = 1.0
 ANSWERS_S = 1.0
 """For how long the first server's answer is waited for ..."""
 LOOK_GAP_S = 0.5
@@ -45,24 +47,36 @@ class Connected:
     server: str
     number: int
     user: str
+    sent: int
+
+    @property
+    def key_id(self) -> str:
+        """The key that it was opened with."""
+        return self.user.split(":")[1] if self.user.count(":") > 1 else ""
 
 
 class Connections:
     """The connections of guests at all servers. `bus` is that of the user `access`."""
 
-    def __init__(self, bus: Bus, book: KeyBook, limit: ConnectionLimit) -> None:
+    def __init__(
+        self, bus: Bus, book: KeyBook, limit: ConnectionLimit, rates: MessageRates
+    ) -> None:
         self._bus = bus
         self._book = book
         self._limit = limit
+        self._rates = rates
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """End those that count no more, until the block ends."""
-        task = asyncio.create_task(self._watch(), name="guests")
+        tasks = [
+            asyncio.create_task(self._watch(), name="guests"),
+            asyncio.create_task(self._watch_rates(), name="guests' rates"),
+        ]
         try:
             yield
         finally:
-            await stop_tasks([task])
+            await stop_tasks(tasks)
 
     async def _watch(self) -> None:
         while True:
@@ -80,28 +94,46 @@ class Connections:
             finally:
                 await stop_tasks(waits)
 
+    async def _watch_rates(self) -> None:
+        while True:
+            try:
+                await self.end_loud()
+            except Exception as error:  # whatever it is, it is done again
+                log.warning("guests_not_looked_at", reason=repr(error))
+            await asyncio.sleep(RATES_S)
+
+    async def end_loud(self) -> None:
+        """End the connections of those who say too much."""
+        every = {f"{one.server} {one.number}": one async for one in self._every()}
+        heard = [(name, one.key_id, one.sent) for name, one in every.items()]
+        for name in sorted(self._rates.looked(heard)):
+            log.warning("connection_ended_too_many_messages", key=every[name].key_id)
+            await self._end(every[name])
+
     async def end_lost(self) -> None:
         """End the connections whose keys count no more, and count the others."""
         before, stay = self._limit.begin_look(), list[str]()
+        async for one in self._every():
+            if self._counts(one.user):
+                stay.append(one.key_id)
+                continue
+            log.info("connection_ended", user=one.user.rpartition(":")[0])
+            await self._end(one)
+        self._limit.looked(before, stay)
+
+    async def _every(self) -> AsyncIterator[Connected]:
         for offset in range(0, MAX_PAGES * PAGE, PAGE):
             found, more = await self._page(offset)
             for one in found:
-                if self._counts(one.user):
-                    stay.append(one.user.split(":")[1])
-                    continue
-                log.info("connection_ended", user=one.user.rpartition(":")[0])
-                with suppress(
-                    TimeoutError, BusUnavailable
-                ):  # it has gone by itself, or goes next time
-                    await self._end(one)
+                yield one
             if not more:
-                break
-        self._limit.looked(before, stay)
+                return
 
     async def _end(self, one: Connected) -> None:
         subject, body = f"$SYS.REQ.SERVER.{one.server}.KICK", json.dumps({"cid": one.number})
-        # a server does nothing that it need not answer
-        await self._bus.request(subject, body.encode(), timeout_ms=ANSWERS_S * 1000)
+        with suppress(TimeoutError, BusUnavailable):  # it has gone by itself, or goes next time
+            # a server does nothing that it need not answer
+            await self._bus.request(subject, body.encode(), timeout_ms=ANSWERS_S * 1000)
 
     def _counts(self, user: str) -> bool:
         kind, _, rest = user.partition(":")
@@ -134,7 +166,12 @@ class Connections:
             data = answer.get("data") or {}
             listed = data.get("connections") or []
             found += [
-                Connected(data["server_id"], one["cid"], one.get("authorized_user", ""))
+                Connected(
+                    data["server_id"],
+                    one["cid"],
+                    one.get("authorized_user", ""),
+                    one.get("in_msgs", 0),
+                )
                 for one in listed
             ]
             more = more or len(listed) >= PAGE

@@ -18,7 +18,12 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import EVENTS_MAX_AGE_S
 from hocket.schemas import subjects
 from hocket.schemas.access.keys import Principal
-from hocket.schemas.access.nats_table import EVENTS_ASKED, events_consumer, reads_events
+from hocket.schemas.access.nats_table import (
+    EVENTS_ASKED,
+    PULL_EXPIRES_S,
+    events_consumer,
+    reads_events,
+)
 from hocket.schemas.errors import HocketError
 
 QUEUE = "admin"
@@ -58,9 +63,17 @@ class EventReaders:
         self._bus.respond(message.reply, answer.encode())
 
 
+class _BoundedPulls(ConsumerConfig):
+    """Refuses requests that would stand for longer than an answer finds its way; nats-py does not know
+    the field."""
+
+    def as_dict(self) -> dict[str, object]:
+        return super().as_dict() | {"max_expires": PULL_EXPIRES_S * 1_000_000_000}
+
+
 def _config(bearer: Principal) -> ConsumerConfig:
     name = events_consumer(bearer.key_id)
-    return ConsumerConfig(
+    return _BoundedPulls(
         name=name,
         durable_name=name,
         filter_subject=f"hocket.event.{bearer.tenant or '*'}.>",

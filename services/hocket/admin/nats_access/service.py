@@ -1,5 +1,6 @@
 """The parts of the REST service that let keys connect to NATS, opened together."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -7,6 +8,7 @@ from hocket.admin.nats_access.callout import Callout
 from hocket.admin.nats_access.connection_limit import ConnectionLimit
 from hocket.admin.nats_access.connections import Connections
 from hocket.admin.nats_access.event_readers import EventReaders
+from hocket.admin.nats_access.message_rates import MessageRates
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.nkeys import AccountKey
 from hocket.kit.nats.bus import Bus
@@ -25,8 +27,9 @@ async def nats_access(service: Service, bus: Bus, book: KeyBook) -> AsyncIterato
             key = _key(settings.nats_access_seed.get_secret_value())
             access = await service.access_bus()
             limit = ConnectionLimit(book)
-            await stack.enter_async_context(Callout(access, key, book, limit).open())
-            await stack.enter_async_context(Connections(access, book, limit).watched())
+            rates = MessageRates(book, asyncio.get_running_loop().time)
+            await stack.enter_async_context(Callout(access, key, book, limit, rates).open())
+            await stack.enter_async_context(Connections(access, book, limit, rates).watched())
         yield
 
 

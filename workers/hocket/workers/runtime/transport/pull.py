@@ -17,7 +17,7 @@ from hocket.schemas import subjects
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
 from hocket.workers.runtime.transport.lanes import Demand, standing
 
-STANDING_EXPIRES_S = 120
+STANDING_EXPIRES_S = 55
 """How long a quiet lane's request stands; an idle worker sends one per lane in this time."""
 EXTRA_EXPIRES_S = 2
 """How long what was asked beyond that stands, before its slots may go to other lanes."""
