@@ -183,7 +183,7 @@ def _made(request: CallRequest, reply: Answer | ModelFails, *, took_ms: float) -
 
 def _told_of(request: CallRequest, reply: CallReply, begun_ms: float) -> PlayedCall:
     who = request.attribution
-    prompt = request.messages[-1].content if request.messages else ""
+    prompt = _prompt(request)
     return PlayedCall(
         step=who.step or "",
         attempt=who.attempt or 0,
@@ -193,3 +193,13 @@ def _told_of(request: CallRequest, reply: CallReply, begun_ms: float) -> PlayedC
         reply=reply,
         at_ms=begun_ms,
     )
+
+
+def _prompt(request: CallRequest) -> str:
+    """Return the text of the last message, whichever way the call was written."""
+    if request.messages:
+        return request.messages[-1].content
+    messages = request.openai.body.get("messages") if request.openai is not None else None
+    last = messages[-1] if isinstance(messages, list) and messages else {}
+    content = last.get("content") if isinstance(last, dict) else None
+    return content if isinstance(content, str) else ""

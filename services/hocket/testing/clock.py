@@ -3,6 +3,7 @@ moves to it. What would run in a thread runs at once, so that all has one order.
 
 import asyncio
 import selectors
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,6 +14,8 @@ START_S = 1_767_225_600.0
 """2026-01-01 00:00 UTC: when every play begins."""
 IDLE_S = 2.0
 """Where no timer is left, something outside has so long to come, in real time."""
+THREAD_S = 0.02
+"""Where a library has threads of its own, they get so long before the clock moves, in real time."""
 
 
 class PlayLoop(asyncio.SelectorEventLoop):
@@ -60,6 +63,7 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, loop: PlayLoop) -> None:
         super().__init__()
         self._loop = loop
+        self._threads = threading.active_count()
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
@@ -67,7 +71,8 @@ class _Selector(selectors.DefaultSelector):
             if not found:
                 self._loop.call_soon(self._loop.idle)
             return found
-        found = super().select(0)
+        has_threads = threading.active_count() > self._threads  # of a library
+        found = super().select(min(timeout, THREAD_S) if has_threads else 0)
         if not found:
             self._loop.passes(timeout)
         return found

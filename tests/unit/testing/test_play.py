@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from pydantic import BaseModel
 
@@ -170,6 +171,19 @@ def test_a_handler_that_waits_for_the_outside_ends_at_its_time() -> None:
 
 async def test_a_play_runs_inside_a_test_that_is_async() -> None:
     assert everything().run({"email": "ada@example.org"}).status == "degraded"
+
+
+def test_threads_of_a_library_have_time() -> None:
+    def slowly() -> str:
+        time.sleep(0.005)
+        return "done"
+
+    async def threaded() -> str:
+        return await anyio.to_thread.run_sync(slowly)
+
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f"}}})
+    play.node("a", threaded)
+    assert play.run().output == "done"
 
 
 def test_a_model_that_fails_is_the_error_of_its_step() -> None:

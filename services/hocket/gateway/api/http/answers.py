@@ -4,49 +4,23 @@ What a backend that speaks the API said goes on as it came, under the model's na
 what others said is written here.
 """
 
-import base64
-import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from pydantic_core import to_json
 
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.protocols.openai_api import CHAT, EMBEDDINGS
 from hocket.schemas.messages import CallReply
+from hocket.schemas.openai.answers import (
+    CHAT,
+    ResponseOptions,
+    finish_reason,
+    head,
+    usage,
+    whole,
+)
 
 DONE = b"data: [DONE]\n\n"
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseOptions:
-    """What an answer depends on: the endpoint, the model's name as asked, and the wishes in the body."""
-
-    path: str
-    model: str
-    call_id: str
-    created_s: int
-    wants_usage: bool = False
-    packed: bool = False
-
-
-def whole(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
-    """Return the body of an answer."""
-    if reply.openai is not None:
-        return {**reply.openai, "model": asked.model}
-    if asked.path == EMBEDDINGS:
-        return _embeddings(asked, reply)
-    choice: dict[str, Any] = {"index": 0, "finish_reason": _reason(reply), "logprobs": None}
-    if asked.path == CHAT:
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
-        if reply.tool_calls:
-            message |= {"content": reply.text or None, "tool_calls": list(reply.tool_calls)}
-        choice["message"] = message
-    else:
-        choice["text"] = reply.text
-    kind = "chat.completion" if asked.path == CHAT else "text_completion"
-    return {**_head(asked, kind), "choices": [choice], "usage": _usage(reply)}
 
 
 class Answers(Protocol):
@@ -93,7 +67,7 @@ class CompletionAnswers:
         if not self._as_it_came:
             events += self._closing(reply)
         if self._asked.wants_usage and not self._usage_sent:
-            body = {**_head(self._asked, self._kind), "choices": [], "usage": _usage(reply)}
+            body = {**head(self._asked, self._kind), "choices": [], "usage": usage(reply)}
             events.append(_encoded(body))
         return b"".join([*events, DONE])
 
@@ -120,53 +94,12 @@ class CompletionAnswers:
         for index, call in enumerate(reply.tool_calls):
             yield self._event({"delta": {"tool_calls": [{"index": index, **call}]}})
         empty: dict[str, Any] = {"delta": {}} if self._asked.path == CHAT else {"text": ""}
-        yield self._event(empty, _reason(reply))
+        yield self._event(empty, finish_reason(reply))
 
     def _event(self, choice: dict[str, Any], reason: str | None = None) -> bytes:
         choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": reason}]
-        return _encoded({**_head(self._asked, self._kind), "choices": choices})
+        return _encoded({**head(self._asked, self._kind), "choices": choices})
 
 
 def _encoded(event: dict[str, Any]) -> bytes:
     return b"data: " + to_json(event, inf_nan_mode="null") + b"\n\n"
-
-
-def _head(asked: ResponseOptions, kind: str) -> dict[str, Any]:
-    return {
-        "id": asked.call_id,
-        "object": kind,
-        "created": asked.created_s,
-        "model": asked.model,
-    }
-
-
-def _embeddings(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
-    data = [
-        {"object": "embedding", "index": index, "embedding": _vector(vector, asked.packed)}
-        for index, vector in enumerate(reply.embeddings)
-    ]
-    usage = {"prompt_tokens": reply.input_tokens, "total_tokens": reply.input_tokens}
-    return {"object": "list", "data": data, "model": asked.model, "usage": usage}
-
-
-def _vector(vector: Sequence[float], packed: bool) -> str | Sequence[float]:
-    """Packed is base64 of little-endian 32-bit floats."""
-    if not packed:
-        return vector
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
-
-
-def _reason(reply: CallReply) -> str:
-    return reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
-
-
-def _usage(reply: CallReply) -> dict[str, Any]:
-    return {
-        "prompt_tokens": reply.input_tokens,
-        "completion_tokens": reply.output_tokens,
-        "total_tokens": reply.input_tokens + reply.output_tokens,
-        "prompt_tokens_details": {
-            "cached_tokens": reply.cached_tokens,
-            "cache_write_tokens": reply.cache_write_tokens,
-        },
-    }

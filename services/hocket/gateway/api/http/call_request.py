@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from hocket.gateway.api.http import identity
-from hocket.gateway.api.http.answers import Answers, CompletionAnswers, ResponseOptions
+from hocket.gateway.api.http.answers import Answers, CompletionAnswers
 from hocket.gateway.api.http.responses_answers import ResponseAnswers
 from hocket.gateway.core.calls.request_content import most_tokens
 from hocket.gateway.core.config.access import Key
@@ -14,6 +14,7 @@ from hocket.gateway.core.protocols.responses.answer import ResponseHead
 from hocket.gateway.core.protocols.responses.request import RESPONSES, chat_body
 from hocket.kit.process import clock
 from hocket.schemas.messages import NO_REQUIREMENTS, CallRequest, OpenAIBody
+from hocket.schemas.openai.answers import ResponseOptions
 
 CALL_ID_BYTES = 12
 

@@ -21,7 +21,6 @@ from hocket.gateway.api.http import bodies, identity
 from hocket.gateway.api.http.answers import Answers
 from hocket.gateway.api.http.call_request import called
 from hocket.gateway.api.http.connections import WatchedServer
-from hocket.gateway.api.http.failures import failure
 from hocket.gateway.api.http.intake import MAX_BODY_BYTES, Bodies, Body, Release
 from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.api.http.openapi import document_json
@@ -40,6 +39,7 @@ from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
+from hocket.schemas.openai.failures import failure
 
 MAX_REQUESTS = 4_096
 """Requests that are read or answered at once; calls have a bound of their own."""

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hocket.gateway.api.http import identity
-from hocket.gateway.api.http.answers import CompletionAnswers, ResponseOptions
-from hocket.gateway.api.http.failures import failure
+from hocket.gateway.api.http.answers import CompletionAnswers
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.budgets import budget_rules
 from hocket.gateway.core.config.access import Key, hashed, parse_access
@@ -18,6 +17,8 @@ from hocket.gateway.core.protocols.openai_api import CHAT
 from hocket.schemas.access.keys import AccessDenied, Principal, sent_key
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CallReply, Priority
+from hocket.schemas.openai.answers import ResponseOptions
+from hocket.schemas.openai.failures import failure
 
 NOW_MS = 1_800_000_000_000.0
 SHA = hashed("hk-1")

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -19,6 +19,7 @@ from hocket.schemas.messages import (
     CallRequest,
     ChatMessage,
     Document,
+    OpenAIBody,
     Requirements,
     Spend,
     Timing,
@@ -29,7 +30,11 @@ from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
 from hocket.workers.runtime.journal.durable import Durable
 from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.models.model_time import ModelTime
+from hocket.workers.runtime.models.openai_client import OpenAIPath, client_of
 from hocket.workers.runtime.values.large_values import LargeValues
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 _TRACEPARENT = b"traceparent"
 
@@ -176,10 +181,8 @@ class Context(Durable):
         is in the step's journal: the same question in another attempt is not asked again, unless
         `journal` is off.
         """
-        self._ordinal += 1
-        request = CallRequest(
-            call_id=ids.call_id(self.attempt_id, self.delivery, self._ordinal),
-            model=model,
+        request = self._call(
+            model,
             messages=(
                 *([ChatMessage(role="system", content=system)] if system else ()),
                 *messages,
@@ -192,17 +195,39 @@ class Context(Durable):
             max_tokens=max_tokens,
             temperature=temperature,
             response_schema=response_schema,
-            deadline_at_ms=self.deadline_at_ms,
-            useful_until_ms=min(self.deadline_at_ms, self._step.deadline_at_ms),
-            priority=self._step.priority,
             requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
-            budget_usd=self._step.budget_usd,
-            budget_left_usd=self._step.budget_left_usd,
-            attribution=self.attribution,
-            capability=self._step.capability,
-            dispatched_at_ms=self._step.dispatched_at_ms,
         )
-        return await self._answered(request, journal=journal)
+        reply = await self._answered(request, journal=journal)
+        if reply.error is not None:
+            raise ModelCallFailed(request.model, reply.error)
+        return reply
+
+    def openai_client(self, **options: Any) -> "AsyncOpenAI":
+        """Return a client of the package `openai` whose calls go through the platform as those of
+        `model` do, journal included: for frameworks that want one. `options` are AsyncOpenAI's."""
+        return client_of(self._openai_reply, **options)
+
+    async def _openai_reply(self, path: OpenAIPath, body: dict[str, Any]) -> CallReply:
+        request = self._call(body["model"], openai=OpenAIBody(path=path, body=body))
+        return await self._answered(request, journal=True)
+
+    def _call(self, model: str, **asked: Any) -> CallRequest:
+        """Return a call of a model in the name of this attempt."""
+        self._ordinal += 1
+        step = self._step
+        return CallRequest(
+            call_id=ids.call_id(self.attempt_id, self.delivery, self._ordinal),
+            model=model,
+            deadline_at_ms=self.deadline_at_ms,
+            useful_until_ms=min(self.deadline_at_ms, step.deadline_at_ms),
+            priority=step.priority,
+            budget_usd=step.budget_usd,
+            budget_left_usd=step.budget_left_usd,
+            attribution=self.attribution,
+            capability=step.capability,
+            dispatched_at_ms=step.dispatched_at_ms,
+            **asked,
+        )
 
     @property
     def spend(self) -> Spend:
@@ -215,15 +240,10 @@ class Context(Durable):
         return None if self._model_time is None else self._model_time.timing()
 
     async def _answered(self, request: CallRequest, *, journal: bool) -> CallReply:
-        """Return a model's answer, from the journal where it is there; raise ModelCallFailed with the
-        gateway's error."""
+        """Return the reply to a call, from the journal where it is there; it may hold an error."""
         if journal and self.journals_models and self._new_journal is not None:
-            reply = await self._answered_once(request)
-        else:
-            reply = await self._asked(request)
-        if reply.error is not None:
-            raise ModelCallFailed(request.model, reply.error)
-        return reply
+            return await self._answered_once(request)
+        return await self._asked(request)
 
     async def _answered_once(self, request: CallRequest) -> CallReply:
         asked = request.model_dump_json(include=_ASKED)

@@ -1,15 +1,21 @@
 """A handler's exception as a typed error, whatever the exception makes of being looked at. Pure."""
 
 from collections import deque
+from collections.abc import Iterator
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
+from pydantic import ValidationError
+
 from hocket.schemas.checks.redaction import without_url_passwords
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.workers.runtime.journal.errors import JournalFault
 from hocket.workers.runtime.results.encoding import MAX_ERROR_TEXT_CHARS, plain
 
 MAX_FRAMES = 5
+MAX_CAUSES = 5
+"""Errors that are looked at behind one, each the cause of the one before."""
 MAX_NAME_CHARS = 200
 MAX_DETAIL_CHARS = 16_000
 COMPONENT = "worker"
@@ -21,7 +27,9 @@ def error_info(error: BaseException) -> ErrorInfo:
     Connection errors, timeouts and OS errors are transient, everything else is permanent. Never
     raises: an error that cannot be read is told as one."""
     try:
-        return _own_info(error) if isinstance(error, HocketError) else _handler_failed(error)
+        if isinstance(error, HocketError):
+            return _own_info(error)
+        return _told_within(error) or _handler_failed(error)
     except BaseException as fault:
         return ErrorInfo(
             code="handler_failed",
@@ -61,10 +69,42 @@ def _handler_failed(error: BaseException) -> ErrorInfo:
     )
 
 
+def _told_within(error: BaseException) -> ErrorInfo | None:
+    """Return our own error that a library's stands for: OpenAI's client has it in the body of what it
+    raises, and frameworks raise theirs from that."""
+    for one in _chain(error):
+        if isinstance(one, JournalFault):
+            return _own_info(one)
+        body = getattr(one, "body", None)
+        if type(body) is not dict:
+            continue
+        told = body.get("hocket")
+        if type(told) is dict:
+            try:
+                given = ErrorInfo.model_validate({"message": str(body.get("message")), **told})
+            except ValidationError:
+                return None
+            return _checked(given)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = error
+    for _ in range(MAX_CAUSES):
+        if found is None:
+            return
+        yield found
+        found = found.__cause__
+
+
 def _own_info(error: HocketError) -> ErrorInfo:
     given = error.info()
     if type(given) is not ErrorInfo:
         raise TypeError(f"info() gave a {_name(type(given))}")
+    return _checked(given)
+
+
+def _checked(given: ErrorInfo) -> ErrorInfo:
     details: Any = plain(given.details, "details")
     if len(repr(details)) > MAX_DETAIL_CHARS:
         details = {"cut": True}
