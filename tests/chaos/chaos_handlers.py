@@ -11,6 +11,7 @@ from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context
 
 TAKES_S = 0.03
+UNITS = 5
 
 
 async def note(given: Any, context: Context) -> Any:
@@ -42,6 +43,28 @@ async def linger(given: Any, context: Context) -> Any:
     await asyncio.sleep(1.0)
     _executed("ended", context)
     return given
+
+
+async def durable(given: Any, context: Context) -> Any:
+    """Do something in five units, each once for the step, with a model call between them."""
+    _executed("begun", context)
+    step = context.step
+    place = f"{step.run_id}|{step.step}"
+    journal.write(journal.DELIVERIES, "begun", place, time.time())
+    value = given["v"]
+    for unit in range(UNITS):
+        value = await context.step(f"unit {unit}", _unit, f"{place}|{unit}", value)
+        if unit == UNITS // 2:
+            value += len((await context.model("probe", f"{value}")).text) - len("done")
+    _executed("ended", context)
+    return {"v": value}
+
+
+async def _unit(name: str, value: int) -> int:
+    journal.write(journal.UNITS, "begun", name, time.time())
+    await asyncio.sleep(TAKES_S)
+    journal.write(journal.UNITS, "ended", name, time.time())
+    return value + 1
 
 
 async def answer(request: CallRequest) -> Completion:

@@ -3,8 +3,8 @@ process running or on its way back.
 
 A freeze of Postgres stops its sessions, too. A rewind starts NATS on a copy of its store, taken a
 moment earlier, of the streams that are written without fsync (LOG, STEPS, CALLS, EVENTS and the
-coordinators' leases): that is what a loss of power may take. TASKS, USAGE and DLQ are fsynced before
-they are acknowledged and stay.
+coordinators' leases): that is what a loss of power may take. TASKS, USAGE, DLQ and JOURNALS are fsynced
+before they are acknowledged and stay.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ RECONNECT_S = 3.0
 """How long after an outage a process may need until it has sent what waited."""
 STOP_S = 2.0
 """A server that ends in good order takes longer; it loses its tail anyway."""
-KEPT = (subjects.TASKS, subjects.USAGE, subjects.DLQ)
+KEPT = (subjects.TASKS, subjects.USAGE, subjects.DLQ, subjects.JOURNALS)
 
 
 @dataclass

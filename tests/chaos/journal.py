@@ -11,6 +11,10 @@ from pathlib import Path
 FOLDER = "CHAOS_JOURNALS"
 ATTEMPTS = "attempts"
 CALLS = "calls"
+DELIVERIES = "deliveries"
+"""Of steps whose handler has a journal: each time that it began."""
+UNITS = "units"
+"""What such handlers do once: `run|step|unit`."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ SLO_MS = 3_600_000
 NOTE = {"type": "python", "handler": "chaos.chaos_handlers:note"}
 FLAKY = {"type": "python", "handler": "chaos.chaos_handlers:flaky"}
 REFUSE = {"type": "python", "handler": "chaos.chaos_handlers:refuse"}
+DURABLE = {"type": "python", "handler": "chaos.chaos_handlers:durable"}
 LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
 PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on": ["unavailable"]}
 """For steps that call a model: a gateway that starts slowly is away for longer than a call waits."""
@@ -169,6 +170,11 @@ PIPELINES: dict[str, Mixed] = {
         output="{{ nodes.z.output.v }}",
         expected=_succeeds(lambda n: n),
         approval="ok",
+    ),
+    "durable": Mixed(
+        nodes={"d": DURABLE | {"with": N, "retry": PATIENT}},
+        output="{{ nodes.d.output.v }}",
+        expected=_succeeds(lambda n: n + 5),
     ),
     "stopped": Mixed(
         nodes={"a": LINGER | {"with": N}, "b": LINGER | {"needs": ["a"], "with": N}},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaos.journal import ATTEMPTS, CALLS
+from chaos.journal import ATTEMPTS, CALLS, DELIVERIES, UNITS
 from chaos.load import Heard, Task
 from chaos.verdict import Evidence, judge
 
@@ -134,3 +134,14 @@ def test_a_call_that_its_gateway_took_along_is_counted_and_no_violation(good: Ev
     assert not verdict.violations
     assert verdict.counts["calls that died with their gateway"] == 1
     assert rules(replace(good, booked={}, dead={GATEWAY: DIED_S + 60})) == {"unbooked"}
+
+
+def test_a_unit_done_again_counts_against_the_deliveries_of_its_step(good: Evidence) -> None:
+    (good.journals / DELIVERIES).write_text(f"begun {RUN}|d 9 1.0\nbegun {RUN}|d 10 2.0\n")
+    units = [f"begun {RUN}|d|{unit} 9 1.0\n" for unit in (0, 1, 1)]
+    (good.journals / UNITS).write_text("".join(units))
+    verdict = judge(good)
+    assert not verdict.violations
+    assert verdict.counts["units under way that were done again"] == 1
+    (good.journals / UNITS).write_text("".join([*units, units[0]]))
+    assert rules(good) == {"done-twice"}

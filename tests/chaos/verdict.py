@@ -116,6 +116,7 @@ def judge(evidence: Evidence) -> Verdict:
     for run in evidence.runs.values():
         _judge_run(run, evidence, executed, verdict)
     _judge_calls(evidence, verdict)
+    _judge_units(evidence.journals, verdict)
     for letter in evidence.letters:
         verdict.fail("dead", letter)
     for told in evidence.heard.rejected:
@@ -230,6 +231,25 @@ def _judge_calls(evidence: Evidence, verdict: Verdict) -> None:
             verdict.fail("invented", f"{call_id} {booked}, begun {len(begun[call_id])} times")
         elif booked.count("ok") > len(calls[call_id]):
             verdict.fail("invented", f"{call_id} {booked}, ended {len(calls[call_id])} times")
+
+
+def _judge_units(journals: Path, verdict: Verdict) -> None:
+    """Of what handlers do once, each delivery of their step but the first may do one unit again: the one
+    that was under way."""
+    deliveries = Counter(one.subject for one in journal.read(journals, journal.DELIVERIES))
+    units = [one for one in journal.read(journals, journal.UNITS) if one.what == "begun"]
+    times = Counter(one.subject for one in units)
+    again = Counter[str]()
+    for unit, number in times.items():
+        again[unit.rpartition("|")[0]] += number - 1
+    verdict.counts["units of handlers with a journal"] = len(times)
+    verdict.counts["units under way that were done again"] = again.total()
+    verdict.counts["deliveries that went on in a journal"] = deliveries.total() - len(deliveries)
+    for place, number in again.items():
+        if number > deliveries[place] - 1:
+            verdict.fail(
+                "done-twice", f"{place}: {number} units, in {deliveries[place]} deliveries"
+            )
 
 
 def _died_with(call: journal.Entry, dead: dict[int, float]) -> bool:
