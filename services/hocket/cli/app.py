@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hocket.cli import commands
+from hocket.cli.remote.contexts import CONTEXT_ENV
 from hocket.cli.remote.target import API_ENV, DEFAULT_TENANT, NATS_ENV, Target
 
 app = typer.Typer(
@@ -46,12 +47,23 @@ def options(
             show_default=False,
         ),
     ] = None,
+    named: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            envvar=CONTEXT_ENV,
+            help="The platform to talk to (`hocket context list`), instead of the current one.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     context.obj = Target(
         data_dir=_folder(data_dir),
         named_tenant=_tenant(tenant),
         named_api=api,
         named_nats=nats,
+        named_context=named or None,
+        is_folder_named=data_dir is not None,
     )
 
 

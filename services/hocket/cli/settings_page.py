@@ -26,8 +26,8 @@ This page is made from the code (`make docs`).
 |---|---|---|
 """
 TAIL = """
-The `hocket` command also reads `HOCKET_API_URL` and `HOCKET_TENANT`, which name the platform and the
-tenant that its commands talk to.
+The `hocket` command also reads `HOCKET_API_URL`, `HOCKET_CONTEXT` and `HOCKET_TENANT`, which name the
+platform and the tenant that its commands talk to ([several platforms](../how-to/contexts.md)).
 """
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import typer
 
 from hocket.cli.commands import gateway, version
-from hocket.cli.commands.access import audit, data, keys
+from hocket.cli.commands.access import audit, contexts, data, keys, login
 from hocket.cli.commands.pipelines import conformance, index, pipeline, schedules, schema, types
 from hocket.cli.commands.platform import (
     backup,
@@ -57,6 +57,9 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(conformance.app, name="conformance")
     app.command("mcp")(mcp.mcp)
     app.command("emulate")(emulate.emulate)
+    app.command("login")(login.login)
+    app.command("logout")(login.logout)
+    app.add_typer(contexts.app, name="context")
     app.add_typer(keys.app, name="keys")
     app.add_typer(audit.app, name="audit")
     app.add_typer(data.app, name="data")

@@ -1,7 +1,8 @@
 """Which platform a command talks to.
 
-What is named on the command line or in the environment comes first; otherwise the facts of the
-platform that runs over the data folder (see facts.py).
+What is named on the command line or in the environment comes first: an address, a context, a data
+folder. Then the current context; and where that is `local`, the facts of the platform that runs over the
+data folder (see facts.py). What is known of one platform is never mixed with another's.
 """
 
 import os
@@ -14,6 +15,7 @@ import typer
 
 from hocket.cli.local.admin_key import read_admin_key
 from hocket.cli.remote.api import Api
+from hocket.cli.remote.contexts import Context, read_contexts
 from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
 
@@ -35,11 +37,31 @@ class Target:
     named_tenant: str | None = None
     named_api: str | None = None
     named_nats: str | None = None
+    named_context: str | None = None
+    is_folder_named: bool = False
+
+    @cached_property
+    def context(self) -> Context | None:
+        """The context that counts, None where that is the data folder, or an address is named. Raises
+        ContextUnknown, ContextsUnsafe or ContextsUnreadable."""
+        if self.named_api is not None:
+            return None
+        if self.named_context is not None:
+            return read_contexts().get(self.named_context)
+        if self.is_folder_named:
+            return None
+        contexts = read_contexts()
+        return contexts.get(contexts.current)
+
+    @property
+    def chosen_tenant(self) -> str | None:
+        """The tenant that is named, or that of the context."""
+        return self.named_tenant or (self.context.tenant if self.context else None)
 
     @property
     def tenant(self) -> str:
         """On whose behalf to act where no key says it."""
-        return self.named_tenant or DEFAULT_TENANT
+        return self.chosen_tenant or DEFAULT_TENANT
 
     @property
     def key(self) -> str | None:
@@ -47,17 +69,21 @@ class Target:
         folder, which no other server gets."""
         if named := os.environ.get(KEY_ENV, "").strip():
             return named
+        if self.context is not None:
+            return self.context.key
         is_own = self.facts is not None and self.api_url == self.facts.api_url
         return read_admin_key(self.data_dir) if is_own else None
 
     @cached_property
     def facts(self) -> PlatformFacts | None:
-        """The platform that runs over the data folder, if one does."""
-        return read_facts(self.data_dir)
+        """The platform that runs over the data folder, if one does and no other is talked to."""
+        return None if self.context is not None else read_facts(self.data_dir)
 
     @property
     def api_url(self) -> str | None:
         """The address of the REST API; None where none is known."""
+        if self.context is not None:
+            return self.context.api_url
         return self.named_api or (self.facts.api_url if self.facts else None)
 
     @property
@@ -97,7 +123,7 @@ class Target:
         """Return a client of the REST API, or raise PlatformNotFound."""
         if self.api_url is None:
             raise self._not_found(f"--api or {API_ENV}")
-        return Api(self.api_url, self.named_tenant, self.key)
+        return Api(self.api_url, self.chosen_tenant, self.key)
 
     def _not_found(self, options: str) -> "PlatformNotFound":
         from hocket.cli.terminal.errors import PlatformNotFound

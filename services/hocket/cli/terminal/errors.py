@@ -12,6 +12,45 @@ class PlatformNotFound(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class ContextUnknown(HocketError):
+    """There is no context `{name}` in {file}. `hocket context list` shows those that there are;
+    `hocket context add` makes one."""
+
+    code = "context_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class ContextTaken(HocketError):
+    """There is a context `{name}` already. Choose another name, or remove it first:
+    `hocket context remove {name}`."""
+
+    code = "context_taken"
+    error_class = ErrorClass.INVALID
+
+
+class ContextsUnsafe(HocketError):
+    """{file} holds keys, and others on this machine may read or write it. Close it: `chmod 600 {file}`;
+    and have keys replaced that others may have read (`hocket keys rotate`)."""
+
+    code = "contexts_unsafe"
+    error_class = ErrorClass.INVALID
+
+
+class ContextsUnreadable(HocketError):
+    """The contexts in {file} cannot be used: {reason}. Mend or remove the file."""
+
+    code = "contexts_unreadable"
+    error_class = ErrorClass.INVALID
+
+
+class LoginNeedsContext(HocketError):
+    """The context is `{local}`, the platform of this machine, whose key is found by itself. Name another
+    one: `hocket context add NAME https://HOST`, then `hocket --context NAME login`."""
+
+    code = "login_needs_context"
+    error_class = ErrorClass.INVALID
+
+
 class ApiUnreachable(HocketError):
     """The API at {url} does not answer: {reason}. Check that Hocket runs there (`hocket doctor`)."""
 

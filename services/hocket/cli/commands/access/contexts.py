@@ -1,0 +1,88 @@
+"""`hocket context`: the platforms that one talks to."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.contexts import LOCAL, Context, read_contexts, write_contexts
+
+app = typer.Typer(
+    help="The platforms that you talk to: add, list, use, remove.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="The name of a context.")]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    url: Annotated[str, typer.Argument(help="Where its REST API is: https://HOST.")],
+    tenant: Annotated[
+        str | None, typer.Option(help="On whose behalf to act, with a key of all tenants.")
+    ] = None,
+) -> None:
+    """Name a platform. `hocket --context NAME login` gives it a key then."""
+    from hocket.cli.terminal.console import notes
+    from hocket.schemas.subjects import check_token
+
+    if tenant is not None:
+        check_token("--tenant", tenant)
+    contexts = read_contexts()
+    if name in contexts.named:
+        from hocket.cli.terminal.errors import ContextTaken
+
+        raise ContextTaken(name=name)
+    write_contexts(contexts.put(name, Context(url.rstrip("/"), tenant)))
+    notes.print(f"Sign in with: hocket --context {name} login", markup=False)
+
+
+@app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the platforms, with a `*` at the one that commands talk to. Keys are not shown."""
+    from hocket.cli.terminal.console import print_json, print_table
+
+    contexts = read_contexts()
+    found: list[dict[str, Any]] = [{"name": LOCAL, "current": contexts.current == LOCAL, "api_url": None,
+              "tenant": None, "signed_in": None}]  # fmt: skip
+    for name, one in sorted(contexts.named.items()):
+        found.append(
+            {
+                "name": name,
+                "current": contexts.current == name,
+                "api_url": one.api_url,
+                "tenant": one.tenant,
+                "signed_in": one.key is not None,
+            }
+        )
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            "*" if one["current"] else "",
+            one["name"],
+            one["api_url"] or "(this machine)",
+            one["tenant"] or "",
+            "no" if one["signed_in"] is False else "yes",
+        )
+        for one in found
+    ]
+    print_table(("", "name", "address", "tenant", "signed in"), rows)
+
+
+@app.command("use")
+def use(name: Name) -> None:
+    """Let commands talk to a platform; `local` is the one of this machine."""
+    from dataclasses import replace
+
+    contexts = read_contexts()
+    contexts.get(name)
+    write_contexts(replace(contexts, current=name))
+
+
+@app.command("remove")
+def remove(name: Name) -> None:
+    """Forget a platform and its key. The key counts on: `hocket logout --revoke` ends it."""
+    write_contexts(read_contexts().without(name))

@@ -1,0 +1,148 @@
+"""Contexts: the platforms that one talks to, each with its address and what it is shown, in a file that
+only its user reads (`~/.config/hocket/contexts.json`).
+
+A key is sent to the address of its own context and to no other.
+"""
+
+import json
+import os
+import re
+import stat
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from hocket.schemas.errors import HocketError
+
+LOCAL = "local"
+"""The context of the platform that runs over the data folder, which needs no entry."""
+CONTEXT_ENV = "HOCKET_CONTEXT"
+MAX_CONTEXTS = 200
+MAX_FILE_BYTES = 4 * 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Context:
+    """One platform: its address, the tenant where none is named, and what it is shown."""
+
+    api_url: str
+    tenant: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """All of them, and which one counts where none is named."""
+
+    current: str = LOCAL
+    named: dict[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context | None:
+        """Return a context, None for that of the data folder; raise ContextUnknown."""
+        if name == LOCAL:
+            return None
+        if name not in self.named:
+            from hocket.cli.terminal.errors import ContextUnknown
+
+            raise ContextUnknown(name=name, file=contexts_file())
+        return self.named[name]
+
+    def put(self, name: str, context: Context) -> "Contexts":
+        """Return them with one more, or another of its name; raise InvalidInput."""
+        _check(name, context.api_url)
+        named = {**self.named, name: context}
+        if len(named) > MAX_CONTEXTS:
+            raise _invalid(
+                "name", f"there would be more than {MAX_CONTEXTS}", "Remove some that are not used."
+            )
+        return replace(self, named=named)
+
+    def without(self, name: str) -> "Contexts":
+        """Return them without one; raise ContextUnknown. Was it the current one, `local` follows."""
+        self.get(name)
+        named = {known: one for known, one in self.named.items() if known != name}
+        return Contexts(LOCAL if self.current == name else self.current, named)
+
+
+def contexts_file() -> Path:
+    """Return where contexts are kept (XDG base directory specification)."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
+    return root / "hocket" / "contexts.json"
+
+
+def read_contexts() -> Contexts:
+    """Return the contexts, none where there is no file; raise ContextsUnsafe or ContextsUnreadable."""
+    from hocket.cli.terminal.errors import ContextsUnreadable, ContextsUnsafe
+
+    file = contexts_file()
+    try:
+        with file.open("rb") as opened:
+            if stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & 0o077:
+                raise ContextsUnsafe(file=file)
+            told = json.loads(opened.read(MAX_FILE_BYTES))
+        named = {str(name): _context(one) for name, one in told["contexts"].items()}
+        return Contexts(str(told.get("current", LOCAL)), named)
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise ContextsUnreadable(file=file, reason=error.strerror) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ContextsUnreadable(file=file, reason="it is not what this command wrote") from error
+
+
+def write_contexts(contexts: Contexts) -> None:
+    """Keep the contexts; raise ContextsUnreadable."""
+    from hocket.cli.terminal.errors import ContextsUnreadable
+    from hocket.kit.embedded.secret_files import write_private
+
+    file = contexts_file()
+    named = {name: asdict(one) for name, one in sorted(contexts.named.items())}
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, json.dumps({"current": contexts.current, "contexts": named}, indent=2))
+    except OSError as error:
+        raise ContextsUnreadable(file=file, reason=error.strerror) from error
+
+
+def _context(told: dict[str, Any]) -> Context:
+    found = Context(told["api_url"], told.get("tenant"), told.get("key"))
+    if not all(one is None or isinstance(one, str) for one in asdict(found).values()):
+        raise TypeError
+    return found
+
+
+def _check(name: str, api_url: str) -> None:
+    if name == LOCAL or _NAME.fullmatch(name) is None:
+        raise _invalid(
+            "name",
+            "`local` is the platform of this machine"
+            if name == LOCAL
+            else "it is no name of a context",
+            "Use letters, digits, `.`, `_` and `-`, at most 64.",
+        )
+    try:
+        parts = urlsplit(api_url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or parts.query or parts.fragment or parts.username is not None:
+        raise _invalid(
+            "url", "it is no address of a platform", "Write https://HOST or https://HOST/PATH."
+        )
+    if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+        raise _invalid(
+            "url",
+            "by plain http everybody on the way could read the key",
+            "Write https://; plain http is only for this machine.",
+        )
+
+
+def _invalid(name: str, reason: str, cure: str) -> "HocketError":
+    from hocket.schemas.errors import InvalidInput
+
+    return InvalidInput(field=name, reason=reason, cure=cure)

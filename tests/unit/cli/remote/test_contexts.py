@@ -1,0 +1,102 @@
+"""Contexts: which platform a command talks to, which key it shows there, and files that are not safe."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.remote.contexts import (
+    Context,
+    Contexts,
+    contexts_file,
+    read_contexts,
+    write_contexts,
+)
+from hocket.cli.remote.target import Target
+from hocket.cli.terminal.errors import ContextsUnreadable, ContextsUnsafe, ContextUnknown
+from hocket.schemas.errors import InvalidInput
+
+URL = "https://hocket.example.com"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("HOCKET_API_KEY", raising=False)
+    return tmp_path
+
+
+def kept() -> None:
+    known = Contexts().put("a", Context(URL, "acme", "key-a")).put("b", Context(f"{URL}/b"))
+    write_contexts(Contexts("a", known.named))
+
+
+def test_what_is_named_comes_before_the_current_context(tmp_path: Path) -> None:
+    kept()
+    current = Target(tmp_path)
+    assert (current.api_url, current.tenant, current.key) == (URL, "acme", "key-a")
+    assert Target(tmp_path, named_tenant="other").tenant == "other"
+    other = Target(tmp_path, named_context="b")
+    assert (other.api_url, other.tenant, other.key) == (f"{URL}/b", "default", None)
+    address = Target(tmp_path, named_api="http://127.0.0.1:1", named_context="a")
+    assert (address.api_url, address.key) == ("http://127.0.0.1:1", None), "a key goes nowhere else"
+    assert Target(tmp_path, is_folder_named=True).api_url is None
+    assert Target(tmp_path, named_context="local").api_url is None
+    assert current.known_nats is None, "nothing of this machine is mixed in"
+    with pytest.raises(ContextUnknown, match="hocket context list"):
+        _ = Target(tmp_path, named_context="c").api_url
+
+
+def test_a_key_of_the_environment_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept()
+    monkeypatch.setenv("HOCKET_API_KEY", "key-e")
+    assert Target(tmp_path).key == "key-e"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
+def test_a_file_that_others_may_use_is_refused(mode: int) -> None:
+    kept()
+    contexts_file().chmod(mode)
+    with pytest.raises(ContextsUnsafe, match="chmod 600"):
+        read_contexts()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", '{"contexts": []}', '{"contexts": {"a": {}}}', "[" * 100_000),
+        '{"contexts": {"a": {"api_url": 1}}}',
+    ],
+)
+def test_a_broken_file_is_named(text: str) -> None:
+    kept()
+    contexts_file().write_text(text)
+    with pytest.raises(ContextsUnreadable, match=r"contexts\.json"):
+        read_contexts()
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "field"),
+    [
+        *(("local", URL, "name"), ("../a", URL, "name"), ("", URL, "name"), ("a\n", URL, "name")),
+        ("a", "http://hocket.example.com", "url"),
+        ("a", "https://user:secret@hocket.example.com", "url"),
+        ("a", "hocket.example.com", "url"),
+        ("a", "https://h:x", "url"),
+        ("a", "https://h?x=1", "url"),
+    ],
+)
+def test_names_and_addresses_are_checked(name: str, url: str, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Contexts().put(name, Context(url))
+    assert refused.value.fields["field"] == field
+
+
+def test_a_removed_context_leaves_the_local_one() -> None:
+    kept()
+    left = read_contexts().without("a")
+    assert (left.current, list(left.named)) == ("local", ["b"])
+    write_contexts(left)
+    assert "key-a" not in json.dumps(json.loads(contexts_file().read_text()))
