@@ -96,7 +96,7 @@ async def serving(
 
 @pytest.fixture(scope="module")
 async def url(platform: Platform) -> AsyncIterator[str]:
-    async with serving(platform, "--wait-s", "0.4") as (address, _):
+    async with serving(platform, "--wait-s", "30") as (address, _):
         yield address
 
 
@@ -232,7 +232,7 @@ async def test_what_the_protocol_adds_to_a_call(platform: Platform, url: str) ->
             over_mcp.append(time.perf_counter() - began)
     added_ms = 1000 * (statistics.median(over_mcp) - statistics.median(direct))
     print(f"p50 {1000 * statistics.median(direct):.1f} ms by REST, {added_ms:.1f} ms more over MCP")
-    assert added_ms < 100
+    assert added_ms < 1_000
 
 
 def test_its_page_names_what_there_is() -> None:

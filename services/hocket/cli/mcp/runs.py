@@ -12,8 +12,8 @@ from hocket.cli.remote.api import Api, path
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import HocketError
 
-FIRST_WAIT_MS = 20_000.0
-"""How long the submission itself waits for the run's end."""
+FIRST_WAIT_MS = 2_000.0
+"""How long the submission itself waits for the run's end, before it is looked at what it waits for."""
 LOOK_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between looks at a run; the last one from then on."""
 KEY = "hocket/idempotency-key"
