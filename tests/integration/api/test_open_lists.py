@@ -104,6 +104,21 @@ async def test_only_the_latest_of_very_many_changes_are_told_and_that_others_wer
     assert [run_id(number) in told["lines"] for number in range(1, 8)] == [False] * 4 + [True] * 3
 
 
+async def test_one_tenants_many_lists_take_no_time_of_anothers(
+    rest: Rest, session: aiohttp.ClientSession
+) -> None:
+    feeds = rest.app.state.context.lists
+    rival = bearer(await rest.make_key("viewer", "rival"))
+    async with (
+        AsyncExitStack() as stack,
+        following(session, "/console/live/runs", **rival),
+    ):
+        for number in range(9):
+            await stack.enter_async_context(open_list(session, f"labels=team%3D{number}"))
+        shares = [feeds._share(tenant) for tenant in ("default", "rival")]
+    assert shares == [list_feeds.SHARE / 2 / 9, list_feeds.SHARE / 2]
+
+
 async def test_a_list_that_nobody_has_open_any_more_costs_nothing(
     rest: Rest, session: aiohttp.ClientSession
 ) -> None:

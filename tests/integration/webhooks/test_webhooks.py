@@ -226,6 +226,16 @@ async def add_waiting(
     )
 
 
+async def test_who_makes_many_webhooks_at_once_has_no_more_than_may_be(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "MAX_WEBHOOKS", 3)
+    made = await asyncio.gather(
+        *(rest.ask("PUT", f"/v1/webhooks/w{number}", json={"url": URL}) for number in range(12))
+    )
+    assert sorted(answer.status for answer in made) == [201] * 3 + [409] * 9
+
+
 async def test_more_than_may_wait_is_dropped_and_counted(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,13 @@
 """What lists of runs that are open show anew: gathered, read and made once for all who watch the same.
 
 On a busy platform more runs change than a list can show. So a list is told of the latest ones, and all
-lists together take SHARE of the process's time: what changes meanwhile waits, and is told together.
+lists together take SHARE of the process's time, each tenant the same part of it: what changes meanwhile
+waits, and is told together.
 """
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 
@@ -95,7 +96,8 @@ class ListFeeds:
     """The lists that are open at one process."""
 
     def __init__(self) -> None:
-        self._feeds: dict[Hashable, _Feed] = {}
+        self._feeds: dict[tuple[str, Hashable], _Feed] = {}
+        self._of_tenant: Counter[str] = Counter()
 
     @asynccontextmanager
     async def following(
@@ -105,7 +107,9 @@ class ListFeeds:
         place = (tenant, key)
         feed = self._feeds.get(place)
         if feed is None or feed.has_ended:
-            feed = self._feeds[place] = _Feed(live, tenant, wanted, make, self._share)
+            feed = _Feed(live, tenant, wanted, make, lambda: self._share(tenant))
+            self._feeds[place] = feed
+            self._of_tenant[tenant] += 1
         follower = Follower()
         feed.followers.add(follower)
         try:
@@ -116,9 +120,12 @@ class ListFeeds:
                 if self._feeds.get(place) is feed:
                     del self._feeds[place]
                 feed.stop()
+                self._of_tenant[tenant] -= 1
+                if not self._of_tenant[tenant]:
+                    del self._of_tenant[tenant]
 
-    def _share(self) -> float:
-        return SHARE / len(self._feeds)
+    def _share(self, tenant: str) -> float:
+        return SHARE / len(self._of_tenant) / self._of_tenant[tenant]
 
 
 class _Feed:

@@ -197,6 +197,7 @@ async def _insert(
     body: WebhookBody,
     secret: bytes,
 ) -> asyncpg.Record | None:
+    await connection.execute(store.LOCK, caller.tenant)
     if await connection.fetchval(store.COUNT, caller.tenant) >= MAX_WEBHOOKS:
         raise WebhooksFull(most=MAX_WEBHOOKS)
     webhook_id = f"w{uuid4().hex[:24]}"

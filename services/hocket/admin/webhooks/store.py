@@ -44,6 +44,8 @@ RETURNING *
 """
 LOCKED = "SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2 FOR UPDATE"
 FOUND = "SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || $1, 0))"
+"""One at a time makes a webhook of a tenant: who counts them counts all."""
 COUNT = "SELECT count(*) FROM hocket.webhook WHERE tenant = $1"
 DELETE = "DELETE FROM hocket.webhook WHERE webhook_id = $1"
 LATEST = """
