@@ -280,6 +280,14 @@ async def test_what_an_id_token_must_say(nats_url: str, database_url: str) -> No
                 assert (status == 200) is (name == "nothing"), (name, text)
                 assert ("hocket_session" in browser.cookies) is (name == "nothing"), name
             signed_in = browser
+            for state in ("0" * 32, "", "\N{SNOWMAN}"):  # a provider that takes every code
+                browser = Browser(rest)
+                asked = parse_qs(urlsplit(await browser.begin()).query)
+                issuer.id_claims = {"nonce": asked["nonce"][0]}
+                told = urlencode({"state": state, "code": "c"})
+                status, _, text = await browser.ask("GET", f"/console/sign-in/callback?{told}")
+                assert (status, "not begun in this browser" in text) == (403, True), state
+                assert "hocket_session" not in browser.cookies
             issuer.is_away = True
             other = Browser(rest)
             asked = parse_qs(urlsplit(await other.begin()).query)

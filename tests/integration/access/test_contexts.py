@@ -6,11 +6,13 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from hocket.kit.access import people_store
 from support.rest_rig import Rest, running_rest
 
 BOUND_S = 120
@@ -66,6 +68,15 @@ async def test_the_page_s_commands_do_what_it_says(rest: Rest, tmp_path: Path) -
     assert code != 0
     assert "refused" in err
     assert key in file.read_text(), "a key that does not count replaces none"
+
+    person = "oidc-" + "0" * 20, "ann", ["builders"], time.time() + 60, "127.0.0.1"
+    async with rest.pool.acquire() as connection:
+        await people_store.sign_in(connection, *person)
+    (tmp_path / "admin.txt").write_text(rest.key)
+    listed = "hocket login < admin.txt; hocket keys list --all-tenants"
+    code, out, err = await shell(listed, tmp_path)
+    assert code == 0, err
+    assert re.search(r" ann +by groups: builders", out), out
 
     code, out, err = await shell(leave, tmp_path)
     assert code == 0, err

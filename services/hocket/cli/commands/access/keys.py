@@ -116,8 +116,7 @@ def list_(
         (
             key["key_id"],
             key["name"],
-            key["tenant"] or "(all)",
-            key["role"] + ("" if key["scopes"] is None else " (in part)"),
+            *_tenant_and_role(key),
             local(key["created_at"]),
             local(key["last_used_at"]) if key["last_used_at"] else "never",
             _state(key),
@@ -250,3 +249,11 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
         return KeyMade(**dict(row), key=key).model_dump(mode="json")
 
     return asyncio.run(made())
+
+
+def _tenant_and_role(key: dict[str, Any]) -> tuple[str, str]:
+    """Return what a list says of a key; of a person it is the groups that say it."""
+    if key.get("groups") is not None:
+        return "", f"by groups: {', '.join(key['groups']) or 'none'}"
+    in_part = "" if key["scopes"] is None else " (in part)"
+    return key["tenant"] or "(all)", key["role"] + in_part
