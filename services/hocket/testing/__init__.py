@@ -22,10 +22,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.testing.answers import Answer, ModelFails
     from hocket.testing.errors import NotPlayable, ScriptExhausted
     from hocket.testing.play import Play
     from hocket.testing.played import Played, PlayedStep
+    from hocket.testing.stand_ins.answers import Answer, ModelFails
     from hocket.testing.trace import PlayedCall
 
 __all__ = [

@@ -12,12 +12,12 @@ from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.steps import RequestedStep, read_step
-from hocket.testing.answers import PlayedModels
 from hocket.testing.errors import NotPlayable
 from hocket.testing.faults import Fault, fault_of
 from hocket.testing.functions import Functions
-from hocket.testing.journals import PlayedJournals
 from hocket.testing.results import WORKER, result_of
+from hocket.testing.stand_ins.answers import PlayedModels
+from hocket.testing.stand_ins.journals import PlayedJournals
 from hocket.workers.errors import AttemptTimeout, DeadlinePassed
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context

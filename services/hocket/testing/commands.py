@@ -19,8 +19,8 @@ from hocket.coordinator.core.run.state.run import RUN_DEGRADED, Run
 from hocket.coordinator.partition.runs.end_publisher import result_for
 from hocket.schemas.messages import CancelRequested, RunEvent, Spend, TimerFired
 from hocket.testing.attempts import Attempts
-from hocket.testing.cache import PlayedCache
-from hocket.testing.clock import PlayLoop
+from hocket.testing.stand_ins.cache import PlayedCache
+from hocket.testing.stand_ins.clock import PlayLoop
 from hocket.testing.trace import Trace
 
 Happens = Callable[[RunEvent], None]

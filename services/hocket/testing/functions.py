@@ -6,8 +6,8 @@ from typing import Any
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import is_own_type
-from hocket.testing.clock import NoThreads
 from hocket.testing.errors import NotPlayable
+from hocket.testing.stand_ins.clock import NoThreads
 from hocket.worker.node_type import NodeType
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import described, run_function

@@ -17,13 +17,13 @@ from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.plan import check_input, compile_pipeline
-from hocket.testing.answers import Answering, PlayedModels, Reply, Script
 from hocket.testing.attempts import Attempts, Told
-from hocket.testing.clock import START_S, PlayLoop
 from hocket.testing.errors import NotPlayable, PlayStuck, UnknownFault
 from hocket.testing.faults import Fault, Injected
 from hocket.testing.functions import Functions
 from hocket.testing.played import Played, come_to
+from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
+from hocket.testing.stand_ins.clock import START_S, PlayLoop
 from hocket.testing.trace import Trace
 from hocket.testing.world import Signal, World
 from hocket.worker.worker import Worker

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hocket.schemas.messages import AttemptFinished, CallReply, CallRequest
 from hocket.schemas.structs.steps import RequestedStep
-from hocket.testing.clock import PlayLoop
+from hocket.testing.stand_ins.clock import PlayLoop
 
 
 @dataclass(frozen=True, slots=True)

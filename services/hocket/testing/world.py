@@ -16,8 +16,8 @@ from hocket.schemas.errors import HocketError, PipelineUnknown
 from hocket.schemas.messages import AttemptFinished, RunAccepted, RunEvent, SignalReceived
 from hocket.schemas.pipeline.plan import Plan, check_input
 from hocket.testing.attempts import Attempts
-from hocket.testing.clock import PlayLoop
 from hocket.testing.commands import Commands
+from hocket.testing.stand_ins.clock import PlayLoop
 from hocket.testing.trace import Trace
 
 OWNER = Owner(0, 1, None)

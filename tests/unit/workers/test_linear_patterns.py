@@ -11,7 +11,7 @@ from hocket.workers.extractive.drafts import MARKER, _sentence, _spans
 from hocket.workers.extractive.figures import figures
 from hocket.workers.extractive.questions import parts
 from hocket.workers.extractive.words import sentences
-from hocket.workers.nodes.structured import data_of
+from hocket.workers.nodes.prompts.structured import data_of
 from hocket.workers.nodes.verify import tampered
 from hocket.workers.retrieval.extraction import extract
 

@@ -11,7 +11,7 @@ from hocket.schemas.json_schema.schema import compile_schema
 from hocket.schemas.messages import CallReply
 from hocket.schemas.pipeline.plan import check_input, compile_pipeline
 from hocket.workers.errors import ModelReplyInvalid
-from hocket.workers.nodes.structured import data_of
+from hocket.workers.nodes.prompts.structured import data_of
 
 
 def pipeline(schema: Any, **node: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from hocket.schemas.messages import CallReply, CallRequest, Document, Priority, 
 from hocket.schemas.pipeline.expressions import ExpressionFailed
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import ModelReplyInvalid
-from hocket.workers.nodes.evidence import MAX_DOCUMENTS, documents_of
 from hocket.workers.nodes.llm import run_llm
+from hocket.workers.nodes.prompts.evidence import MAX_DOCUMENTS, documents_of
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
 from hocket.workers.runtime.results.failures import error_info
 

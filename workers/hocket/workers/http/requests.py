@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlencode
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 from hocket.workers.http.services import HEADER_NAME, OURS, Service
-from hocket.workers.nodes.templates import render_value
+from hocket.workers.nodes.prompts.templates import render_value
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_URL_BYTES = 16_000

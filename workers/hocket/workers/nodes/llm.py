@@ -4,9 +4,9 @@ from typing import Any
 
 from hocket.schemas.messages import CallReply
 from hocket.schemas.pipeline.spec import LlmNode as LlmSpec
-from hocket.workers.nodes.evidence import citations, documents_of
-from hocket.workers.nodes.structured import data_of
-from hocket.workers.nodes.templates import render
+from hocket.workers.nodes.prompts.evidence import citations, documents_of
+from hocket.workers.nodes.prompts.structured import data_of
+from hocket.workers.nodes.prompts.templates import render
 from hocket.workers.runtime.execution.context import Context
 
 

@@ -7,7 +7,7 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 from hocket.workers.mcp.errors import McpToolFailed
 from hocket.workers.mcp.servers import McpServers
-from hocket.workers.nodes.templates import render_value
+from hocket.workers.nodes.prompts.templates import render_value
 from hocket.workers.runtime.execution.context import Context
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from hocket.schemas.pipeline.policy import LISTS
 from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
 from hocket.workers.nodes import catalog as catalogs
 from hocket.workers.nodes.llm import usage_of
-from hocket.workers.nodes.structured import data_of
-from hocket.workers.nodes.templates import render
+from hocket.workers.nodes.prompts.structured import data_of
+from hocket.workers.nodes.prompts.templates import render
 from hocket.workers.runtime.execution.context import Context
 
 EMIT_SCHEMA: Mapping[str, Any] = {

@@ -13,7 +13,7 @@ import asyncpg
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.pipeline.spec import RetrievalNode as RetrievalSpec
-from hocket.workers.nodes.templates import render_value
+from hocket.workers.nodes.prompts.templates import render_value
 from hocket.workers.retrieval.search import MAX_QUERIES, search
 from hocket.workers.runtime.execution.context import Context
 

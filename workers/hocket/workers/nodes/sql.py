@@ -6,7 +6,7 @@ from typing import Any
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import SqlNode as SqlSpec
-from hocket.workers.nodes.templates import render_value
+from hocket.workers.nodes.prompts.templates import render_value
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Targets

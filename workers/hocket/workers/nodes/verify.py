@@ -11,7 +11,7 @@ from typing import Any
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.workers.extractive.verification import verify
-from hocket.workers.nodes.evidence import documents_of
+from hocket.workers.nodes.prompts.evidence import documents_of
 
 FIELDS = ("passages", "figures")
 MAX_REASONS = 3
