@@ -39,8 +39,8 @@ __all__ = [
     "ScriptExhausted",
 ]
 _MODULES = {
-    "Answer": "answers",
-    "ModelFails": "answers",
+    "Answer": "stand_ins.answers",
+    "ModelFails": "stand_ins.answers",
     "NotPlayable": "errors",
     "Play": "play",
     "Played": "played",
