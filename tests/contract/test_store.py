@@ -241,10 +241,31 @@ def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
         stored = await store.stored("r1")
         assert stored is not None
         assert {step["key"] for step in stored.steps} == {"a", "b"}
+        assert await store.stored_for_events("r1") == stored
         place = await store.place("r1", "b")
         assert place is not None
         assert (place.path, place.role, place.home) == ("a", "leaf", "")
         assert await store.place("r1", "nowhere") is None
+
+    play(scene)
+
+
+def test_of_a_run_that_has_ended_events_get_no_values_of_its_steps(play: Play) -> None:
+    """They may be very large, and a late result changes none of them."""
+
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.acquire(0, "a")
+        step = a_step(state="succeeded", output={"k": 2})
+        ended = a_run(status="succeeded", finished_at_ms=NOW_MS + 3, output={"x": 1}, steps=[step])
+        await store.commit(batch_of(1, 3, ended))
+        whole, bare = await store.stored("r1"), await store.stored_for_events("r1")
+        assert whole is not None
+        assert bare is not None
+        assert bare.row == whole.row
+        (had,), (has,) = whole.steps, bare.steps
+        assert had["output"] is not None
+        assert dict(has) == {**had, "input": None, "output": None}
 
     play(scene)
 

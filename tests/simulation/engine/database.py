@@ -200,6 +200,12 @@ class Database:
         steps = self.steps.get(row["run_id"], {}).values()
         return StoredRun(_read(RUN_COLUMNS, row), [_read(STEP_COLUMNS, step) for step in steps])
 
+    def stored_for_events(self, run_id: str) -> StoredRun | None:
+        found = self.stored(run_id)
+        if found is None or found.row["finished_at"] is None:
+            return found
+        return StoredRun(found.row, [{**one, "input": None, "output": None} for one in found.steps])
+
     def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         found = sorted(
             (row["parked_until"], row["run_id"])
@@ -301,6 +307,9 @@ class SimulatedStore:
 
     async def stored(self, run_id: str) -> StoredRun | None:
         return await self._ask(lambda: self._database.stored(run_id))
+
+    async def stored_for_events(self, run_id: str) -> StoredRun | None:
+        return await self._ask(lambda: self._database.stored_for_events(run_id))
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         return await self._ask(lambda: self._database.parked(partition, until_ms, limit))

@@ -118,6 +118,15 @@ class Store:
             return None
         return StoredRun(row, await self._pool.fetch(_STEPS, [run_id]))
 
+    async def stored_for_events(self, run_id: str) -> StoredRun | None:
+        """Return a run with its steps as events need it: where it has ended, without the steps' inputs
+        and outputs, to which nothing happens any more and which may be very large."""
+        row = await self._pool.fetchrow(_KNOWN, [run_id])
+        if row is None:
+            return None
+        query = _STEPS if row["finished_at"] is None else _STEPS_WITHOUT_VALUES
+        return StoredRun(row, await self._pool.fetch(query, [run_id]))
+
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,
         the first ones first."""
@@ -339,6 +348,13 @@ WHERE partition = $1 AND parked_until <= to_timestamp($2::double precision / 100
 ORDER BY parked_until, run_id LIMIT $3
 """
 _STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::text[])"
+_WITHOUT_VALUES = {
+    name: kind for name, kind in STEP_COLUMNS.items() if name not in ("input", "output")
+}
+_STEPS_WITHOUT_VALUES = f"""
+SELECT {_read(_WITHOUT_VALUES)}, NULL AS input, NULL AS output
+FROM hocket.step WHERE run_id = ANY($1::text[])
+"""
 _ENDED = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run
 WHERE partition = $1 AND finished_at >= to_timestamp($2::double precision / 1000)

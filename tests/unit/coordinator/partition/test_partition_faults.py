@@ -52,7 +52,7 @@ def partition_with(notes: Notes, **parts: Any) -> Partition:
     async def stored(run_id: str) -> None:
         return None
 
-    store = SimpleNamespace(ping=None, stored=stored)
+    store = SimpleNamespace(ping=None, stored_for_events=stored)
     return lone_partition(notes, bus=notes, metrics=metrics, store=store, **parts)
 
 
@@ -102,7 +102,9 @@ async def test_a_run_that_an_event_left_half_changed_is_read_back_where_the_log_
             raise ConnectionRefusedError("no database")
 
     metrics = SimpleNamespace(taken=lambda cause, took_ms: None)
-    partition = lone_partition(Notes(), metrics=metrics, store=SimpleNamespace(stored=stored))
+    partition = lone_partition(
+        Notes(), metrics=metrics, store=SimpleNamespace(stored_for_events=stored)
+    )
     partition._runs.dropped["r1"] = True
     partition._loader.redispatch()  # the server came back
     await partition._rewound()
@@ -119,7 +121,7 @@ async def test_a_run_that_was_set_aside_while_it_was_read_back_is_not_set_aside_
         row = {"run_id": run_id, "finished_at": None, "parked_until": None}
         return SimpleNamespace(row=row, steps=[])
 
-    partition = lone_partition(Notes(), store=SimpleNamespace(stored=stored, ping=ping))
+    partition = lone_partition(Notes(), store=SimpleNamespace(stored_for_events=stored, ping=ping))
 
     async def refused_meanwhile(found: Any) -> None:
         partition._runs.in_flight["r1"] = ended

@@ -60,7 +60,7 @@ class RunLoader:
         if run is not None:
             return run
         unwritten = self._tenure.unwritten(run_id)
-        stored = as_decided(await self._services.store.stored(run_id), unwritten)
+        stored = as_decided(await self._services.store.stored_for_events(run_id), unwritten)
         if stored is None:
             return None
         if stored.row["finished_at"] is not None:
@@ -124,7 +124,7 @@ class RunLoader:
             self._resume(run)
 
     async def _ended(self, stored: StoredRun) -> Run:
-        """Return a run that has ended, with its steps where they can be read back."""
+        """Return a run that has ended, with its steps (not their values) where they can be read back."""
         run, fault = readable(stored.row)
         if fault is not None or not run.version:
             return run
