@@ -21,7 +21,7 @@ from hocket.schemas.pipeline.contradictions import (
 from hocket.schemas.pipeline.error_names import check_errors
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
 from hocket.schemas.pipeline.names import read_by
-from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy, Retry
 from hocket.schemas.pipeline.spec import (
     NODE_TYPES,
     WAIT_TYPES,
@@ -225,7 +225,6 @@ def _check_needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -
 
 
 def _check_attempts(node: Node, field: str) -> None:
-    runs = runs_in_worker(node.type) or node.type == "pipeline"
     if node.queue is not None and not runs_in_worker(node.type):
         raise InvalidInput(
             field=f"{field}.queue",
@@ -235,28 +234,7 @@ def _check_attempts(node: Node, field: str) -> None:
             else "Put `queue` on the nodes inside it that workers run.",
         )
     if node.retry is not None:
-        place = f"{field}.retry"
-        if not runs:
-            raise InvalidInput(
-                field=place,
-                reason=f"{_a(node.type)} node makes no attempts of its own",
-                cure="Remove it."
-                if node.type in WAIT_TYPES
-                else "Put `retry` on the nodes inside it.",
-            )
-        if not node.retry.on:
-            raise InvalidInput(
-                field=f"{place}.on",
-                reason="it names no error, so that nothing is tried again",
-                cure="Name error classes, or remove `on`.",
-            )
-        check_errors(node.retry.on, f"{place}.on")
-        if node.retry.backoff_ms > node.retry.max_backoff_ms:
-            raise InvalidInput(
-                field=f"{place}.backoff_ms",
-                reason=f"it is longer than `max_backoff_ms`, {node.retry.max_backoff_ms:.0f} ms",
-                cure="Raise `max_backoff_ms`, or lower it.",
-            )
+        _check_retry(node, node.retry, f"{field}.retry")
     if node.effects == "external" and not runs_in_worker(node.type):
         raise InvalidInput(
             field=f"{field}.effects",
@@ -265,7 +243,33 @@ def _check_attempts(node: Node, field: str) -> None:
             if node.type in WAIT_TYPES
             else "Put `effects` on the nodes that do the writing.",
         )
-    _check_cache(node, field, runs=runs)
+    _check_cache(node, field, runs=_makes_attempts(node))
+
+
+def _check_retry(node: Node, retry: Retry, field: str) -> None:
+    if not _makes_attempts(node):
+        raise InvalidInput(
+            field=field,
+            reason=f"{_a(node.type)} node makes no attempts of its own",
+            cure="Remove it." if node.type in WAIT_TYPES else "Put `retry` on the nodes inside it.",
+        )
+    if not retry.on:
+        raise InvalidInput(
+            field=f"{field}.on",
+            reason="it names no error, so that nothing is tried again",
+            cure="Name error classes, or remove `on`.",
+        )
+    check_errors(retry.on, f"{field}.on")
+    if retry.backoff_ms > retry.max_backoff_ms:
+        raise InvalidInput(
+            field=f"{field}.backoff_ms",
+            reason=f"it is longer than `max_backoff_ms`, {retry.max_backoff_ms:.0f} ms",
+            cure="Raise `max_backoff_ms`, or lower it.",
+        )
+
+
+def _makes_attempts(node: Node) -> bool:
+    return runs_in_worker(node.type) or node.type == "pipeline"
 
 
 def _check_cache(node: Node, field: str, *, runs: bool) -> None:

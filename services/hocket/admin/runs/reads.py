@@ -157,14 +157,23 @@ class RunFilter:
 
 def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None) -> str:
     """Return a filter as conditions on `hocket.run`, and add what they compare with to `values`."""
+    text = ""
+    conditions = _conditions(wanted)
+    if after is not None:
+        conditions.append(("(accepted_at, run_id) < ({}, {})", parse_cursor(after)))
+    for condition, given in conditions:
+        places = [f"${len(values) + 1 + i}" for i in range(len(given))]
+        text += f"  AND {condition.format(*places)}\n"
+        values.extend(given)
+    return text
+
+
+def _conditions(wanted: RunFilter) -> list[tuple[str, tuple[Any, ...]]]:
     conditions: list[tuple[str, tuple[Any, ...]]] = []
     if wanted.pipeline is not None:
         conditions.append(("pipeline = {}", (wanted.pipeline,)))
     if wanted.status is not None:
-        is_rare = wanted.status in RARE_STATUSES
-        conditions.append(
-            (f"status = '{wanted.status}'", ()) if is_rare else ("status = {}", (wanted.status,))
-        )
+        conditions.append(_status(wanted.status))
     if wanted.since is not None:
         conditions.append(("accepted_at >= {}", (wanted.since,)))
     if wanted.labels:
@@ -183,14 +192,11 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
         conditions.append(("run_id = ANY ({}::text[])", (list(wanted.run_ids),)))
     if wanted.back_to is not None:
         conditions.append(("(accepted_at, run_id) >= ({}, {})", wanted.back_to))
-    if after is not None:
-        conditions.append(("(accepted_at, run_id) < ({}, {})", parse_cursor(after)))
-    text = ""
-    for condition, given in conditions:
-        places = [f"${len(values) + 1 + i}" for i in range(len(given))]
-        text += f"  AND {condition.format(*places)}\n"
-        values.extend(given)
-    return text
+    return conditions
+
+
+def _status(status: str) -> tuple[str, tuple[Any, ...]]:
+    return (f"status = '{status}'", ()) if status in RARE_STATUSES else ("status = {}", (status,))
 
 
 async def within_reach(pool: Pool, tenant: str, wanted: RunFilter, after: str | None) -> RunFilter:

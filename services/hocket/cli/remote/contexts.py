@@ -53,7 +53,8 @@ class Contexts:
 
     def put(self, name: str, context: Context) -> "Contexts":
         """Return them with one more, or another of its name; raise InvalidInput."""
-        _check(name, context.api_url)
+        _check_name(name)
+        _check_url(context.api_url)
         named = {**self.named, name: context}
         if len(named) > MAX_CONTEXTS:
             raise _invalid(
@@ -116,7 +117,7 @@ def _context(told: dict[str, Any]) -> Context:
     return found
 
 
-def _check(name: str, api_url: str) -> None:
+def _check_name(name: str) -> None:
     if name == LOCAL or _NAME.fullmatch(name) is None:
         raise _invalid(
             "name",
@@ -125,6 +126,9 @@ def _check(name: str, api_url: str) -> None:
             else "it is no name of a context",
             "Use letters, digits, `.`, `_` and `-`, at most 64.",
         )
+
+
+def _check_url(api_url: str) -> None:
     try:
         parts = urlsplit(api_url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
