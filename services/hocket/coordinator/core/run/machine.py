@@ -9,7 +9,11 @@ from math import inf
 
 from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
 from hocket.coordinator.core.run.constructs.caching import ask_of
-from hocket.coordinator.core.run.constructs.deadlines import give_up, turn_came, waited_in_vain
+from hocket.coordinator.core.run.constructs.deadline_actions import (
+    give_up,
+    turn_came,
+    waited_in_vain,
+)
 from hocket.coordinator.core.run.constructs.leaf import dispatch_again
 from hocket.coordinator.core.run.constructs.results import (
     cache_answered,

@@ -3,7 +3,7 @@ or the run has ended; then the run is held to its bounds, and its deadline runs 
 is waited for."""
 
 from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, StartSubRun
-from hocket.coordinator.core.run.constructs.deadlines import watch_again
+from hocket.coordinator.core.run.constructs.deadline_actions import watch_again
 from hocket.coordinator.core.run.constructs.fallbacks import failing, fallback_settled
 from hocket.coordinator.core.run.constructs.graph import activate, node_settled
 from hocket.coordinator.core.run.constructs.loops import round_settled
