@@ -16,6 +16,7 @@ from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.identity.errors import IdentityProviderAway, SignInRefused
 from hocket.kit.identity.provider import Metadata, json_body
 from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import InvalidInput
 
 SCOPE = "openid profile email"
 EXCHANGE_TIMEOUT_S = 10.0
@@ -136,7 +137,7 @@ class AuthorizationCode:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {EXCHANGE_TIMEOUT_S:g} s"
             raise IdentityProviderAway(reason=reason) from error
-        except ValueError as error:
+        except (ValueError, InvalidInput) as error:
             raise IdentityProviderAway(reason=str(error)) from error
 
 
