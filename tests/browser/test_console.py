@@ -63,6 +63,7 @@ EVERY_PAGE = (
     "/webhooks",
     "/webhooks/ops",
     f"/webhooks/ops/{MESSAGE}",
+    "/webhooks/pager",
     "/pipelines",
     "/pipelines/research",
     "/pipelines/research/diff?a=1&b=2",
@@ -138,6 +139,7 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
         assert (await rest.ask("PUT", "/v1/schedules/nightly", json=schedule)).status == 201
         assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
         await add_webhook(rest, "ops", text=HOSTILE, run_id=ATTACKED)
+        await add_webhook(rest, "pager", text="Wakes whoever is on call.", run_id=SHORT)
         yield rest
 
 

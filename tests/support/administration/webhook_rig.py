@@ -98,7 +98,7 @@ async def add_webhook(rest: Rest, name: str, *, text: str, run_id: str) -> None:
     """Make a webhook with a message in each state; `text` stands in all that others may write."""
     await put(rest, name, "https://hooks.example.com/hocket", description=text[:1_000])
     rows = [
-        ("dead", 7, 503, f"it answered 503: {text}"),
+        ("dead", 7, 503, f"it answered 503. {text}"),
         ("delivered", 1, 204, ""),
         ("pending", 2, None, "it did not answer within 15 s"),
     ]
