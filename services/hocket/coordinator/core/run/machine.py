@@ -94,6 +94,7 @@ def resume(run: Run, now_ms: float, forecast: PlanForecast) -> Outcome:
         elif step.state == DISPATCHED and step.role == SUBRUN:
             t.commands.append(start_sub_run(t, step))
         elif step.state == DISPATCHED:
+            step.set_seldom(is_repeated=True)
             t.commands.append(dispatch_again(t, step))
     run.armed_at_ms = None
     t.arm(_next_wake_ms(run))

@@ -79,6 +79,7 @@ def dispatch(
     if step.wake_at_ms is not None:
         step.wake_at_ms = None
     step.capable = run.owner.capabilities is not None
+    step.set_seldom(is_repeated=False)
     t.keep(step)
     if held is not None:
         return held

@@ -105,6 +105,9 @@ def finished(t: Transition, event: AttemptFinished) -> None:
         _record(t, step, event, "late")
         _ask_anew(t, step)
     else:
+        if step.is_repeated:  # the second message of it may reach a worker yet
+            t.commands.append(cancel_attempt(t.run, step, "its result has come"))
+            step.set_seldom(is_repeated=False)
         _note_clocks(step, event)
         if event.error is not None:
             _failed(t, step, event, event.error)

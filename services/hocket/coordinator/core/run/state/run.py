@@ -237,6 +237,8 @@ class Step(Seldom):
     """Those that were begun in its place, in their order; the fast variant is one."""
     due_at_ms: float | None = None
     """When it wants to be woken, as it stands in the run's `due`."""
+    is_repeated: bool = False
+    """Whether this owner handed out again an attempt that it found under way."""
     is_pausing: bool = False
     """Whether it is one of the waits for which the deadline stands still."""
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.beginning import accept
-from hocket.coordinator.core.run.commands import StartSubRun
+from hocket.coordinator.core.run.commands import CancelAttempt, StartSubRun
 from hocket.coordinator.core.run.machine import apply, resume
 from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
@@ -119,6 +119,20 @@ def test_one_that_goes_out_again_has_the_capability_that_it_had_and_none_where_i
         assert run.plan is not None
         again = resume(run, NOW_MS + 9, forecast(run.plan))
         assert request(again).capability == request(decision).capability
+
+
+def test_an_attempt_that_went_out_twice_is_withdrawn_once_its_result_has_come() -> None:
+    """Its second message may reach a worker after the first one's result: nobody wants that one."""
+    once, twice = begun(KEY), begun(KEY)
+    assert twice.run.plan is not None
+    resume(twice.run, NOW_MS + 9, forecast(twice.run.plan))
+    for decision, count in ((once, 0), (twice, 1)):
+        step = request(decision)
+        given = {"capability": step.capability, "dispatched_at_ms": step.dispatched_at_ms}
+        outcome = told(decision.run, KEY, **given)
+        withdrawn = [one for one in outcome.commands if isinstance(one, CancelAttempt)]
+        assert [(one.step, one.attempt) for one in withdrawn] == [("a", 1)] * count
+        assert outcome.run.steps["a"].state == "succeeded"
 
 
 def test_a_key_that_is_replaced_is_believed_beside_the_new_one() -> None:
