@@ -15,7 +15,7 @@ Rules (each violation names its rule and what broke it):
 - `dead`: something became a dead letter; `left`: a work queue is not empty.
 
 Calls that were under way when their gateway was killed may be missing or made again:
-docs/how-to/gateway.md, limits. They are counted as `died with their gateway`.
+docs/explanation/model-calls.md. They are counted as `died with their gateway`.
 """
 
 import json

@@ -164,7 +164,7 @@ async def test_runs_survive_the_kill_of(target: str, platform: Platform, journal
         assert booked == metered
         return
     # a call that died with its gateway is made again under its id: the second one is booked, and the
-    # first one, too, where it had ended (docs/how-to/gateway.md, limits)
+    # first one, too, where it had ended (docs/explanation/model-calls.md)
     rows = Counter(call.partition("#")[0] for call in booked)
     assert rows.keys() == set(metered)
     assert rows <= Counter(metered)
