@@ -11,8 +11,8 @@ TESTS ?= tests
 # pages for people, whose spelling and style are checked
 PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs deploy
 JOBS ?= 2
-# tests wait for half of their time: on two cores three at a time keep both busy
-TEST_JOBS ?= 3
+# tests wait for most of their time: on two cores five at a time keep both busy
+TEST_JOBS ?= 5
 # a file's tests run in one process, which starts what they share once; long files come first
 PYTEST := $(PY) -m pytest -q -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 # processes by the hundred are started here: what they import is compiled once, not by each

@@ -1,20 +1,26 @@
-"""Traces on their way to an endpoint that is away, or that refuses one of them."""
+"""Traces on their way to an endpoint that is away, refuses one of them, or is no collector."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 
 import asyncpg
+import pytest
 from prometheus_client import CollectorRegistry
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.postgres.database import connect_pool
+from hocket.kit.traces import reads
+from hocket.kit.traces.assembly import Trace
+from hocket.kit.traces.reads import TraceRows
+from hocket.ledger.traces import export, otlp
 from hocket.ledger.traces.export import TraceExport, TraceMetrics
 from hocket.ledger.traces.otlp import OtlpSender
 from hocket.schemas import ids, subjects
 from hocket.schemas.tracing.sampling import SamplingRule
+from hocket.schemas.tracing.spans import Span
 from support.traces.otlp_receiver import Receiver, running_receiver
 
 ALL = SamplingRule(1.0, 0, Decimal(0))
@@ -24,16 +30,20 @@ INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, pr
                         accepted_at, deadline_at, finished_at)
 VALUES ($1, 0, 'acme', 'p', 1, 'succeeded', 'standard', '{}', now(), now() + '1 h', now() + '1 s')
 """
+STEPS = """
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, finished_at)
+SELECT $1, 's' || n, 's', 'llm', 'leaf', 'succeeded', 1, now(), now() FROM generate_series(1, $2) n
+"""
 
 
 @asynccontextmanager
 async def exporting(
-    bus: Bus, database_url: str, receiver: Receiver
+    bus: Bus, database_url: str, receiver: Receiver, *, settle_s: float = 0.0
 ) -> AsyncIterator[tuple["asyncpg.Pool[asyncpg.Record]", CollectorRegistry]]:
     pool = await connect_pool(database_url, size=2, name="test")
     registry = CollectorRegistry()
     metrics = TraceMetrics(registry)
-    exporter = TraceExport(bus, pool, ALL, OtlpSender(receiver.url), metrics, settle_s=0.0)
+    exporter = TraceExport(bus, pool, ALL, OtlpSender(receiver.url), metrics, settle_s=settle_s)
     stopping = asyncio.Event()
     running = asyncio.create_task(exporter.run(stopping))
     try:
@@ -95,3 +105,95 @@ async def test_a_trace_that_is_refused_holds_up_no_other(bus: Bus, database_url:
                 await ends(bus, pool, f"more{len(receiver.spans)}")
                 await asyncio.sleep(0.2)
         assert ids.trace_id(runs[1]) not in receiver.traces()
+
+
+async def test_a_trace_that_cannot_be_read_costs_no_other_its_place(
+    bus: Bus, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = ids.run_id("acme", "bad")
+
+    async def read_rows(pool: "asyncpg.Pool[asyncpg.Record]", run_ids: Sequence[str]) -> TraceRows:
+        if bad in run_ids:  # its sub-runs are too many for the time
+            await pool.fetchval("SELECT pg_sleep(60)", timeout=0.5)
+        return await reads.read_rows(pool, run_ids)
+
+    monkeypatch.setattr(export, "read_rows", read_rows)
+    async with (
+        running_receiver() as receiver,
+        exporting(bus, database_url, receiver, settle_s=1.0) as (pool, seen),
+    ):
+        names = ("bad", "a", "b", "c")
+        await asyncio.gather(*(ends(bus, pool, name) for name in names))
+        await receiver.until(traces=3)
+        async with asyncio.timeout(BOUND_S):
+            while count(seen, "hocket_traces_dropped_total") < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert ids.trace_id(bad) not in receiver.traces()
+
+
+async def test_what_one_run_has_too_much_is_not_missing_from_another(
+    bus: Bus, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "MAX_STEPS", 20)
+    async with (
+        running_receiver() as receiver,
+        exporting(bus, database_url, receiver, settle_s=1.0) as (pool, _),
+    ):
+        runs = {name: await ends(bus, pool, name) for name in ("long", "short")}
+        await pool.execute(STEPS, runs["long"], 30)
+        await pool.execute(STEPS, runs["short"], 3)
+        await receiver.until(traces=2)
+    spans = receiver.traces()
+    assert len(spans[ids.trace_id(runs["short"])]) == 1 + 3
+    assert 1 + 20 <= len(spans[ids.trace_id(runs["long"])]) <= 1 + 30
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n" + 400_000 * b"x", id="too long"),
+        pytest.param(b"HTTP/1.1 307 No\r\nLocation: http://127.0.0.1:1/\r\n\r\n", id="redirect"),
+        pytest.param(b"HTTP/1.1 429 No\r\nRetry-After: 1e300\r\n\r\n", id="try much later"),
+        pytest.param(b"HTTP/1.1 429 No\r\nRetry-After: -inf\r\n\r\n", id="try at no time"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", id="broken off"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another protocol"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+async def test_an_answer_that_is_no_collectors_is_no_success(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with suppress(ConnectionError):
+            writer.write(answer)
+            await writer.drain()
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        sender = OtlpSender(f"http://127.0.0.1:{port}/v1/traces")
+        span = Span("1" * 32, "2" * 16, None, "r", "a", "internal", "worker", 1, 2)
+        trace = Trace("r", "1" * 32, (span,))
+        async with asyncio.timeout(BOUND_S):
+            assert not await sender.send([trace])
+        sender.close()
+
+
+async def test_an_answer_that_drips_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_S", 1.0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        sender = OtlpSender(f"http://127.0.0.1:{port}/v1/traces")
+        span = Span("1" * 32, "2" * 16, None, "r", "a", "internal", "worker", 1, 2)
+        async with asyncio.timeout(BOUND_S):
+            assert not await sender.send([Trace("r", "1" * 32, (span,))])
+        sender.close()

@@ -3,8 +3,8 @@
 Of each end the rule decides by the run's row. A trace that is chosen waits SETTLE_S, so that the run's
 calls are booked, is read whole and sent; only then is the end acknowledged. While the endpoint takes
 nothing, no more than MAX_WAITING traces wait here, and EVENTS keeps the other ends.
-A trace that is refused while others are taken is dropped and counted. Nothing that runs waits for any
-of this.
+A trace that is refused while others are taken is dropped and counted, and so is one that cannot be read
+or made while others can. Nothing that runs waits for any of this.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.kit.traces.assembly import Trace, traces_of
 from hocket.kit.traces.reads import read_rows
 from hocket.ledger.traces.otlp import OtlpSender, span_count
@@ -69,7 +70,7 @@ class TraceMetrics:
         )
         self.dropped = Counter(
             "hocket_traces_dropped",
-            "Traces that were chosen and not sent, because the endpoint refused them.",
+            "Traces that were chosen and not sent: the endpoint refused them, or they cannot be read.",
             registry=registry,
         )
         self.spans = Counter(
@@ -85,6 +86,10 @@ class _Chosen:
     reason: str
     due_ms: float
     ack: str
+
+
+class _TooLarge(Exception):
+    """Traces that were read together have more than one reading gives."""
 
 
 class TraceExport:
@@ -123,7 +128,11 @@ class TraceExport:
                     await self._choose(await self._pull.batch(PULL_MS, GATHER_MS))
                 is_well = await self._send_due()
             except _AWAY as error:
-                log.warning("traces_wait", reason=str(error) or type(error).__name__)
+                log.warning("traces_wait", reason=reason_of(error))
+                is_well = False
+            except Exception as error:  # nothing else that a ledger does waits for traces
+                end_if_short(error)
+                log.exception("traces_failed")
                 is_well = False
             if is_well:
                 pause_s = FIRST_PAUSE_S
@@ -168,12 +177,47 @@ class TraceExport:
                 for place in range(min(AT_ONCE, len(self._waiting)))
                 if self._waiting[place].due_ms <= monotonic_ms()
             ]
-            rows = await read_rows(self._pool, [one.run_id for one in some])
-            # in a thread: of long runs it takes seconds, in which nothing would be booked
-            found = {one.run_id: one for one in await asyncio.to_thread(traces_of, rows)}
-            if not await self._sent(some, found):
+            some, found = await self._read(some)
+            if some and not await self._sent(some, found):
                 return False
         return True
+
+    async def _read(self, some: list[_Chosen]) -> tuple[list[_Chosen], dict[str, Trace]]:
+        """Return the traces of some runs; one by one where together they are too large, or where one
+        cannot be read. What cannot be read alone, while Postgres answers, is dropped."""
+        try:
+            return some, await self._traces(some, whole=len(some) > 1)
+        except Exception as error:
+            await self._raise_if_away(error)
+        found: dict[str, Trace] = {}
+        readable = []
+        for one in some:
+            try:
+                found |= await self._traces([one], whole=False)
+            except Exception as error:
+                await self._raise_if_away(error)
+                self._drop(one, reason_of(error))
+            else:
+                readable.append(one)
+        return readable, found
+
+    async def _traces(self, some: Sequence[_Chosen], *, whole: bool) -> dict[str, Trace]:
+        """Return traces by their runs; with `whole`, raise _TooLarge where there is more than one
+        reading gives: what one run has too much would be missing from others."""
+        rows = await read_rows(self._pool, [one.run_id for one in some])
+        if whole and rows.truncated:
+            raise _TooLarge
+        # in a thread: of long runs it takes seconds, in which nothing would be booked
+        made = await asyncio.to_thread(traces_of, rows)
+        return {trace.run_id: trace for trace in made}
+
+    async def _raise_if_away(self, error: Exception) -> None:
+        """Raise an error again, unless Postgres answers: then it is of what was read."""
+        end_if_short(error)
+        try:
+            await self._pool.fetchval("SELECT 1", timeout=QUERY_TIMEOUT_S)
+        except _AWAY:
+            raise error from None
 
     async def _sent(self, some: Sequence[_Chosen], found: dict[str, Trace]) -> bool:
         """Send traces together, one by one where that is refused; tell whether any was taken. What is
@@ -200,7 +244,7 @@ class TraceExport:
             elif await self._sender.send([found[one.run_id]]):  # it came back a moment ago
                 self._done(one, found[one.run_id])
             else:
-                self._drop(one)
+                self._drop(one, "the endpoint refuses it")
         return bool(taken)
 
     def _done(self, one: _Chosen, trace: Trace | None) -> None:
@@ -209,15 +253,20 @@ class TraceExport:
             self._metrics.exported.labels(one.reason).inc()
             self._metrics.spans.inc(span_count([trace]))
 
-    def _drop(self, one: _Chosen) -> None:
+    def _drop(self, one: _Chosen, reason: str) -> None:
         self._leave(one)
         self._metrics.dropped.inc()
-        log.warning("trace_dropped", run_id=one.run_id, reason="the endpoint refuses it")
+        log.warning("trace_dropped", run_id=one.run_id, reason=reason)
 
     def _leave(self, one: _Chosen) -> None:
         del self._known[one.run_id]
         self._waiting.remove(one)
         self._acknowledge(one.ack)
+
+
+def reason_of(error: Exception) -> str:
+    """Return what an error says, or its type where it says nothing."""
+    return str(error) or type(error).__name__
 
 
 def _run_of(message: RawMessage) -> str | None:

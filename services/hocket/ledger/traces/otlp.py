@@ -4,7 +4,10 @@ variables: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_CERTIFICATE` ..."""
 import asyncio
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from time import monotonic
+from typing import Any
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -19,6 +22,8 @@ TIMEOUT_S = 10.0
 """For one request, with what the exporter tries again."""
 MAX_SPANS = 2_000
 """In one request."""
+MAX_ANSWER_BYTES = 64 * 1024
+"""An answer says how many spans were refused; one that is longer is no collector's."""
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _KINDS = {
     "internal": SpanKind.INTERNAL,
@@ -32,11 +37,36 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _NS_PER_US = 1_000
 
 
+class _NotTaken(requests.RequestException):
+    """The endpoint's answer is no collector's."""
+
+
+class BoundedSession(requests.Session):
+    """Requests whose answers are short, come in time, and lead nowhere else."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request; the answer's body is read and left. Raises RequestException where it is longer
+        than MAX_ANSWER_BYTES, is not there within `timeout`, or is a redirect."""
+        until = monotonic() + options["timeout"]
+        answer = super().send(request, **{**options, "stream": True})
+        with answer:
+            if 300 <= answer.status_code < 400:
+                raise _NotTaken(f"a redirect ({answer.status_code}), which is not followed")
+            size_bytes = 0
+            while piece := answer.raw.read1(MAX_ANSWER_BYTES):
+                size_bytes += len(piece)
+                if size_bytes > MAX_ANSWER_BYTES or monotonic() > until:
+                    raise _NotTaken("an answer that is too long, or takes too long")
+        return answer
+
+
 class OtlpSender:
     """Sends traces to one endpoint."""
 
     def __init__(self, endpoint: str) -> None:
-        self._exporter = OTLPSpanExporter(endpoint=endpoint, timeout=TIMEOUT_S)
+        self._exporter = OTLPSpanExporter(
+            endpoint=endpoint, timeout=TIMEOUT_S, session=BoundedSession()
+        )
         release = version("hocket")
         self._scope = InstrumentationScope("hocket", release, SCHEMA_URL)
         self._resources = {
