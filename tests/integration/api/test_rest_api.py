@@ -16,6 +16,7 @@ from openapi_spec_validator import validate as validate_openapi
 from typer.testing import CliRunner
 
 from hocket.admin.app import MAX_BODY_BYTES
+from hocket.admin.approvals import reads as approval_reads
 from hocket.admin.runs import lookup, reads
 from hocket.cli.app import app as cli
 from hocket.kit.nats import dead_letters
@@ -539,6 +540,27 @@ async def test_pending_approvals_are_listed_without_content_for_who_may_not_see_
         CliRunner().invoke, cli, ["runs", "approvals", "--json"], env=environment
     )
     assert json.loads(said.stdout) == [asked]
+
+
+async def test_a_run_s_approvals_are_found_however_many_wait_longer(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approval_reads, "MAX_WAITING", 2)
+    spec = {"pipeline": "asks", "nodes": {"look": {"type": "approval"}}}
+    assert (await rest.post("/v1/pipelines", spec)).status == 201
+    for number in range(4):
+        await _insert_run(rest, _id(number), pipeline="asks", status="running")
+        await _insert_step(rest, _id(number), "look", ready=number)
+    await rest.pool.execute("UPDATE hocket.step SET state = 'waiting', type = 'approval'")
+
+    async def found(**options: Any) -> list[str]:
+        answer = await rest.get("/v1/approvals", **options)
+        return [one["run_id"] for one in answer.body["approvals"]]
+
+    assert await found() == [_id(0), _id(1)]
+    assert await found(params={"run": _id(3)}) == [_id(3)]
+    assert await found(params={"run": _id(3)}, headers={"X-Hocket-Tenant": "other"}) == []
+    assert (await rest.get("/v1/approvals", params={"run": ""})).status == 422
 
 
 # ---- changing runs --------------------------------------------------------------------------

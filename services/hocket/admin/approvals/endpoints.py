@@ -1,8 +1,9 @@
 """`/v1/approvals`: what runs wait for, from a person."""
 
 from dataclasses import asdict
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from hocket.admin.approvals import reads
 from hocket.admin.context import Ctx
@@ -16,7 +17,15 @@ router = APIRouter(prefix="/v1/approvals", tags=["runs"])
 
 @router.get("")
 @needs(Permission.RUNS_READ)
-async def list_approvals(context: Ctx, caller: CallerDep) -> ApprovalList:
-    """List the approvals that runs wait for, the one that waits longest first."""
-    found = await reads.waiting(context, caller.tenant, content=caller.sees_content)
+async def list_approvals(
+    context: Ctx,
+    caller: CallerDep,
+    run_id: Annotated[
+        str | None, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")
+    ] = None,
+) -> ApprovalList:
+    """List the approvals that runs wait for, the one that waits longest first: the first 200, or those
+    of one `run`."""
+    content = caller.sees_content
+    found = await reads.waiting(context, caller.tenant, content=content, run_id=run_id)
     return ApprovalList(approvals=tuple(Approval(**asdict(one)) for one in found))

@@ -16,6 +16,7 @@ SELECT s.run_id, s.key, s.path, s.ready_at, r.pipeline, r.version, r.accepted_at
 FROM hocket.run r
 JOIN hocket.step s ON s.run_id = r.run_id
 WHERE r.tenant = $1 AND r.finished_at IS NULL AND s.state = 'waiting' AND s.type = 'approval'
+  AND ($4::text IS NULL OR r.run_id = $4)
 ORDER BY s.ready_at
 LIMIT $2
 """
@@ -35,10 +36,14 @@ class Waiting:
     input: str | None
 
 
-async def waiting(context: Context, tenant: str, *, content: bool) -> list[Waiting]:
-    """Return the approvals of a tenant that wait longest, up to MAX_WAITING; with the beginning of what
-    they are about where its reader sees content."""
-    rows = await context.pool.fetch(WAITING, tenant, MAX_WAITING, content, timeout=QUERY_TIMEOUT_S)
+async def waiting(
+    context: Context, tenant: str, *, content: bool, run_id: str | None = None
+) -> list[Waiting]:
+    """Return the approvals of a tenant, or of one run, that wait longest, up to MAX_WAITING; with
+    the beginning of what they are about where its reader sees content."""
+    rows = await context.pool.fetch(
+        WAITING, tenant, MAX_WAITING, content, run_id, timeout=QUERY_TIMEOUT_S
+    )
     found = []
     for row in rows:
         prompt = await _prompt(context, tenant, row["pipeline"], row["version"], row["path"])

@@ -67,9 +67,8 @@ async def look(api: Api, run_id: str) -> Seen:
     seen = _seen(await asyncio.to_thread(api.get, path("runs", run_id)))
     if seen.has_ended:
         return seen
-    waiting = (await asyncio.to_thread(api.get, "/v1/approvals"))["approvals"]
-    mine = [one for one in waiting if one["run_id"] == run_id]
-    return Seen(seen.run_id, seen.pipeline, seen.status, approvals=mine)
+    waiting = (await asyncio.to_thread(api.get, "/v1/approvals", run=run_id))["approvals"]
+    return Seen(seen.run_id, seen.pipeline, seen.status, approvals=waiting)
 
 
 async def cancel(api: Api, run_id: str, reason: str) -> None:

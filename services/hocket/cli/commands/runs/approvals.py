@@ -30,13 +30,14 @@ def refuse(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -
 
 def approvals(
     context: typer.Context,
+    run_id: Annotated[str | None, typer.Option("--run", help="Only those of this run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """List the approvals that runs wait for, the one that waits longest first."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import print_json, print_table
 
-    found = target_of(context).api().get("/v1/approvals")["approvals"]
+    found = target_of(context).api().get("/v1/approvals", run=run_id)["approvals"]
     if as_json:
         print_json(found)
         return
