@@ -12,7 +12,7 @@ from typing import Any
 
 from hocket.coordinator.core.scheduling.backlog import Backlog
 from hocket.coordinator.core.scheduling.gate import Gate, Order
-from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
+from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE, TENANT_RESERVE
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.intake.capacity import MAX_RUNS, CapacityLimit
@@ -62,6 +62,7 @@ class Coordinator:
         gated: bool = True,
         order: Order = "slack",
         interactive_share: float = INTERACTIVE_SHARE,
+        tenant_reserve: float = TENANT_RESERVE,
         max_runs: int = MAX_RUNS,
         capabilities: Capabilities | None = None,
         asks_for_seals: bool = True,
@@ -78,6 +79,7 @@ class Coordinator:
             tenant_weights,
             order=order,
             interactive_share=interactive_share,
+            tenant_reserve=tenant_reserve,
             holds_unserved=gated,
         )
         load = Load(Backlog(tenant_weights), gate)

@@ -59,6 +59,7 @@ async def main(service: Service) -> None:
         gated=settings.dispatch_gate,
         order=settings.dispatch_order,
         interactive_share=settings.interactive_share,
+        tenant_reserve=settings.tenant_reserve,
         capabilities=capabilities,
         asks_for_seals=settings.asks_for_seals,
         disk=service.disk,

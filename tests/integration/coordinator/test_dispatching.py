@@ -129,8 +129,8 @@ async def test_a_tenants_flood_does_not_delay_another_beyond_its_share(platform:
 async def test_a_wide_run_does_not_shut_out_a_small_one(platform: Platform) -> None:
     wide = await apply(platform, "t", WIDE)
     small = await apply(platform, "t", ONE)
-    first = await submit(wide, "wide", ms=60, width=400)  # 6 s, half of them with 200 held
-    await until_held(platform, 200)
+    first = await submit(wide, "wide", ms=60, width=400)  # 6 s, five of them with 330 held
+    await until_held(platform, 330)
     second = await submit(small, "one", ms=20)
     rows = await ended(platform, [first, second])
     assert [row["run_id"] for row in rows] == [second, first]

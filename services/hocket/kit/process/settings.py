@@ -121,6 +121,8 @@ class Settings(BaseSettings):
     interactive_share: float = Field(0.125, ge=0, le=0.5)
     """The part of a node type's slots that other classes leave free while interactive steps
     come."""
+    tenant_reserve: float = Field(0.125, ge=0, le=0.5)
+    """The part of a node type's slots that no single tenant takes while steps of others come."""
     gateway_host: Host = "127.0.0.1"
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)

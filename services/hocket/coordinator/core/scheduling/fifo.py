@@ -28,9 +28,9 @@ class FifoQueue:
         """How many runs have steps here."""
         return len(self._by_run)
 
-    @property
-    def has_right_of_way(self) -> bool:
+    def has_right_of_way(self, barred: str | None) -> bool:
         """Nobody has."""
+        del barred
         return False
 
     def push(self, step: Ready) -> None:
@@ -39,9 +39,11 @@ class FifoQueue:
             self._held[step.attempt_id] = step
             self._by_run[step.run_id] += 1
 
-    def pop(self, now_ms: float, out: Mapping[str, int], share: float) -> Ready:
+    def pop(
+        self, now_ms: float, out: Mapping[str, int], share: float, barred: str | None = None
+    ) -> Ready:
         """Return the step that came first."""
-        del now_ms, out, share
+        del now_ms, out, share, barred
         _, step = self._held.popitem(last=False)
         self._left(step)
         return step

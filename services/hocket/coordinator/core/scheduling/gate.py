@@ -4,11 +4,12 @@ A step that is in a stream cannot be overtaken any more, so only as many are han
 workers busy: per node type a *window* of the slots that workers announced, a spare few, and what
 finishes in `LEAD_MS` (`type_queue.py`). A ready step goes out at once while fewer are *out* (handed
 out and not finished); beyond it waits, and goes in the order of `priority_queue.py` as steps finish.
-While interactive steps come, steps of other classes leave a share of the slots free for them, where
-slots become free so seldom that the wait for one counts: a slot is not taken back from a step that
-has it. A built-in node type that no worker announced is not gated: its steps wait in the stream, where
-autoscalers see them. Those of types of somebody's own, and of queues, are held (`holds_unserved`):
-anybody can name one that no worker will ever take out of the stream.
+While interactive steps come, steps of other classes leave a share of the slots free for them, and one
+tenant's steps do for other tenants', where slots become free so seldom that the wait for one counts: a
+slot is not taken back from a step that has it. A built-in node type that no worker announced is not
+gated: its steps wait in the stream, where autoscalers see them. Those of types of somebody's own, and
+of queues, are held (`holds_unserved`): anybody can name one that no worker will ever take out of the
+stream.
 
 States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled one that is held is
 forgotten; one that is out counts until its end is heard, `LEAVING_MS` at most. Nothing here is
@@ -23,6 +24,7 @@ from hocket.coordinator.core.scheduling.fifo import FifoQueue
 from hocket.coordinator.core.scheduling.priority_queue import Ready, Waiting
 from hocket.coordinator.core.scheduling.type_queue import (
     INTERACTIVE_SHARE,
+    TENANT_RESERVE,
     Capacity,
     Load,
     TypeQueue,
@@ -45,8 +47,9 @@ MAX_HELD = 500_000
 class Gate:
     """Hands out ready attempts, or holds them. `weights`: of tenants; 1 for those without. `order`:
     what waits goes by `priority_queue.py`, or as it came (`fifo.py`; nothing is kept free then).
-    `interactive_share`: of the slots, to be kept free while interactive steps come. `holds_unserved`:
-    steps of a type of somebody's own, or of a queue, wait here until a worker announces it."""
+    `interactive_share`: of the slots, to be kept free while interactive steps come; `tenant_reserve`:
+    of the slots, what no single tenant takes while others' steps come. `holds_unserved`: steps of a
+    type of somebody's own, or of a queue, wait here until a worker announces it."""
 
     def __init__(
         self,
@@ -54,12 +57,14 @@ class Gate:
         *,
         order: Order = "slack",
         interactive_share: float = INTERACTIVE_SHARE,
+        tenant_reserve: float = TENANT_RESERVE,
         holds_unserved: bool = True,
     ) -> None:
         self._holds_unserved = holds_unserved
         self._weights = dict(weights or {})
         self._order = order
         self._interactive_share = 0.0 if order == "arrival" else interactive_share
+        self._tenant_reserve = 0.0 if order == "arrival" else tenant_reserve
         self._types: dict[str, TypeQueue] = {}
         self._out: dict[str, Ready] = {}
         self._held: dict[str, TypeQueue] = {}
@@ -116,9 +121,12 @@ class Gate:
         for node_type in sorted(self._to_release):
             kind = self._types[node_type]
             while len(kind.waiting) and kind.out < kind.window:
-                if kind.out >= kind.others and not kind.waiting.has_right_of_way:
+                barred = kind.barred
+                if kind.out >= kind.others and not kind.waiting.has_right_of_way(barred):
                     break
-                step = kind.waiting.pop(now_ms, kind.runs_out, kind.run_share())
+                step = kind.waiting.pop(now_ms, kind.runs_out, kind.run_share(), barred)
+                if step is None:
+                    break
                 del self._held[step.attempt_id]
                 self._hand_out(kind, step)
                 released.append(step)
@@ -200,7 +208,12 @@ class Gate:
     def _new_type(self, node_type: str) -> TypeQueue:
         waiting = FifoQueue() if self._order == "arrival" else Waiting(self._weights)
         holds = self._holds_unserved and node_type not in WORKER_TYPES
-        return TypeQueue(waiting, self._interactive_share, holds_unserved=holds)
+        return TypeQueue(
+            waiting,
+            self._interactive_share,
+            holds_unserved=holds,
+            tenant_reserve=self._tenant_reserve,
+        )
 
     def _hand_out(self, kind: TypeQueue, step: Ready) -> None:
         self._out[step.attempt_id] = step

@@ -84,11 +84,13 @@ class Waiting:
         """How many runs have steps here."""
         return len(self._by_run)
 
-    @property
-    def has_right_of_way(self) -> bool:
-        """Whether the step that goes next may have a slot that is kept for interactive ones: it is one,
-        or its class has been passed over often enough."""
-        return self._classes[Priority.INTERACTIVE].count > 0 or self._class_due() is not None
+    def has_right_of_way(self, barred: str | None) -> bool:
+        """Tell whether the step that goes next may have a slot that is kept for interactive ones: it is
+        one, or its class has been passed over often enough."""
+        return (
+            self._classes[Priority.INTERACTIVE].ready(barred) > 0
+            or self._class_due(barred) is not None
+        )
 
     def push(self, step: Ready) -> None:
         """Let a step wait; one that waits already is left where it is."""
@@ -99,11 +101,15 @@ class Waiting:
         self._held[step.attempt_id] = step
         self._classes[step.priority].push(step, self._count)
 
-    def pop(self, now_ms: float, out: Mapping[str, int], share: float) -> Ready:
-        """Return the step that goes next. `out`: slots in use by run; `share`: what each run may use
-        before it yields."""
-        chosen = self._class_to_serve()
-        step = self._classes[chosen].pop(now_ms, out, share, self._held)
+    def pop(
+        self, now_ms: float, out: Mapping[str, int], share: float, barred: str | None = None
+    ) -> Ready | None:
+        """Return the step that goes next; None where only steps of the tenant that is `barred` wait.
+        `out`: slots in use by run; `share`: what each run may use before it yields."""
+        chosen = self._class_to_serve(barred)
+        if chosen is None:
+            return None
+        step = self._classes[chosen].pop(now_ms, out, share, self._held, barred)
         del self._held[step.attempt_id]
         self._left(step)
         return step
@@ -131,19 +137,21 @@ class Waiting:
         else:
             del self._by_run[step.run_id]
 
-    def _class_to_serve(self) -> Priority:
-        waiting = [priority for priority in CLASSES if self._classes[priority].count]
-        chosen = self._class_due() or waiting[0]
+    def _class_to_serve(self, barred: str | None) -> Priority | None:
+        waiting = [priority for priority in CLASSES if self._classes[priority].ready(barred)]
+        if not waiting:
+            return None
+        chosen = self._class_due(barred) or waiting[0]
         for priority in waiting:
             self._passed_over[priority] += 1
         self._passed_over[chosen] = 0
         return chosen
 
-    def _class_due(self) -> Priority | None:
+    def _class_due(self, barred: str | None) -> Priority | None:
         """Return the class that has its turn, because it has been passed over."""
         for priority in (Priority.BATCH, Priority.STANDARD):
             due = self._passed_over[priority] >= TURN_AFTER[priority]
-            if due and self._classes[priority].count:
+            if due and self._classes[priority].ready(barred):
                 return priority
         return None
 
@@ -160,6 +168,12 @@ class _Class:
         self._level = 0.0
         self._turn = 0
 
+    def ready(self, barred: str | None) -> int:
+        """Return how many steps wait here, without those of a tenant that is barred."""
+        if barred is None or barred not in self._tenants:
+            return self.count
+        return self.count - self._tenants[barred].count
+
     def push(self, step: Ready, number: int) -> None:
         tenant = self._tenants.get(step.tenant)
         if tenant is None:
@@ -170,15 +184,26 @@ class _Class:
         self.count += 1
 
     def pop(
-        self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
+        self,
+        now_ms: float,
+        out: Mapping[str, int],
+        share: float,
+        held: Mapping[str, Ready],
+        barred: str | None,
     ) -> Ready:
+        passed: tuple[float, int, str] | None = None
         while True:
-            account, _, name = heapq.heappop(self._heap)
+            account, turn, name = heapq.heappop(self._heap)
             tenant = self._tenants[name]
+            if tenant.count and name == barred:
+                passed = account, turn, name
+                continue
             if tenant.count:
                 break
             del self._tenants[name]  # all of its steps were cancelled
             self._remember(name, account)
+        if passed is not None:
+            heapq.heappush(self._heap, passed)
         self._level = max(self._level, account)
         step = tenant.pop(now_ms, out, share, held)
         self.count -= 1

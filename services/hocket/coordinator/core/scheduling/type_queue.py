@@ -1,7 +1,8 @@
 """One node type at the gate: what waits, what is out, and the window of steps that may be out.
 
 The window is the slots that workers announced, a spare few, and what finishes in LEAD_MS. Steps that
-are not interactive have a smaller one while interactive steps come.
+are not interactive have a smaller one while interactive steps come, and one tenant's steps have while
+other tenants' come: a slot is not taken back from a step that has it, however long it takes.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ INTERACTIVE_SHARE = 0.125
 """The part of the slots that is kept free while interactive steps come ..."""
 LEAST_TO_KEEP = 4
 """... of no fewer slots than this ..."""
+TENANT_RESERVE = 0.125
+"""The part of the slots that no single tenant takes while steps of others come ..."""
+SHARED_FOR_MS = 300_000.0
+"""... and for so long after them, twice that at most ..."""
+LONG_PER_MS = 0.002
+"""... where fewer steps finish than this: else a slot becomes free within half a second."""
 KEPT_FOR_MS = 10_000.0
 """... and for so long after the last of them ..."""
 SELDOM_PER_MS = 0.1
@@ -53,8 +60,9 @@ class Capacity:
 
 
 class TypeQueue:
-    """The steps of one type; `interactive_share` of its slots is kept free where that is worth it.
-    `holds_unserved`: while no worker runs the type, nothing goes out."""
+    """The steps of one type; `interactive_share` of its slots is kept free where that is worth it, and
+    `tenant_reserve` from each tenant for the others. `holds_unserved`: while no worker runs the type,
+    nothing goes out."""
 
     __slots__ = (
         "_finished",
@@ -65,9 +73,16 @@ class TypeQueue:
         "_keeps_until_ms",
         "_out_ms",
         "_rate_per_ms",
+        "_seen",
+        "_seen_before",
+        "_seen_since_ms",
         "_share",
         "_slots",
+        "_tenant_most",
+        "_tenant_reserve",
+        "_tenants_out",
         "_ungated",
+        "barred",
         "others",
         "out",
         "runs_out",
@@ -81,6 +96,7 @@ class TypeQueue:
         interactive_share: float,
         *,
         holds_unserved: bool = False,
+        tenant_reserve: float = TENANT_RESERVE,
     ) -> None:
         self.waiting = waiting
         self._ungated = 0.0 if holds_unserved else inf
@@ -90,6 +106,14 @@ class TypeQueue:
         self.window = self._ungated
         self.others = self._ungated
         """The window of steps that are not interactive."""
+        self.barred: str | None = None
+        """The tenant that has as many slots as one may have; no two can, for it is more than half."""
+        self._tenant_reserve = tenant_reserve
+        self._tenant_most = inf
+        self._tenants_out: dict[str, int] = {}
+        self._seen: set[str] = set()  # tenants of steps since a while, two are enough to know
+        self._seen_before: set[str] = set()  # the same of the while before
+        self._seen_since_ms = -inf
         self._interactive_share = interactive_share
         self._interactive = False  # whether an interactive step came since the last tick
         self._keeps = False
@@ -103,6 +127,10 @@ class TypeQueue:
 
     def window_for(self, step: Ready) -> float:
         """Note that a step is ready, and return how many may be out for it to go out now."""
+        if len(self._seen) < 2:
+            self._seen.add(step.tenant)
+        if step.tenant == self.barred:
+            return 0.0
         if step.priority is not Priority.INTERACTIVE:
             return self.others
         self._interactive = True
@@ -115,6 +143,9 @@ class TypeQueue:
         self.out += 1
         self._out_ms += step.expected_ms
         self.runs_out[step.run_id] = self.runs_out.get(step.run_id, 0) + 1
+        out = self._tenants_out[step.tenant] = self._tenants_out.get(step.tenant, 0) + 1
+        if out >= self._tenant_most:
+            self.barred = step.tenant
 
     def finished(self) -> None:
         """Count a step that ended, for the rate."""
@@ -129,6 +160,13 @@ class TypeQueue:
             self.runs_out[step.run_id] = left
         else:
             del self.runs_out[step.run_id]
+        out = self._tenants_out[step.tenant] - 1
+        if out:
+            self._tenants_out[step.tenant] = out
+        else:
+            del self._tenants_out[step.tenant]
+        if step.tenant == self.barred and out < self._tenant_most:
+            self.barred = None
         if len(self.waiting):
             self.waiting.place_again(step)
 
@@ -155,11 +193,14 @@ class TypeQueue:
         if self._interactive:
             self._interactive, self._keeps_until_ms = False, now_ms + KEPT_FOR_MS
         self._keeps = self._keeps_until_ms > now_ms
+        if now_ms - self._seen_since_ms >= SHARED_FOR_MS:
+            self._seen_since_ms = now_ms
+            self._seen, self._seen_before = set(), self._seen
 
     def set_window(self, share: float) -> bool:
         """Work out the windows for a part of the slots; tell whether one of them grew."""
         self._share = share
-        before = self.window, self.others
+        before = self.window, self.others, self._tenant_most
         if self._slots:
             own = max(1.0, self._slots * share)
             self.window = self.others = own + SPARE_STEPS + self._rate_per_ms * LEAD_MS
@@ -167,7 +208,21 @@ class TypeQueue:
                 self._keep()
         else:
             self.window = self.others = self._ungated
-        return self.window > before[0] or self.others > before[1]
+        self._bar()
+        grew = self.window > before[0] or self.others > before[1]
+        return grew or self._tenant_most > before[2]
+
+    def _bar(self) -> None:
+        """Work out how many slots one tenant may have, and which tenant has as many."""
+        own = self._slots * self._share
+        are_long = self._rate_per_ms < LONG_PER_MS
+        is_shared = len(self._seen | self._seen_before) > 1
+        self._tenant_most, self.barred = inf, None
+        if own >= LEAST_TO_KEEP and self._tenant_reserve and are_long and is_shared:
+            self._tenant_most = own - max(1, int(own * self._tenant_reserve))
+            for name, number in self._tenants_out.items():
+                if number >= self._tenant_most:
+                    self.barred = name
 
     def capacity(self, priority: Priority, share: float) -> Capacity:
         """Return what the type can do for a class with a part of its slots."""

@@ -22,6 +22,7 @@ from hocket.coordinator.core.scheduling.type_queue import (
     LEAST_TO_KEEP,
     LINGER_MS,
     RATE_MEMORY,
+    SHARED_FOR_MS,
     SPARE_STEPS,
 )
 from hocket.schemas.messages import Priority
@@ -198,6 +199,63 @@ def test_a_coordinator_uses_its_share_of_the_slots() -> None:
     gate = gate_with(20)
     gate.shares(0.25)
     assert [gate.offer(ready(f"r{i}")) for i in range(20)].count(True) == 5 + SPARE_STEPS
+
+
+# ---- slots for other tenants ---------------------------------------------------------------------
+
+
+def of(tenant: str, name: str) -> Ready:
+    return ready(f"{tenant}-{name}", tenant=tenant)
+
+
+def out_beside_another(gate: Gate, steps: int = 40) -> list[Ready]:
+    """The steps of `loud` that go out while there are steps of `quiet`, of which none is out."""
+    quiet = of("quiet", "before")
+    assert gate.offer(quiet)
+    gate.finished(quiet.attempt_id)
+    loud = [of("loud", str(number)) for number in range(steps)]
+    gate.offer(loud[0])
+    gate.tick(NOW)
+    out = [loud[0], *(step for step in loud[1:] if gate.offer(step))]
+    return out + gate.release(NOW)
+
+
+def test_no_tenant_takes_the_last_slots_while_there_are_steps_of_others() -> None:
+    gate = gate_with(16)
+    assert len(out_beside_another(gate)) == 14
+    assert all(gate.offer(of("quiet", str(number))) is False for number in range(5))
+    released = gate.release(NOW)  # the two that are left, and what is in the stream besides
+    assert [step.tenant for step in released] == 4 * ["quiet"]
+
+
+def test_a_tenant_that_has_its_part_goes_on_as_its_steps_end_and_nobody_else_s() -> None:
+    gate = gate_with(8)
+    out = out_beside_another(gate)
+    assert len(out) == 7
+    gate.finished(out[0].attempt_id)
+    assert [step.tenant for step in gate.release(NOW)] == ["loud"]
+    gate.offer(quiet := of("quiet", "one"))
+    assert gate.release(NOW) == [quiet]
+    gate.finished(quiet.attempt_id)
+    assert gate.release(NOW) == []
+
+
+def test_a_lone_tenant_has_all_slots_and_again_some_minutes_after_others() -> None:
+    gate = gate_with(8)
+    assert sum(gate.offer(of("loud", str(number))) for number in range(20)) == 8 + SPARE_STEPS
+    gate = gate_with(8)
+    assert len(out_beside_another(gate)) == 7
+    for after_ms in (SHARED_FOR_MS - 1, SHARED_FOR_MS):
+        gate.announced("w1", {"python": 8}, NOW + after_ms)
+        gate.tick(NOW + after_ms)
+    assert len(gate.release(NOW)) >= 1 + SPARE_STEPS  # and what finishes in the lead
+
+
+def test_nothing_is_kept_from_a_tenant_of_very_few_slots_or_where_that_is_switched_off() -> None:
+    assert len(out_beside_another(gate_with(LEAST_TO_KEEP - 1))) == LEAST_TO_KEEP - 1 + SPARE_STEPS
+    gate = Gate(tenant_reserve=0.0)
+    gate.announced("w1", {"python": 16}, NOW)
+    assert len(out_beside_another(gate)) == 16 + SPARE_STEPS
 
 
 # ---- slots for interactive steps -----------------------------------------------------------------
@@ -462,9 +520,12 @@ def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
         load = gate.loads().get("python")
         if load is not None:
             assert (load.held, load.out) == (len(held), len(out))
-            interactive = any(s.priority is Priority.INTERACTIVE for s in held.values())
+            by_tenant = Counter(step.tenant for step in out.values())
+            most = slots - 1 if slots >= LEAST_TO_KEEP else slots + SPARE_STEPS
+            free = [step for step in held.values() if by_tenant[step.tenant] < most]
+            interactive = any(step.priority is Priority.INTERACTIVE for step in free)
             keeps = came and slots >= LEAST_TO_KEEP and not interactive
-            assert not held or len(out) >= (slots - 1 if keeps else slots + SPARE_STEPS)
+            assert not free or len(out) >= (slots - 1 if keeps else slots + SPARE_STEPS)
     while out:
         ended = min(out)
         gate.finished(ended)
