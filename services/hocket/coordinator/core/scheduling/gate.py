@@ -100,7 +100,7 @@ class Gate:
         if step is None:
             return self._drop(attempt_id)
         kind = self._types[step.type]
-        kind.finished()
+        kind.finished(step)
         self._free(kind, step)
         return step
 

@@ -28,9 +28,10 @@ LEAST_TO_KEEP = 4
 TENANT_RESERVE = 0.125
 """The part of the slots that no single tenant takes while steps of others come ..."""
 SHARED_FOR_MS = 300_000.0
-"""... and for so long after them, twice that at most ..."""
-LONG_PER_MS = 0.002
-"""... where fewer steps finish than this: else a slot becomes free within half a second."""
+"""... and for so long after them, twice that at most. What the tenant's steps finish in LEAD_MS comes
+on top: of short steps it may have all slots, for these become free soon."""
+LEAST_RATE_PER_MS = 0.001
+"""The rate of a tenant that finishes less is forgotten."""
 KEPT_FOR_MS = 10_000.0
 """... and for so long after the last of them ..."""
 SELDOM_PER_MS = 0.1
@@ -79,7 +80,9 @@ class TypeQueue:
         "_share",
         "_slots",
         "_tenant_most",
+        "_tenant_rates",
         "_tenant_reserve",
+        "_tenants_finished",
         "_tenants_out",
         "_ungated",
         "barred",
@@ -107,10 +110,12 @@ class TypeQueue:
         self.others = self._ungated
         """The window of steps that are not interactive."""
         self.barred: str | None = None
-        """The tenant that has as many slots as one may have; no two can, for it is more than half."""
+        """The tenant that has as many slots as it may have: more than half of them."""
         self._tenant_reserve = tenant_reserve
         self._tenant_most = inf
         self._tenants_out: dict[str, int] = {}
+        self._tenants_finished: dict[str, int] = {}  # since the last tick
+        self._tenant_rates: dict[str, float] = {}
         self._seen: set[str] = set()  # tenants of steps since a while, two are enough to know
         self._seen_before: set[str] = set()  # the same of the while before
         self._seen_since_ms = -inf
@@ -144,12 +149,13 @@ class TypeQueue:
         self._out_ms += step.expected_ms
         self.runs_out[step.run_id] = self.runs_out.get(step.run_id, 0) + 1
         out = self._tenants_out[step.tenant] = self._tenants_out.get(step.tenant, 0) + 1
-        if out >= self._tenant_most:
+        if out >= self._tenant_most and out >= self._most_of(step.tenant):
             self.barred = step.tenant
 
-    def finished(self) -> None:
-        """Count a step that ended, for the rate."""
+    def finished(self, step: Ready) -> None:
+        """Count a step that ended, for the rates."""
         self._finished += 1
+        self._tenants_finished[step.tenant] = self._tenants_finished.get(step.tenant, 0) + 1
 
     def free(self, step: Ready) -> None:
         """Count no longer a step that was out."""
@@ -165,7 +171,7 @@ class TypeQueue:
             self._tenants_out[step.tenant] = out
         else:
             del self._tenants_out[step.tenant]
-        if step.tenant == self.barred and out < self._tenant_most:
+        if step.tenant == self.barred and out < self._most_of(step.tenant):
             self.barred = None
         if len(self.waiting):
             self.waiting.place_again(step)
@@ -190,12 +196,27 @@ class TypeQueue:
             self._finished = 0
             if self._rate_per_ms or measured:
                 self._rate_per_ms += (1 - RATE_MEMORY) * (measured - self._rate_per_ms)
+            self._measure_tenants(since_ms)
         if self._interactive:
             self._interactive, self._keeps_until_ms = False, now_ms + KEPT_FOR_MS
         self._keeps = self._keeps_until_ms > now_ms
         if now_ms - self._seen_since_ms >= SHARED_FOR_MS:
             self._seen_since_ms = now_ms
             self._seen, self._seen_before = set(), self._seen
+
+    def _measure_tenants(self, since_ms: float) -> None:
+        rates = {
+            tenant: RATE_MEMORY * rate
+            for tenant, rate in self._tenant_rates.items()
+            if rate > LEAST_RATE_PER_MS
+        }
+        for tenant, finished in self._tenants_finished.items():
+            rates[tenant] = rates.get(tenant, 0.0) + (1 - RATE_MEMORY) * finished / since_ms
+        self._tenant_rates, self._tenants_finished = rates, {}
+
+    def _most_of(self, tenant: str) -> float:
+        """Return how many slots a tenant may have."""
+        return self._tenant_most + int(self._tenant_rates.get(tenant, 0.0) * LEAD_MS)
 
     def set_window(self, share: float) -> bool:
         """Work out the windows for a part of the slots; tell whether one of them grew."""
@@ -215,13 +236,12 @@ class TypeQueue:
     def _bar(self) -> None:
         """Work out how many slots one tenant may have, and which tenant has as many."""
         own = self._slots * self._share
-        are_long = self._rate_per_ms < LONG_PER_MS
         is_shared = len(self._seen | self._seen_before) > 1
         self._tenant_most, self.barred = inf, None
-        if own >= LEAST_TO_KEEP and self._tenant_reserve and are_long and is_shared:
+        if own >= LEAST_TO_KEEP and self._tenant_reserve and is_shared:
             self._tenant_most = own - max(1, int(own * self._tenant_reserve))
             for name, number in self._tenants_out.items():
-                if number >= self._tenant_most:
+                if number >= self._most_of(name):
                     self.barred = name
 
     def capacity(self, priority: Priority, share: float) -> Capacity:

@@ -251,6 +251,29 @@ def test_a_lone_tenant_has_all_slots_and_again_some_minutes_after_others() -> No
     assert len(gate.release(NOW)) >= 1 + SPARE_STEPS  # and what finishes in the lead
 
 
+def test_a_tenant_of_short_steps_has_all_slots() -> None:
+    gate, at_ms = gate_with(8), NOW
+    out = out_beside_another(gate)
+    for _ in range(20):  # 100 steps a second
+        at_ms += 250
+        gate.announced("w1", {"python": 8}, at_ms)
+        for number in range(25):
+            gate.finished(out.pop().attempt_id)
+            gate.offer(of("loud", f"{at_ms}-{number}"))  # others wait before it
+            out += gate.release(at_ms)
+        gate.tick(at_ms)
+        out += gate.release(at_ms)
+    assert len(out) >= 8 + SPARE_STEPS
+    for _ in range(20):  # and now none ends
+        at_ms += 250
+        gate.announced("w1", {"python": 8}, at_ms)
+        gate.tick(at_ms)
+    while len(out) > 7:
+        assert gate.release(at_ms) == []
+        gate.finished(out.pop().attempt_id)
+    assert gate.release(at_ms) == []
+
+
 def test_nothing_is_kept_from_a_tenant_of_very_few_slots_or_where_that_is_switched_off() -> None:
     assert len(out_beside_another(gate_with(LEAST_TO_KEEP - 1))) == LEAST_TO_KEEP - 1 + SPARE_STEPS
     gate = Gate(tenant_reserve=0.0)
