@@ -71,6 +71,7 @@ def _serve(app: object, host: str, port: int) -> None:
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen()  # whoever reads the address may connect
         shown = f"[{host}]" if ":" in host else host
         typer.echo(f"MCP at http://{shown}:{listening.getsockname()[1]}/mcp")
         config = uvicorn.Config(
