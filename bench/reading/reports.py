@@ -29,7 +29,8 @@ from hocket.kit.postgres.migrations import migrate
 from hocket.ledger.prices import KnownPrices
 from hocket.ledger.record import Record, booked
 from hocket.ledger.store import insert
-from hocket.ledger.upkeep.retention import KINDS, MAX_ROWS
+from hocket.ledger.upkeep import usage_partitions
+from hocket.ledger.upkeep.retention import MAX_ROWS
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 from hocket.schemas.messages import Attribution, UsageRecord
 
@@ -78,6 +79,13 @@ FROM (SELECT run_id, tenant, pipeline, version, accepted_at, labels FROM hocket.
      generate_series(0, $3::integer - 1) c
 """
 OPENED = "UPDATE hocket.rollup_state SET open_day = '-infinity', open_from = '-infinity'"
+PARTITIONS = f"""
+SELECT hocket.make_usage_partition(at, least(at + make_interval(days => $1), today))
+FROM (SELECT date_trunc('day', clock_timestamp(), 'UTC') AS today) now,
+     generate_series(today - interval '{DAYS} days', today - interval '1 day',
+                     make_interval(days => $1)) at
+"""
+FIRST_DAY = "SELECT * FROM hocket.usage_partition ORDER BY from_at LIMIT 1"
 VIEWS = "SELECT viewname FROM pg_views WHERE schemaname = 'report' ORDER BY 1"
 COLUMNS = """
 SELECT column_name FROM information_schema.columns WHERE table_schema = 'report' AND table_name = $1
@@ -93,7 +101,7 @@ async def main(arguments: argparse.Namespace) -> None:
             await migrate(servers.database_url)
             pool = await connect_pool(servers.database_url, size=3, name="reports")
             async with pool.acquire() as owner:
-                await filled(owner, arguments.rows, arguments.runs)
+                await filled(owner, arguments.rows, arguments.runs, arguments.partition_days)
             await rolled_up(pool)
             await timed_views(pool, servers.database_url, arguments)
             await timed_booking(pool)
@@ -101,8 +109,11 @@ async def main(arguments: argparse.Namespace) -> None:
             await pool.close()
 
 
-async def filled(owner: asyncpg.Connection, rows: int, runs: int) -> None:
+async def filled(owner: asyncpg.Connection, rows: int, runs: int, days: int) -> None:
     """Fill the tables; foreign keys and triggers rest meanwhile."""
+    await owner.execute("ALTER TABLE hocket.usage DETACH PARTITION hocket.usage_before")
+    await owner.execute("DROP TABLE hocket.usage_before")
+    await owner.execute(PARTITIONS, days)
     begun_s = time.perf_counter()
     await owner.execute("SET session_replication_role = replica")
     for first in range(0, runs, PIECE_RUNS):
@@ -117,6 +128,7 @@ async def filled(owner: asyncpg.Connection, rows: int, runs: int) -> None:
         what="filled",
         rows=rows,
         runs=runs,
+        partition_days=days,
         steps=runs * STEPS,
         size=size,
         took_s=time.perf_counter() - begun_s,
@@ -191,19 +203,51 @@ async def asked_forever(pool: asyncpg.Pool) -> None:
 
 
 async def timed_day(pool: asyncpg.Pool) -> None:
-    """Let the oldest day of calls go as the janitor does, statement by statement."""
-    cutoff = await pool.fetchval("SELECT min(recorded_at) + interval '1 day' FROM hocket.usage")
-    (kind,) = (one for one in KINDS if one.name == "usage")
-    begun_s, gone, longest_s = time.perf_counter(), 0, 0.0
+    """Let the oldest day of calls be dropped as the janitor does, beside a ledger that books, and the
+    next one be deleted row by row, as it was before there were partitions."""
+    async with pool.acquire() as connection:
+        await usage_partitions.drop_behind(connection, DAYS - 1, pause=_none)  # part of a day
+        booking = asyncio.create_task(booked_forever(pool, took_ms := []))
+        begun_s = time.perf_counter()
+        rows = await usage_partitions.drop_behind(connection, DAYS - 2, pause=_none)
+        took_s = time.perf_counter() - begun_s
+        booking.cancel()
+        await asyncio.wait([booking])
+        told(
+            what="day_dropped",
+            rows=rows,
+            took_s=took_s,
+            booked_meanwhile=len(took_ms),
+            longest_booking_ms=max(took_ms, default=None),
+        )
+        part = await connection.fetchrow(FIRST_DAY)
+        statement = usage_partitions.OLD_ROWS.format(name=part["name"], rows=MAX_ROWS)
+        begun_s, gone, longest_s = time.perf_counter(), 0, 0.0
+        while True:
+            statement_s = time.perf_counter()
+            status = await connection.execute(
+                statement, part["to_at"], part["from_at"], part["to_at"], timeout=TIMEOUT_S
+            )
+            longest_s = max(longest_s, time.perf_counter() - statement_s)
+            gone += (number := int(status.rsplit(" ", 1)[1]))
+            if number < MAX_ROWS:
+                break
+        took_s = time.perf_counter() - begun_s
+        told(what="day_deleted", rows=gone, took_s=took_s, longest_statement_s=longest_s)
+
+
+async def booked_forever(pool: asyncpg.Pool, took_ms: list[float]) -> None:
+    """Book batches until cancelled."""
+    prices = KnownPrices()
     while True:
-        statement_s = time.perf_counter()
-        number = int((await pool.execute(kind.statement, cutoff, MAX_ROWS)).rsplit(" ", 1)[1])
-        longest_s = max(longest_s, time.perf_counter() - statement_s)
-        gone += number
-        if number < MAX_ROWS:
-            break
-    took_s = time.perf_counter() - begun_s
-    told(what="day_deleted", rows=gone, took_s=took_s, longest_statement_s=longest_s)
+        calls = [call(f"{time.time_ns()}-{one}") for one in range(BATCH)]
+        begun_s = time.perf_counter()
+        await insert(pool, calls, prices)
+        took_ms.append((time.perf_counter() - begun_s) * 1000)
+
+
+async def _none() -> None:
+    """Rest for no time."""
 
 
 def call(call_id: str) -> Record:
@@ -246,6 +290,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=200_000)
+    parser.add_argument(
+        "--partition-days", type=int, default=1, help="Days of a partition; 30 is one for all."
+    )
     parser.add_argument("--plans", type=Path, help="An existing folder for the plans.")
     parser.add_argument("--views", default="", help="Only these, with commas between them.")
     uvloop.run(main(parser.parse_args()))

@@ -37,13 +37,13 @@ WITH RECURSIVE below(run_id) AS (
     SELECT r.run_id FROM below JOIN hocket.run r ON r.parent ->> 'run_id' = below.run_id
     WHERE r.parent IS NOT NULL
 ), told AS MATERIALIZED (
-    SELECT u.call_id, u.kind AS stored,
+    SELECT u.call_id, u.started_at, u.kind AS stored,
            hocket.kind_of(u.tenant, u.run_id, u.step, u.attempt, u.kind) AS kind
     FROM below JOIN hocket.usage u ON u.run_id = below.run_id
 )
 UPDATE hocket.usage u SET kind = told.kind
 FROM told
-WHERE u.call_id = told.call_id AND told.kind <> told.stored
+WHERE u.call_id = told.call_id AND u.started_at = told.started_at AND told.kind <> told.stored
 """
 _FORGET = """
 DELETE FROM hocket.kind_change

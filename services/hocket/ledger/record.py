@@ -100,7 +100,9 @@ _IDENTITY = tuple(
     [column.name for column in COLUMNS].index(name)
     for name in ("tenant", "started_at", "backend", "replica")
 )
-"""Where a row says which request it is of: two of one call id that differ here were both made."""
+"""Where a row says which request it is of: two of one call id that differ here were both made. Those of
+one id and moment are told apart by an id of their own."""
+_STARTED = [column.name for column in COLUMNS].index("started_at")
 IDENTITY_NAMES = tuple(COLUMNS[place].name for place in _IDENTITY)
 HASH_CHARS = 16
 
@@ -158,6 +160,12 @@ class Record:
     def identity(self) -> tuple[Any, ...]:
         """What tells a request that was made from another one under the same call id."""
         return tuple(self.row[place] for place in _IDENTITY)
+
+    @property
+    def started_at(self) -> datetime:
+        """When a booked call began."""
+        began: datetime = self.row[_STARTED]
+        return began
 
     def under_own_id(self) -> "Record":
         """Return a booked call under an id that is made of its own, because another one has its id."""

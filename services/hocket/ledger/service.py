@@ -24,7 +24,7 @@ from hocket.ledger.kinds import settle
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
-from hocket.ledger.upkeep import day_partitions
+from hocket.ledger.upkeep import day_partitions, usage_partitions
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
@@ -46,6 +46,7 @@ async def main(service: Service) -> None:
     pool = await service.pool(POOL_SIZE)
     async with pool.acquire() as connection:
         await day_partitions.make_ahead(connection)
+        await usage_partitions.make_ahead(connection, service.settings.keep_usage_days)
     metrics = LedgerMetrics(service.telemetry.registry)
     service.started()
     service.log.info("ledger_serving")

@@ -18,6 +18,7 @@ from hocket.ledger.record import (
     Record,
     Row,
 )
+from hocket.ledger.upkeep import usage_partitions
 
 INSERT_TIMEOUT_S = 30.0
 
@@ -52,7 +53,7 @@ WITH calls AS (
 )
 INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
 SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
-ON CONFLICT (call_id) DO NOTHING
+ON CONFLICT (call_id, started_at) DO NOTHING
 """
 """Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing."""
 
@@ -81,11 +82,11 @@ NOTE_LATE = "INSERT INTO hocket.kind_change (run_id) SELECT unnest($1::text[])"
 """Notes runs whose calls are booked late (`kinds.py`)."""
 
 STORED = f"""
-SELECT call_id, {", ".join(IDENTITY_NAMES)}
-FROM hocket.usage
-WHERE call_id = ANY ($1::text[])
+SELECT u.call_id, {", ".join(f"u.{name}" for name in IDENTITY_NAMES)}
+FROM unnest($1::text[], $2::timestamptz[]) AS call(call_id, started_at)
+JOIN hocket.usage u ON u.call_id = call.call_id AND u.started_at = call.started_at
 """
-"""Which requests stand in the ledger under some ids."""
+"""Which requests stand in the ledger under some ids that began at some moments."""
 
 INSERT_OPENED = f"""
 INSERT INTO hocket.open_call ({_names(OPENED_COLUMNS)})
@@ -128,6 +129,16 @@ ON CONFLICT (record_id) DO NOTHING
 async def insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPrices) -> int:
     """Write records in one transaction and return how many calls were newly booked; raise one of
     STATEMENT_ERRORS. `prices` is what this ledger knows to be noted."""
+    try:
+        return await _insert(pool, records, prices)
+    except asyncpg.CheckViolationError as error:
+        if not usage_partitions.is_uncovered(error):
+            raise
+    await usage_partitions.cover(pool, (one.started_at for one in records if one.usage is not None))
+    return await _insert(pool, records, prices)
+
+
+async def _insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPrices) -> int:
     refused = [one.row for one in records if one.refused]
     warm = [one.row for one in records if one.warm]
     calls = [one for one in records if one.usage is not None]
@@ -161,19 +172,22 @@ async def sweep(pool: asyncpg.Pool) -> None:
 
 
 async def _booked(where: asyncpg.Pool | asyncpg.Connection, calls: Sequence[Record]) -> int:
-    """Book calls. Where the ledger has some of their ids, those that are other requests than the ones
-    it has come under ids of their own: each request that was made has a row."""
+    """Book calls. Where the ledger has calls of their ids that began at the same moment, those that are
+    other requests come under ids of their own: each request that was made has a row."""
     if not calls:
         return 0
     new = await _inserted(where, calls)
     if new < len(calls):
-        ids = list({one.call_id for one in calls})
-        stored = await where.fetch(STORED, ids, timeout=INSERT_TIMEOUT_S)
-        known = {row["call_id"]: tuple(row)[1:] for row in stored}
+        keys = {(one.call_id, one.started_at) for one in calls}
+        ids, starts = zip(*keys, strict=True)
+        stored = await where.fetch(STORED, ids, starts, timeout=INSERT_TIMEOUT_S)
+        known = {(row["call_id"], row["started_at"]): tuple(row)[1:] for row in stored}
         others = {
             one.call_id: one
             for one in (
-                call.under_own_id() for call in calls if known.get(call.call_id) != call.identity
+                call.under_own_id()
+                for call in calls
+                if known.get((call.call_id, call.started_at)) != call.identity
             )
         }
         if others:

@@ -72,6 +72,7 @@ async def test_what_a_shared_backend_cost_is_shared_by_the_time_of_the_calls(
            SELECT 'unused', 'spare', 'm', $1::timestamptz, $1::timestamptz, 0, 1000, 0, 0.25, 0.25""",
         DAY,
     )
+    await pool.execute("SELECT hocket.cover_usage($1, 1)", DAY)
     used = {("acme", f"p{number}"): 1_000 * number * number for number in range(1, 6)}
     used["rival", "p1"] = 12_345
     for number, ((tenant, pipeline), ms) in enumerate(used.items()):

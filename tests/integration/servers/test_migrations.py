@@ -1,8 +1,18 @@
 """Migrations go down one by one to nothing and up again, and the schema is then what it was."""
 
-import asyncpg
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
-from hocket.kit.postgres import migrations
+import asyncpg
+import pytest
+
+from hocket.kit.postgres import migrations, report_logins
+from hocket.kit.postgres.database import connect_pool
+from hocket.ledger.prices import KnownPrices
+from hocket.ledger.record import Record, booked
+from hocket.ledger.store import insert
+from hocket.schemas.messages import Attribution, UsageRecord
 
 COLUMNS = """
 SELECT table_schema, table_name, column_name, data_type, column_default, is_nullable
@@ -32,3 +42,78 @@ async def _schema(database_url: str) -> list[tuple[object, ...]]:
         ]
     finally:
         await connection.close()
+
+
+USAGE = (
+    "SELECT call_id, tenant, started_at, cost_usd FROM hocket.usage ORDER BY started_at, cost_usd"
+)
+IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = 'hocket.usage'::regclass"
+
+
+async def test_a_ledger_of_before_is_taken_into_partitions_with_its_readers(
+    database_url: str,
+) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        while await connection.fetchval(IS_PARTITIONED):
+            await migrations.migrate(database_url, "-1")
+        await report_logins.create(connection, "of_acme", "acme", "only-of-this-test")
+        await report_logins.create(connection, "of_all", None, "only-of-this-test")
+        calls = [
+            _called("c", days) for days in (0, 40, 400, -5, -800)
+        ]  # under one id: a worker asked again after its gateway was killed
+        calls += [_called(f"d{number}", number, tenant="rival") for number in range(60)]
+        await connection.executemany(_BOOK_AS_BEFORE, [_as_before(one) for one in calls])
+
+        await migrations.migrate(database_url)
+
+        assert await connection.fetchval(IS_PARTITIONED)
+        rows = await connection.fetch(USAGE)
+        assert [row["call_id"] for row in rows if row["tenant"] == "acme"] == ["c"] * 5
+        assert len(rows) == len(calls)
+        pool = await connect_pool(database_url, size=2, name="test")
+        assert await insert(pool, calls, KnownPrices()) == 0, "each is known under its own time"
+        await pool.close()
+        assert await connection.fetch(USAGE) == rows
+        place = database_url.rpartition("@")[2]
+        for login, number in (("of_acme", 5), ("of_all", 65)):
+            reader = await asyncpg.connect(f"postgresql://{login}:only-of-this-test@{place}")
+            assert await reader.fetchval("SELECT count(*) FROM report.usage") == number
+            for table in ("usage", "usage_before", "usage_partition"):
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await reader.execute(f"SELECT decision FROM hocket.{table}")
+            await reader.close()
+        for login in ("of_acme", "of_all"):
+            await report_logins.revoke(connection, login)
+    finally:
+        await connection.close()
+
+
+def _called(call_id: str, days_ago: float, *, tenant: str = "acme") -> Record:
+    return booked(
+        UsageRecord(
+            call_id=call_id,
+            attribution=Attribution(tenant=tenant, pipeline="p"),
+            model="m",
+            backend="b",
+            status="ok",
+            cost_usd=Decimal(1),
+            started_at_ms=(time.time() - days_ago * 86_400) * 1000,
+            latency_ms=1.0,
+        )
+    )
+
+
+def _as_before(call: Record) -> tuple[object, ...]:
+    """Return what the release before booked of a call whose id another one had already."""
+    is_first = call.call_id != "c" or call.started_at > datetime.now(UTC) - timedelta(days=1)
+    is_first = is_first and call.started_at < datetime.now(UTC) + timedelta(days=1)
+    known = call if is_first else call.under_own_id()
+    return known.call_id, *known.identity
+
+
+_BOOK_AS_BEFORE = """
+INSERT INTO hocket.usage (call_id, tenant, started_at, backend, replica, model, status, cost_usd,
+                          latency_ms)
+VALUES ($1, $2, $3, $4, $5, 'm', 'ok', 1, 1)
+"""

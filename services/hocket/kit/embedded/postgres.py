@@ -53,6 +53,7 @@ SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "max_connections": "100",
+    "max_locks_per_transaction": "256",  # a report over all partitions of the ledger locks each
     "shared_buffers": "128MB",
     "fsync": "on",
     "synchronous_commit": "on",

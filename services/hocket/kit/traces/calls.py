@@ -64,11 +64,16 @@ def _call(trace_id: str, call_id: str, requests: Sequence[Row]) -> Iterator[Span
             }
         ),
     )
+    known: set[str] = set()
     for row in requests:
+        record_id = row["call_id"]
+        if record_id in known:  # another gateway made the call anew
+            record_id = f"{record_id}#{us(row['started_at'])}"
+        known.add(record_id)
         waited_us = round((row["queue_ms"] or 0.0) * 1_000)
         if waited_us >= _SHORTEST_WAIT_US:
-            yield _queue(trace_id, parent, row, waited_us)
-        yield _request(trace_id, parent, call_id, row)
+            yield _queue(trace_id, parent, record_id, row, waited_us)
+        yield _request(trace_id, parent, (call_id, record_id), row)
 
 
 def _above(row: Row) -> str:
@@ -78,11 +83,11 @@ def _above(row: Row) -> str:
     return attempt_span_id(row["run_id"], row["step"], row["attempt"])
 
 
-def _queue(trace_id: str, parent: str, row: Row, waited_us: int) -> Span:
+def _queue(trace_id: str, parent: str, record_id: str, row: Row, waited_us: int) -> Span:
     started = us(row["started_at"])
     return Span(
         trace_id,
-        queue_span_id(row["call_id"]),
+        queue_span_id(record_id),
         parent,
         row["run_id"],
         "queue",
@@ -96,14 +101,15 @@ def _queue(trace_id: str, parent: str, row: Row, waited_us: int) -> Span:
     )
 
 
-def _request(trace_id: str, parent: str, call_id: str, row: Row) -> Span:
+def _request(trace_id: str, parent: str, ids: tuple[str, str], row: Row) -> Span:
+    call_id, record_id = ids
     operation = row["operation"] or "chat"
     is_function = row["provider"] == "function"
     model = row["model"] if is_function else row["target"] or row["model"]
     has_failed = row["status"] == "error"
     return Span(
         trace_id,
-        request_span_id(row["call_id"]),
+        request_span_id(record_id),
         parent,
         row["run_id"],
         f"{operation} {model}",

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
-from hocket.ledger.upkeep import day_partitions, retention
+from hocket.ledger.upkeep import day_partitions, retention, usage_partitions
 from hocket.ledger.upkeep.retention import KINDS, Periods
 
 PASS_S = 600.0
@@ -81,12 +81,15 @@ class Janitor:
         passed: dict[str, tuple[int, int]] = {}
         periods = self._periods
         await day_partitions.make_ahead(connection)
+        await usage_partitions.make_ahead(connection, periods.usage)
         for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
             if days:
                 passed[name] = days, await self._runs(connection, name, days)
         if periods.content:
             gone = await day_partitions.drop_behind(connection, "content", periods.content)
             passed["content"] = periods.content, gone
+        if periods.usage:
+            passed["usage"] = periods.usage, await self._usage(connection, periods.usage)
         for kind in KINDS:
             days = getattr(periods, kind.period)
             if days:
@@ -108,6 +111,13 @@ class Janitor:
             )
         except TimeoutError:
             return self._too_long(name)
+
+    async def _usage(self, connection: asyncpg.Connection, days: int) -> int:
+        self._paused_at_ms = monotonic_ms()
+        try:
+            return await usage_partitions.drop_behind(connection, days, pause=self._pause)
+        except TimeoutError:
+            return self._too_long("usage")
 
     async def _rows(self, connection: asyncpg.Connection, kind: retention.Kind, days: int) -> int:
         self._paused_at_ms = monotonic_ms()

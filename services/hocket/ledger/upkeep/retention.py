@@ -4,7 +4,8 @@
   days. A run goes after its sub-runs, a sub-run not before its parent has ended, and none that a run in
   flight repeats. The ledger's rows of a run stay; what reports call them (retry, speculation) follows
   from steps and attempts, so it is written into them before those go.
-- The ledger, `usage` days after the call: model calls, the time of warm replicas, calls that were lost.
+- The ledger, `usage` days after the call: model calls (by whole partitions: `usage_partitions.py`), the
+  time of warm replicas, calls that were lost.
 - Prompts and answers that are kept, `content` days after the call, by whole days (`day_partitions.py`).
 - Estimates of durations of pipelines that were not used for `durations` days.
 - Blobs in Postgres that were neither stored nor read for `blobs` days. Those in files are removed by the
@@ -59,7 +60,6 @@ DELETE FROM {table} WHERE ctid = ANY (ARRAY(
 """
 
 KINDS = (
-    Kind("usage", "usage", _OLDEST.format(table="hocket.usage", column="recorded_at")),
     Kind("warm_time", "usage", _OLDEST.format(table="hocket.warm_time", column="to_at")),
     Kind("lost_calls", "usage", _OLDEST.format(table="hocket.open_call", column="deadline_at")),
     Kind("blobs", "blobs", _OLDEST.format(table="hocket.tenant_blob", column="created_at")),
@@ -100,7 +100,8 @@ ORDER BY r.finished_at LIMIT $5
 NAME_SPENDING = """
 UPDATE hocket.usage u SET kind = v.kind
 FROM report.usage v
-WHERE v.run_id = ANY ($1::text[]) AND u.call_id = v.call_id AND u.kind <> v.kind
+WHERE v.run_id = ANY ($1::text[]) AND u.call_id = v.call_id AND u.started_at = v.started_at
+  AND u.kind <> v.kind
 """
 """Write what reports call a run's calls, while its steps can still tell."""
 STEPS = """

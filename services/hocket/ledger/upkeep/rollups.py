@@ -68,7 +68,7 @@ SET open_day = $1, open_from = $1::date::timestamp AT TIME ZONE 'UTC', ends = 'i
 _UNBOUND = "UPDATE hocket.rollup_state SET ends = 'infinity'"
 _FORGET_BEFORE = "DELETE FROM hocket.dirty_day WHERE day >= $1 AND day < $2"
 _FORGET = "DELETE FROM hocket.dirty_day WHERE tenant = $1 AND day = $2"
-_ANALYZE = "ANALYZE " + ", ".join(f"hocket.{table}" for table in TABLES)
+_ANALYZE = "ANALYZE " + ", ".join(f"hocket.{table}" for table in (*TABLES, "usage"))
 
 log = structlog.get_logger(__name__)
 

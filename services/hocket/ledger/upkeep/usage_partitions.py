@@ -1,0 +1,149 @@
+"""Partitions of the ledger's rows, by the time that calls began: made ahead, and dropped behind.
+
+`hocket.cover_usage` (migration 0041) makes a partition for a moment; a ledger that books a call of which
+none is there (a gateway's clock, days without a ledger) has it made. What is over its time is detached
+without waiting for anybody, then its days are noted for reports and it is dropped, in one transaction.
+What a process that was killed on the way leaves is finished by the next pass.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, LOCK, TIMEOUT_S
+
+MAX_DAILY = 62
+"""Kept up to so many days, a partition has a day; a table has at most some 120 partitions, because
+each costs every statement that may need it."""
+MAX_WEEKLY = 800
+WEEK_DAYS = 7
+MONTH_DAYS = 30
+LONG_TIMEOUT_S = 300.0
+"""For reading a partition that is to go."""
+MAX_ROWS = 2_000
+
+_TAKE = f"SELECT pg_advisory_lock({LOCK})"
+_LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
+_COVER = "SELECT hocket.cover_usage($1, $2)"
+_ENDS = "SELECT to_at FROM hocket.usage_partition WHERE from_at <= $1 AND $1 < to_at"
+_OVER = """
+SELECT name FROM hocket.usage_partition WHERE to_at <= $1 ORDER BY to_at
+"""
+_STRAGGLERS = """
+SELECT name, from_at, to_at FROM hocket.usage_partition
+WHERE to_at <= $1 OR from_at = '-infinity'
+"""
+_LEFT = """
+SELECT c.relname AS name, coalesce(i.inhdetachpending, false) AS pending
+FROM pg_class c
+LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+WHERE c.relnamespace = 'hocket'::regnamespace AND c.relkind = 'r'
+  AND c.relname ~ '^usage_([0-9]{8}|before)$' AND (i.inhrelid IS NULL OR i.inhdetachpending)
+"""
+OLD_ROWS = """
+DELETE FROM hocket.usage u USING (
+    SELECT call_id, started_at FROM hocket.{name} WHERE recorded_at < $1 LIMIT {rows}
+) old
+WHERE u.call_id = old.call_id AND u.started_at = old.started_at
+  AND u.started_at >= $2 AND u.started_at < $3
+"""
+
+Pause = Callable[[], Awaitable[None]]
+
+
+def width_days(keep_days: int) -> int:
+    """Return how many days a partition has, where rows are kept so long; 0 is for ever."""
+    if 0 < keep_days <= MAX_DAILY:
+        return 1
+    return WEEK_DAYS if 0 < keep_days <= MAX_WEEKLY else MONTH_DAYS
+
+
+def is_uncovered(error: asyncpg.CheckViolationError) -> bool:
+    """Tell whether rows were refused because there is no partition for them."""
+    return error.table_name == "usage" and error.constraint_name is None
+
+
+async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
+    """Make the partitions of today and of the days to come that are not there yet."""
+    at = datetime.now(UTC)
+    until = at + timedelta(days=AHEAD_DAYS)
+    while at <= until:
+        await connection.execute(_COVER, at, width_days(keep_days), timeout=TIMEOUT_S)
+        at = await connection.fetchval(_ENDS, at, timeout=TIMEOUT_S)
+
+
+async def cover(pool: asyncpg.Pool, starts: Iterable[datetime]) -> None:
+    """Make the partitions for calls that began at these moments."""
+    async with pool.acquire() as connection:
+        await connection.execute(_TAKE, timeout=TIMEOUT_S)
+        try:
+            await _finish(connection)
+            for at in sorted(set(starts)):
+                await connection.execute(_COVER, at, 1, timeout=TIMEOUT_S)
+        finally:
+            await connection.execute(_LEAVE, timeout=TIMEOUT_S)
+
+
+async def drop_behind(connection: asyncpg.Connection, days: int, *, pause: Pause) -> int:
+    """Drop the partitions of which all calls began, and were booked, more than so many days ago; return
+    how many rows went. Of one that has later bookings, and of the one that is open to the past, old rows
+    are deleted, with a `pause` between statements."""
+    cutoff = datetime.now(UTC) - timedelta(days=days)
+    await connection.execute(_TAKE, timeout=TIMEOUT_S)
+    try:
+        gone = await _finish(connection)
+        for row in await connection.fetch(_OVER, cutoff, timeout=TIMEOUT_S):
+            later = f"SELECT EXISTS (SELECT FROM hocket.{row['name']} WHERE recorded_at >= $1)"
+            if await connection.fetchval(later, cutoff, timeout=LONG_TIMEOUT_S):
+                continue
+            await _detach(connection, row["name"], "CONCURRENTLY")
+            gone += await _drop(connection, row["name"])
+    finally:
+        await connection.execute(_LEAVE, timeout=TIMEOUT_S)
+    for row in await connection.fetch(_STRAGGLERS, cutoff, timeout=TIMEOUT_S):
+        gone += await _delete_rows(connection, row, cutoff, pause)
+    return gone
+
+
+async def _delete_rows(
+    connection: asyncpg.Connection, part: asyncpg.Record, cutoff: datetime, pause: Pause
+) -> int:
+    statement = OLD_ROWS.format(name=part["name"], rows=MAX_ROWS)
+    gone = 0
+    while True:
+        status = await connection.execute(
+            statement, cutoff, part["from_at"], part["to_at"], timeout=TIMEOUT_S
+        )
+        number = int(status.rsplit(" ", 1)[1])
+        gone += number
+        if number < MAX_ROWS:
+            return gone
+        await pause()
+
+
+async def _finish(connection: asyncpg.Connection) -> int:
+    """Finish what was detached and not dropped; return how many rows went."""
+    gone = 0
+    for row in await connection.fetch(_LEFT, timeout=TIMEOUT_S):
+        if row["pending"]:
+            await _detach(connection, row["name"], "FINALIZE")
+        gone += await _drop(connection, row["name"])
+    return gone
+
+
+async def _detach(connection: asyncpg.Connection, name: str, how: str) -> None:
+    statement = f"ALTER TABLE hocket.usage DETACH PARTITION hocket.{name} {how}"
+    await connection.execute(statement, timeout=TIMEOUT_S)
+
+
+async def _drop(connection: asyncpg.Connection, name: str) -> int:
+    """Drop a table that is a partition no longer, with what reports say of it."""
+    number = await connection.fetchval(
+        f"SELECT count(*) FROM hocket.{name}", timeout=LONG_TIMEOUT_S
+    )
+    async with connection.transaction():
+        noted = "SELECT hocket.note_days_of_partition($1)"
+        await connection.execute(noted, name, timeout=LONG_TIMEOUT_S)
+        await connection.execute(f"DROP TABLE hocket.{name}", timeout=TIMEOUT_S)
+    return int(number)
