@@ -179,7 +179,7 @@ class Stage:
                 team = stage.teams[name] = Team(name, folder / name, client)
                 team.folder.mkdir()
                 text = PACKAGE.format(team=name, slots=slots[name], seconds=handler_ms / 1000)
-                (team.folder / f"{name}_package.py").write_text(text)
+                (team.folder / f"{name}_package").with_suffix(".py").write_text(text)
                 await team.listen()
                 stage.workers[name] = await stage._start(team)
                 stack.push_async_callback(stage.kill, name)
