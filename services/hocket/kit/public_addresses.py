@@ -21,20 +21,21 @@ _SITE_LOCAL = IPv6Network("fec0::/10")
 
 
 def is_public(text: str) -> bool:
-    """Tell whether an address can be reached from anywhere, whatever IPv4 address is inside it."""
-    address = ip_address(text.partition("%")[0])
+    """Tell whether an address can be reached from anywhere, whatever IPv4 address is inside it. One that
+    is not written as usual (`127.1`, `2130706433`) is not: systems read it, each in its way."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
     if isinstance(address, IPv6Address) and address in _SITE_LOCAL:
         return False
     return all(one.is_global and not one.is_multicast for one in (address, *_inside(address)))
 
 
 def is_address(host: str) -> bool:
-    """Tell whether a host is an address, which no resolver is asked about."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    """Tell whether a host is an address, or what HTTP clients take for one: they ask no resolver about
+    it, and the system makes an address of it (`127.1`, `2130706433`, `0177.0.0.1`)."""
+    return ":" in host or host.replace(".", "").isdigit()
 
 
 def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket.kit.public_addresses import PublicResolver, is_public
+from hocket.kit.public_addresses import PublicResolver, is_address, is_public
 
 PUBLIC = ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "64:ff9b::101:101"]
 PRIVATE = [
@@ -30,3 +30,22 @@ async def test_a_name_of_a_private_address_is_refused(host: str) -> None:
     with pytest.raises(PermissionError):
         await resolver.resolve(host, 80)
     await resolver.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1",
+        "2130706433",
+        "0",
+        "0177.0.0.1",
+        "00000.0.0.0",
+        "\uff11\uff12\uff17.0.0.1",
+        "127.0.0.1.",
+    ],
+)
+def test_what_a_client_takes_for_an_address_without_asking_a_resolver_is_no_public_one(
+    host: str,
+) -> None:
+    assert is_address(host)
+    assert not is_public(host)

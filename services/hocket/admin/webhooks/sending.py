@@ -106,7 +106,7 @@ def check_target(url: str, private_hosts: Collection[str]) -> None:
     if host == "localhost" or (is_address(host) and not is_public(host)):
         raise InvalidInput(
             field="url",
-            reason=f"`{shown_text(host, 100)}` is a private address",
+            reason=f"`{shown_text(host, 100)}` is a private address, or not written as one",
             cure="Use a public one, or add the host to HOCKET_WEBHOOK_PRIVATE_HOSTS.",
         )
 

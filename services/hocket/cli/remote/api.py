@@ -79,7 +79,10 @@ class Api:
             connection.close()
         if answer.status not in range(200, 300):
             raise self._refused(answer.status, data)
-        return self._value(data) if data else None
+        if not data and method != "GET":
+            self._note_answer()
+            return None
+        return self._value(data)
 
     def _value(self, data: bytes) -> dict[str, Any]:
         try:
@@ -88,9 +91,12 @@ class Api:
             value = None
         if not isinstance(value, dict):
             raise self._unreachable("what it answers is not JSON of ours")
+        self._note_answer()
+        return value
+
+    def _note_answer(self) -> None:
         if self.url not in answered:
             answered.append(self.url)
-        return value
 
     def _refused(self, status: int, data: bytes) -> "HocketError":
         from hocket.cli.terminal.errors import ApiRefused

@@ -11,7 +11,7 @@ import stat
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 if TYPE_CHECKING:
     from hocket.schemas.errors import HocketError
@@ -20,8 +20,12 @@ LOCAL = "local"
 """The context of the platform that runs over the data folder, which needs no entry."""
 CONTEXT_ENV = "HOCKET_CONTEXT"
 MAX_CONTEXTS = 200
+MAX_HOST_CHARS = 253
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_URL = re.compile(r"[!-~]{1,2048}", re.ASCII)
+"""Without spaces and control characters, which a request could not have."""
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -131,10 +135,11 @@ def _check_name(name: str) -> None:
 def _check_url(api_url: str) -> None:
     try:
         parts = urlsplit(api_url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        known = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts)
     except ValueError:
         known = False
-    if not known or parts.query or parts.fragment or parts.username is not None:
+    has_more = any(mark in api_url for mark in "?#\\") or parts.username is not None
+    if not known or has_more or _URL.fullmatch(api_url) is None:
         raise _invalid(
             "url", "it is no address of a platform", "Write https://HOST or https://HOST/PATH."
         )
@@ -144,6 +149,14 @@ def _check_url(api_url: str) -> None:
             "by plain http everybody on the way could read the key",
             "Write https://; plain http is only for this machine.",
         )
+
+
+def _is_host(parts: SplitResult) -> bool:
+    host = parts.hostname or ""
+    if "[" in parts.netloc:  # urlsplit has read what is in them
+        return ":" in host
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= MAX_HOST_CHARS and all(_LABEL.fullmatch(label) for label in labels)
 
 
 def _invalid(name: str, reason: str, cure: str) -> "HocketError":

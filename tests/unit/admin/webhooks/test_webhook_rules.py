@@ -75,6 +75,7 @@ def test_what_is_gone_is_not_tried_again_and_what_fails_for_days_is_disabled() -
         "http://hooks.example.com/", "https://127.0.0.1/", "https://localhost:9/", "https://10.1.2.3/",
         "https://169.254.169.254/latest", "https://[::1]/", "https://[::ffff:10.0.0.1]/",
         "https://LOCALHOST/", "https://[fd00:ec2::254]/",
+        "https://127.1/", "https://2130706433/", "https://0/", "https://0177.0.0.1/",
     ],
 )  # fmt: skip
 def test_no_message_goes_to_a_private_address_or_without_tls(url: str) -> None:

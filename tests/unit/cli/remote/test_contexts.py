@@ -17,6 +17,13 @@ from hocket.cli.terminal.errors import ContextsUnreadable, ContextsUnsafe, Conte
 from hocket.schemas.errors import InvalidInput
 
 URL = "https://hocket.example.com"
+MALFORMED = [
+    "https://ho st", "https://a\nb.example", "https://ex\tample.com", " https://h", "https://h ",
+    "https://h/ a", "https://h/\x00", "https://%", "https://-", "https://.", "https://a..b",
+    "https://*", "https://<h>", "https://\u202eh", "https://\ud800", "https://\xe4.example",
+    "https://[v1.a]", "https://h?", "https://h#", "https://h\\@i", "https://" + "a" * 64,
+    "https://h/" + "a" * 5_000,
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +93,7 @@ def test_a_broken_file_is_named(text: str) -> None:
         ("a", "hocket.example.com", "url"),
         ("a", "https://h:x", "url"),
         ("a", "https://h?x=1", "url"),
+        *(("a", url, "url") for url in MALFORMED),
     ],
 )
 def test_names_and_addresses_are_checked(name: str, url: str, field: str) -> None:
@@ -100,3 +108,14 @@ def test_a_removed_context_leaves_the_local_one() -> None:
     assert (left.current, list(left.named)) == ("local", ["b"])
     write_contexts(left)
     assert "key-a" not in json.dumps(json.loads(contexts_file().read_text()))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://h.", "https://a_b.example:8443/x/y", "HTTPS://H", "https://[::1]:8", "https://10.0.0.1",
+        "http://localhost:8080", "http://127.0.0.1", "https://xn--4ca.example", "https://h/%20",
+    ],
+)  # fmt: skip
+def test_an_address_of_a_platform_is_taken(url: str) -> None:
+    assert Contexts().put("a", Context(url)).named["a"].api_url == url

@@ -4,11 +4,14 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
 
 import pytest
 
 from hocket.cli.__main__ import main
 from hocket.cli.remote import api
+from hocket.cli.remote.contexts import Context, Contexts, read_contexts, write_contexts
 from hocket.cli.terminal import exit_codes
 from hocket.cli.terminal.errors import ApiUnreachable
 
@@ -18,6 +21,7 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
     "a long number": (200, b'{"a":' + b"9" * 5_000 + b"}"),
     "a list": (200, b"[]"),
     "null": (200, b"null"),
+    "empty": (200, b""),
     "a redirect": (302, b""),
     "a deep error": (500, b"[" * 200_000),
 }
@@ -78,6 +82,26 @@ def test_an_answer_that_is_not_what_a_command_knows_is_told_in_a_line(
     assert ended.value.code == exit_codes.FAILED
     assert told.startswith("Error: What the API at ")
     assert told.count("\n") == 1
+
+
+def test_a_sign_in_at_something_else_keeps_no_key(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("HOCKET_API_KEY", raising=False)
+    write_contexts(Contexts("a", {"a": Context(f"{url}/empty")}))
+    monkeypatch.setattr("sys.stdin", StringIO("a-key"))
+    monkeypatch.setattr("sys.argv", ["hocket", "login"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == exit_codes.FAILED
+    assert told.startswith("Error: ")
+    assert "Traceback" not in told
+    assert read_contexts().named["a"].key is None
 
 
 def test_a_fault_of_ours_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

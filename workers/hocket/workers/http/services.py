@@ -108,7 +108,7 @@ class Service:
             raise HttpServiceInvalid(
                 service=name,
                 field="url",
-                reason=f"{host} is a private address",
+                reason=f"{host} is a private address, or not written as one",
                 cure="Set `private: true` if it is meant to be.",
             )
         self._session: ClientSession | None = None

@@ -61,15 +61,15 @@ def _chosen(target: Target) -> tuple[str, Contexts, Context]:
 
 
 def _asked_key() -> str:
-    if sys.stdin.isatty():
-        return str(typer.prompt("Key", hide_input=True)).strip()
-    key = sys.stdin.read(MAX_KEY_CHARS).strip()
+    is_typed = sys.stdin.isatty()
+    given = typer.prompt("Key", hide_input=True) if is_typed else sys.stdin.read(MAX_KEY_CHARS)
+    key = str(given).strip()
     if not key or not key.isascii() or not key.isprintable():
         from hocket.schemas.errors import InvalidInput
 
         raise InvalidInput(
             field="key",
-            reason="standard input has none",
+            reason="what was typed is none" if is_typed else "standard input has none",
             cure="Give one: `hocket login < key.txt`, or run it in a terminal.",
         )
     return key
