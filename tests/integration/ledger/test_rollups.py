@@ -291,7 +291,8 @@ async def test_reports_are_exact_under_random_late_changes(pool: asyncpg.Pool, s
     kept = 0
     for name in REPORTS:
         kept += await pool.fetchval(f"SELECT count(*) FROM hocket.rollup_{name}")
-    assert kept > 50, "the rollups are empty: this compared rows with themselves"
+    # of how many days depends on the time of the day
+    assert kept > 20, "the rollups are empty: this compared rows with themselves"
 
 
 async def test_a_change_that_is_committed_while_its_day_is_rolled_up_keeps_its_note(
