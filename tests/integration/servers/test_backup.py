@@ -1,6 +1,7 @@
 """A backup is restored into an empty database and an empty NATS, and nowhere else."""
 
 from base64 import b64decode
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -13,9 +14,31 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations
+from hocket.ledger.upkeep import day_partitions
 from hocket.schemas import subjects
 
 TASK = "hocket.task.acme.report"
+TRIGGERS = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgenabled = 'O'"
+CONTENT = """
+INSERT INTO hocket.content (call_id, tenant, model, kept, prompt, answer, started_at, kept_at)
+VALUES ($1, 't', 'm', 'full', '{}', '{}', $2, $2)
+"""
+USAGE = """
+INSERT INTO hocket.usage (call_id, tenant, model, backend, status, started_at, latency_ms)
+VALUES ($1, 't', 'm', 'b', 'ok', $2, 1)
+"""
+DAYS = (0, 3, 40)
+"""How long ago calls were made that the ledger has, and whose content is kept."""
+
+
+async def kept_for_days(source: asyncpg.Connection) -> None:
+    """Write calls, with their content in partitions that are not those of a new schema."""
+    for days in DAYS:
+        day = datetime.now(UTC).date() - timedelta(days=days)
+        await day_partitions._make(source, "content", day)
+        at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+        await source.execute(USAGE, f"c{days}", at)
+        await source.execute(CONTENT, f"c{days}", at)
 
 
 async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
@@ -31,6 +54,7 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
         await source.execute(
             "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'letters')"
         )
+        await kept_for_days(source)
         urls = {"nats_url": nats_url, "database_url": database_url}
         manifest = await backups.take(tmp_path / "backup", **urls)
         assert manifest["messages"][subjects.TASKS] == 1
@@ -49,6 +73,7 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
         try:
             assert await tables.counted(target) == await tables.counted(source)
             assert await tables.counted(target) == manifest["tables"]
+            assert await target.fetchval(TRIGGERS) == await source.fetchval(TRIGGERS) > 0
             new = "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'bills')"
             await target.execute(new)  # its number follows those that were restored
         finally:

@@ -1,4 +1,5 @@
-"""The tables of Postgres: copied in one snapshot, and put back into a schema of the same release."""
+"""The tables of Postgres: copied in one snapshot, and put back into a schema of the same release, with
+the partitions that they had."""
 
 # ruff: noqa: ASYNC240  # nothing else runs in this loop
 
@@ -22,6 +23,17 @@ SELECT n.nspname AS schema, c.relname AS name,
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = ANY ($1) AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1, 2
 """
+_PARTITIONS = """
+SELECT format('%s.%s', pn.nspname, p.relname) AS parent, n.nspname AS schema, c.relname AS name,
+       pg_get_expr(c.relpartbound, c.oid) AS bound
+FROM pg_inherits i
+JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace
+WHERE pn.nspname = ANY ($1) AND c.relkind = 'r' AND NOT i.inhdetachpending ORDER BY 1, 3
+"""
+_BOUND = re.compile(
+    r"FOR VALUES FROM \((MINVALUE|'[\d :.+-]+')\) TO \((MAXVALUE|'[\d :.+-]+')\)|DEFAULT"
+)
 _SEQUENCES = """
 SELECT format('%I.%I', schemaname, sequencename) AS name, last_value FROM pg_sequences
 WHERE schemaname = ANY ($1) AND last_value IS NOT NULL
@@ -47,17 +59,22 @@ async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, An
         sequences = {
             row["name"]: row["last_value"] for row in await connection.fetch(_SEQUENCES, SCHEMAS)
         }
-    return {"tables": rows, "sequences": sequences}
+        partitions = [dict(row) for row in await connection.fetch(_PARTITIONS, SCHEMAS)]
+    return {"tables": rows, "sequences": sequences, "partitions": partitions}
 
 
 async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str, Any]) -> None:
     """Fill the tables of a schema that was just made, in one transaction: whatever a table refers to is
-    there before it."""
+    there before it, and no trigger runs."""
     tables = {f"{t['schema']}.{t['name']}": t for t in await connection.fetch(_TABLES, SCHEMAS)}
     async with connection.transaction():
         for name in reversed(_in_order(tables)):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {_place(tables[name])})"):
                 await connection.execute(f"DELETE FROM {_place(tables[name])}")  # by migrations
+        await _partition_as(connection, copied["partitions"])
+        # what triggers wrote when the rows were new is among the rows
+        for name in tables:
+            await connection.execute(f"ALTER TABLE {_place(tables[name])} DISABLE TRIGGER USER")
         for name in _in_order(tables):
             if copied["tables"].get(name):
                 await connection.copy_to_table(
@@ -68,9 +85,23 @@ async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str
                     format="binary",
                     timeout=COPY_TIMEOUT_S,
                 )
+        for name in tables:
+            await connection.execute(f"ALTER TABLE {_place(tables[name])} ENABLE TRIGGER USER")
         for name, last in copied["sequences"].items():
             await connection.execute("SELECT setval($1::text::regclass, $2)", name, last)
     await connection.execute("ANALYZE")
+
+
+async def _partition_as(connection: asyncpg.Connection, wanted: list[dict[str, str]]) -> None:
+    """Give empty tables the partitions that they had: the schema was made with those of its own day."""
+    for made in await connection.fetch(_PARTITIONS, SCHEMAS):
+        await connection.execute(f"DROP TABLE {_place(made)}")
+    for one in wanted:
+        schema, _, parent = one["parent"].partition(".")
+        assert _BOUND.fullmatch(one["bound"]), one
+        await connection.execute(
+            f"CREATE TABLE {_place(one)} PARTITION OF {_quoted(schema)}.{_quoted(parent)} {one['bound']}"
+        )
 
 
 async def counted(connection: asyncpg.Connection) -> dict[str, int]:
