@@ -158,6 +158,12 @@ class RunUnknown(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class RunNotRestored(RunUnknown):
+    """There is no run `{run_id}`. This platform was restored at {restored_at} from a backup of
+    {backup_at}: what it accepted in between is not here. Submit the task again with its idempotency
+    key."""
+
+
 class MalformedTask(HocketError):
     """The body published on `{subject}` is not a JSON object: {reason}. Publish one JSON object; it
     is the pipeline's input."""

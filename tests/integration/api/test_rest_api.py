@@ -563,6 +563,19 @@ async def test_a_run_s_approvals_are_found_however_many_wait_longer(
     assert (await rest.get("/v1/approvals", params={"run": ""})).status == 422
 
 
+async def test_a_run_that_came_after_the_backup_is_told_to_be_missing(rest: Rest) -> None:
+    assert "restored" not in (await rest.get(f"/v1/runs/{_id(1)}")).error["message"]
+    await rest.pool.execute(
+        "INSERT INTO hocket.restoration (restored_at, backup_began_at, hocket) VALUES"
+        " ('2026-05-02 10:00+00', '2026-05-01 09:30+00', '0.1.0')"
+    )
+    for path in (f"/v1/runs/{_id(1)}", f"/v1/runs/{_id(1)}/trace"):
+        answer = await rest.get(path)
+        assert (answer.status, answer.error["code"]) == (404, "run_unknown")
+        assert "restored at 2026-05-02 10:00:00 UTC" in answer.error["message"]
+        assert "backup of 2026-05-01 09:30:00 UTC" in answer.error["message"]
+
+
 # ---- changing runs --------------------------------------------------------------------------
 
 

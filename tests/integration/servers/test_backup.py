@@ -71,8 +71,11 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
         await backups.put_back(tmp_path / "backup", **empty, replicas=1)
         target = await asyncpg.connect(empty["database_url"])
         try:
-            assert await tables.counted(target) == await tables.counted(source)
-            assert await tables.counted(target) == manifest["tables"]
+            restored = {**manifest["tables"], "hocket.restoration": 1}
+            assert await tables.counted(target) == restored
+            assert await tables.counted(source) == manifest["tables"]
+            row = await target.fetchrow("SELECT * FROM hocket.restoration")
+            assert row["backup_began_at"].isoformat() == manifest["began_at"]
             assert await target.fetchval(TRIGGERS) == await source.fetchval(TRIGGERS) > 0
             new = "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'bills')"
             await target.execute(new)  # its number follows those that were restored

@@ -8,7 +8,6 @@ from fastapi import Path
 
 from hocket.admin.context import Context
 from hocket.admin.runs import reads
-from hocket.schemas.errors import RunUnknown
 
 APPEAR_TIMEOUT_S = 2.0
 """How long a run that was submitted here a moment ago is waited for before it counts as unknown."""
@@ -27,5 +26,5 @@ async def found_run(context: Context, tenant: str, run_id: str) -> asyncpg.Recor
             await asyncio.sleep(APPEAR_INTERVAL_S)
             row = await reads.find_run(context.pool, tenant, run_id)
     if row is None:
-        raise RunUnknown(run_id=run_id)
+        raise await reads.unknown_run(context.pool, run_id)
     return row

@@ -22,6 +22,7 @@ from hocket.kit.postgres import migrations
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
+RESTORED = "INSERT INTO hocket.restoration (backup_began_at, hocket) VALUES ($1, $2)"
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
@@ -77,10 +78,12 @@ async def put_back(
         try:
             await tables.copy_in(connection, folder / "postgres", manifest)
             found = await tables.counted(connection)
+            if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
+                raise BackupUnreadable(folder=folder, reason=f"rows are missing in {sorted(wrong)}")
+            began_at = datetime.fromisoformat(manifest["began_at"])
+            await connection.execute(RESTORED, began_at, manifest["hocket"])
         finally:
             await connection.close()
-        if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
-            raise BackupUnreadable(folder=folder, reason=f"rows are missing in {sorted(wrong)}")
         await ensure_streams(bus, replicas=replicas)
         await messages.copy_in(bus, folder / "nats")
     finally:

@@ -277,10 +277,25 @@ async def _migrations(url: str, connection: Any) -> list[Finding]:
     return [
         Finding("migrations", Verdict.OK, f"at {at}"),
         await _retention(connection),
+        *await _restored(connection),
         Finding("coordinator", Verdict.OK, found)
         if taken
         else Finding("coordinator", Verdict.FAILED, found, "Start: python -m hocket.coordinator"),
     ]
+
+
+async def _restored(connection: Any) -> list[Finding]:
+    """Tell what may be missing after a restore; for some days, for it does not come back."""
+    row = await connection.fetchrow(
+        "SELECT restored_at, backup_began_at FROM hocket.restoration"
+        " WHERE restored_at > now() - interval '7 days' ORDER BY restored_at DESC LIMIT 1"
+    )
+    if row is None:
+        return []
+    restored_at, backup_at = (f"{at:%Y-%m-%d %H:%M:%S} UTC" for at in row)
+    found = f"at {restored_at}, from a backup of {backup_at}"
+    cure = "Submit tasks that were accepted in between again, with their idempotency keys."
+    return [Finding("restored", Verdict.NOTE, found, cure)]
 
 
 async def _retention(connection: Any) -> Finding:
