@@ -30,7 +30,7 @@ from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.worker import Worker
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 PARTITION = 1
 
 
@@ -120,7 +120,7 @@ class Rig:
             "attempt": 1,
             "input": {},
             "config": {},
-            "deadline_at_ms": now_ms + 60_000,
+            "deadline_at_ms": now_ms + 600_000,
             "slack_ms": 30_000,
             "timeout_ms": 30_000,
             "priority": Priority.STANDARD,

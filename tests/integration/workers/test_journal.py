@@ -65,7 +65,7 @@ async def gateway(rig: Rig) -> Gateway:
     return gateway
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
     rig: Rig, gateway: Gateway
 ) -> None:

@@ -42,7 +42,7 @@ class Ear:
         self.heard: asyncio.Queue[Msg] = asyncio.Queue()
 
     async def until_announced(self, slots: dict[str, int]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while True:
                 msg = await self.heard.get()
                 if msg.subject != subjects.WORKER_ANNOUNCED:
@@ -51,7 +51,7 @@ class Ear:
                     return
 
     async def until_described(self, node_type: str) -> TypeDescribed:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while True:
                 msg = await self.heard.get()
                 if msg.subject == subjects.WORKER_DESCRIBED:

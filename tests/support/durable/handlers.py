@@ -84,3 +84,6 @@ if __name__ == "__main__":
     for each in sys.argv[2:]:
         if os.fork() == 0:
             asyncio.run(_serve(sys.argv[1], each))
+            sys.exit()
+    for _ in sys.argv[2:]:
+        os.wait()  # its end says that each has had its step
