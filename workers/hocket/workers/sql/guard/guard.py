@@ -20,6 +20,7 @@ from hocket.workers.sql.errors import SqlUnreadable
 from hocket.workers.sql.guard.attributes import check_attributes
 from hocket.workers.sql.guard.calls import Calls
 from hocket.workers.sql.guard.constructs import check_construct
+from hocket.workers.sql.guard.copies import check_copies
 from hocket.workers.sql.guard.names import parse_pattern
 from hocket.workers.sql.guard.reading import parse
 from hocket.workers.sql.guard.tables import Tables, columns_of
@@ -97,6 +98,7 @@ def check_query(
     if dialect == "postgres":
         check_attributes(tree)
     found = Tables(dialect, patterns, home).resolve(tree)
+    check_copies(tree, dialect)
     columns = columns_of(tree, dialect)
     calls.qualify(tree)
     checked = CheckedQuery(

@@ -1,0 +1,60 @@
+"""How often the queries of WITH stand in a statement once a database has put them where they are named.
+
+Postgres does so with `NOT MATERIALIZED`, SQLite and others always, and while it plans, where no timeout
+stops it: twenty queries that each name the one before twice are a million, and gigabytes of the server's
+memory. Counted is at most too much: a name counts as the largest query that has it.
+"""
+
+from collections import Counter
+from typing import Final
+
+from sqlglot import exp
+
+from hocket.workers.sql.errors import SqlConstructRefused
+
+MAX_COPIES: Final = 1_000
+
+
+def check_copies(tree: exp.Query, dialect: str) -> None:
+    """Raise SqlConstructRefused where there would be more than MAX_COPIES; tables must be qualified, so
+    that a name without a schema is that of a query."""
+    ctes = list(tree.find_all(exp.CTE))
+    if dialect == "postgres":
+        if all(cte.args.get("materialized") is not False for cte in ctes):
+            return  # what is named twice is worked out once
+        opaque = {id(cte) for cte in ctes if cte.args.get("materialized")}
+    else:
+        opaque = set()
+    used = Counter(cte.alias for cte in ctes)
+    bodies = [(cte.alias, id(cte) in opaque, _named(cte, used)) for cte in ctes]
+    main = Counter(table.name for table in tree.find_all(exp.Table) if _is_of(table, used))
+    copies = dict.fromkeys(used, 1)
+    is_settled = False
+    while not is_settled:
+        is_settled = True
+        for name, is_opaque, named in bodies:
+            size = _size(named, copies)
+            if not is_opaque and size > copies[name]:
+                copies[name], is_settled = size, False
+    _size(main, copies)
+
+
+def _named(cte: exp.CTE, used: Counter[str]) -> Counter[str]:
+    named = Counter(table.name for table in cte.this.find_all(exp.Table) if _is_of(table, used))
+    if used[cte.alias] == 1:
+        named.pop(cte.alias, None)  # it is recursive, which is no copy
+    return named
+
+
+def _is_of(table: exp.Table, used: Counter[str]) -> bool:
+    return table.args.get("db") is None and table.name in used
+
+
+def _size(named: Counter[str], copies: dict[str, int]) -> int:
+    size = 1 + sum(number * copies[name] for name, number in named.items())
+    if size > MAX_COPIES:
+        raise SqlConstructRefused(
+            construct=f"queries of WITH that come to more than {MAX_COPIES} copies",
+            cure="Name each only a few times in the next, and leave NOT MATERIALIZED out.",
+        )
+    return size
