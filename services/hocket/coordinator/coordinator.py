@@ -12,7 +12,8 @@ from typing import Any
 
 from hocket.coordinator.core.scheduling.backlog import Backlog
 from hocket.coordinator.core.scheduling.gate import Gate, Order
-from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE, TENANT_RESERVE
+from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
+from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.intake.capacity import MAX_RUNS, CapacityLimit

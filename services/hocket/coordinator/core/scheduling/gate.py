@@ -22,9 +22,9 @@ from typing import Literal
 
 from hocket.coordinator.core.scheduling.fifo import FifoQueue
 from hocket.coordinator.core.scheduling.priority_queue import Ready, Waiting
+from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import (
     INTERACTIVE_SHARE,
-    TENANT_RESERVE,
     Capacity,
     Load,
     TypeQueue,
@@ -121,7 +121,7 @@ class Gate:
         for node_type in sorted(self._to_release):
             kind = self._types[node_type]
             while len(kind.waiting) and kind.out < kind.window:
-                barred = kind.barred
+                barred = kind.tenants.barred
                 if kind.out >= kind.others and not kind.waiting.has_right_of_way(barred):
                     break
                 step = kind.waiting.pop(now_ms, kind.runs_out, kind.run_share(), barred)

@@ -1,8 +1,8 @@
 """One node type at the gate: what waits, what is out, and the window of steps that may be out.
 
 The window is the slots that workers announced, a spare few, and what finishes in LEAD_MS. Steps that
-are not interactive have a smaller one while interactive steps come, and one tenant's steps have while
-other tenants' come: a slot is not taken back from a step that has it, however long it takes.
+are not interactive have a smaller one while interactive steps come, and a tenant that has its part of
+the slots has none (`tenant_reserve.py`).
 """
 
 from dataclasses import dataclass
@@ -10,28 +10,21 @@ from math import ceil, inf
 
 from hocket.coordinator.core.scheduling.fifo import FifoQueue
 from hocket.coordinator.core.scheduling.priority_queue import Ready, Waiting
+from hocket.coordinator.core.scheduling.tenant_reserve import (
+    LEAD_MS,
+    LEAST_TO_KEEP,
+    RATE_MEMORY,
+    TENANT_RESERVE,
+    TenantReserve,
+)
 from hocket.schemas.messages import Priority
 
 SPARE_STEPS = 2
 """Steps in the stream beyond the slots, so that a slot that becomes free finds one."""
-LEAD_MS = 100.0
-"""What finishes within this time is in the stream besides: the way from a result over the coordinator
-to the next step must not leave slots idle."""
-RATE_MEMORY = 0.7
-"""Weight of the past in the measured rate, per tick."""
 LINGER_MS = 10_000.0
 """When the last worker of a type has gone, its steps are held for so long: it may be restarting."""
 INTERACTIVE_SHARE = 0.125
-"""The part of the slots that is kept free while interactive steps come ..."""
-LEAST_TO_KEEP = 4
-"""... of no fewer slots than this ..."""
-TENANT_RESERVE = 0.125
-"""The part of the slots that no single tenant takes while steps of others come ..."""
-SHARED_FOR_MS = 300_000.0
-"""... and for so long after them, twice that at most. What the tenant's steps finish in LEAD_MS comes
-on top: of short steps it may have all slots, for these become free soon."""
-LEAST_RATE_PER_MS = 0.001
-"""The rate of a tenant that finishes less is forgotten."""
+"""The part of the slots that is kept free while interactive steps come, of LEAST_TO_KEEP and more ..."""
 KEPT_FOR_MS = 10_000.0
 """... and for so long after the last of them ..."""
 SELDOM_PER_MS = 0.1
@@ -74,21 +67,13 @@ class TypeQueue:
         "_keeps_until_ms",
         "_out_ms",
         "_rate_per_ms",
-        "_seen",
-        "_seen_before",
-        "_seen_since_ms",
         "_share",
         "_slots",
-        "_tenant_most",
-        "_tenant_rates",
-        "_tenant_reserve",
-        "_tenants_finished",
-        "_tenants_out",
         "_ungated",
-        "barred",
         "others",
         "out",
         "runs_out",
+        "tenants",
         "waiting",
         "window",
     )
@@ -109,16 +94,7 @@ class TypeQueue:
         self.window = self._ungated
         self.others = self._ungated
         """The window of steps that are not interactive."""
-        self.barred: str | None = None
-        """The tenant that has as many slots as it may have: more than half of them."""
-        self._tenant_reserve = tenant_reserve
-        self._tenant_most = inf
-        self._tenants_out: dict[str, int] = {}
-        self._tenants_finished: dict[str, int] = {}  # since the last tick
-        self._tenant_rates: dict[str, float] = {}
-        self._seen: set[str] = set()  # tenants of steps since a while, two are enough to know
-        self._seen_before: set[str] = set()  # the same of the while before
-        self._seen_since_ms = -inf
+        self.tenants = TenantReserve(tenant_reserve)
         self._interactive_share = interactive_share
         self._interactive = False  # whether an interactive step came since the last tick
         self._keeps = False
@@ -132,9 +108,8 @@ class TypeQueue:
 
     def window_for(self, step: Ready) -> float:
         """Note that a step is ready, and return how many may be out for it to go out now."""
-        if len(self._seen) < 2:
-            self._seen.add(step.tenant)
-        if step.tenant == self.barred:
+        self.tenants.offered(step)
+        if step.tenant == self.tenants.barred:
             return 0.0
         if step.priority is not Priority.INTERACTIVE:
             return self.others
@@ -146,33 +121,25 @@ class TypeQueue:
     def hand_out(self, step: Ready) -> None:
         """Count a step that goes to the workers."""
         self.out += 1
+        self.tenants.took(step)
         self._out_ms += step.expected_ms
         self.runs_out[step.run_id] = self.runs_out.get(step.run_id, 0) + 1
-        out = self._tenants_out[step.tenant] = self._tenants_out.get(step.tenant, 0) + 1
-        if out >= self._tenant_most and out >= self._most_of(step.tenant):
-            self.barred = step.tenant
 
     def finished(self, step: Ready) -> None:
         """Count a step that ended, for the rates."""
         self._finished += 1
-        self._tenants_finished[step.tenant] = self._tenants_finished.get(step.tenant, 0) + 1
+        self.tenants.finished(step)
 
     def free(self, step: Ready) -> None:
         """Count no longer a step that was out."""
         self.out -= 1
+        self.tenants.gave_back(step)
         self._out_ms = self._out_ms - step.expected_ms if self.out else 0.0
         left = self.runs_out[step.run_id] - 1
         if left:
             self.runs_out[step.run_id] = left
         else:
             del self.runs_out[step.run_id]
-        out = self._tenants_out[step.tenant] - 1
-        if out:
-            self._tenants_out[step.tenant] = out
-        else:
-            del self._tenants_out[step.tenant]
-        if step.tenant == self.barred and out < self._most_of(step.tenant):
-            self.barred = None
         if len(self.waiting):
             self.waiting.place_again(step)
 
@@ -196,32 +163,15 @@ class TypeQueue:
             self._finished = 0
             if self._rate_per_ms or measured:
                 self._rate_per_ms += (1 - RATE_MEMORY) * (measured - self._rate_per_ms)
-            self._measure_tenants(since_ms)
         if self._interactive:
             self._interactive, self._keeps_until_ms = False, now_ms + KEPT_FOR_MS
         self._keeps = self._keeps_until_ms > now_ms
-        if now_ms - self._seen_since_ms >= SHARED_FOR_MS:
-            self._seen_since_ms = now_ms
-            self._seen, self._seen_before = set(), self._seen
-
-    def _measure_tenants(self, since_ms: float) -> None:
-        rates = {
-            tenant: RATE_MEMORY * rate
-            for tenant, rate in self._tenant_rates.items()
-            if rate > LEAST_RATE_PER_MS
-        }
-        for tenant, finished in self._tenants_finished.items():
-            rates[tenant] = rates.get(tenant, 0.0) + (1 - RATE_MEMORY) * finished / since_ms
-        self._tenant_rates, self._tenants_finished = rates, {}
-
-    def _most_of(self, tenant: str) -> float:
-        """Return how many slots a tenant may have."""
-        return self._tenant_most + int(self._tenant_rates.get(tenant, 0.0) * LEAD_MS)
+        self.tenants.measure(since_ms, now_ms)
 
     def set_window(self, share: float) -> bool:
         """Work out the windows for a part of the slots; tell whether one of them grew."""
         self._share = share
-        before = self.window, self.others, self._tenant_most
+        before = self.window, self.others
         if self._slots:
             own = max(1.0, self._slots * share)
             self.window = self.others = own + SPARE_STEPS + self._rate_per_ms * LEAD_MS
@@ -229,20 +179,8 @@ class TypeQueue:
                 self._keep()
         else:
             self.window = self.others = self._ungated
-        self._bar()
-        grew = self.window > before[0] or self.others > before[1]
-        return grew or self._tenant_most > before[2]
-
-    def _bar(self) -> None:
-        """Work out how many slots one tenant may have, and which tenant has as many."""
-        own = self._slots * self._share
-        is_shared = len(self._seen | self._seen_before) > 1
-        self._tenant_most, self.barred = inf, None
-        if own >= LEAST_TO_KEEP and self._tenant_reserve and is_shared:
-            self._tenant_most = own - max(1, int(own * self._tenant_reserve))
-            for name, number in self._tenants_out.items():
-                if number >= self._most_of(name):
-                    self.barred = name
+        may_more = self.tenants.set_slots(self._slots * share)
+        return may_more or self.window > before[0] or self.others > before[1]
 
     def capacity(self, priority: Priority, share: float) -> Capacity:
         """Return what the type can do for a class with a part of its slots."""

@@ -16,13 +16,15 @@ from hocket.coordinator.core.scheduling.priority_queue import (
     TURN_AFTER,
     Ready,
 )
-from hocket.coordinator.core.scheduling.type_queue import (
-    KEPT_FOR_MS,
+from hocket.coordinator.core.scheduling.tenant_reserve import (
     LEAD_MS,
     LEAST_TO_KEEP,
-    LINGER_MS,
     RATE_MEMORY,
     SHARED_FOR_MS,
+)
+from hocket.coordinator.core.scheduling.type_queue import (
+    KEPT_FOR_MS,
+    LINGER_MS,
     SPARE_STEPS,
 )
 from hocket.schemas.messages import Priority
