@@ -1,4 +1,4 @@
-"""usage partitions: see migrations/sql/0041_people.up.sql."""
+"""usage partitions: see migrations/sql/0041_usage_partitions.up.sql."""
 
 from hocket.kit.postgres.migrations import run_sql as run
 

@@ -1,4 +1,4 @@
-"""quicker reports: see migrations/sql/0041_people.up.sql."""
+"""quicker reports: see migrations/sql/0042_quicker_reports.up.sql."""
 
 from hocket.kit.postgres.migrations import run_sql as run
 

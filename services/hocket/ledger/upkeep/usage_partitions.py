@@ -139,11 +139,8 @@ async def _detach(connection: asyncpg.Connection, name: str, how: str) -> None:
 
 async def _drop(connection: asyncpg.Connection, name: str) -> int:
     """Drop a table that is a partition no longer, with what reports say of it."""
-    number = await connection.fetchval(
-        f"SELECT count(*) FROM hocket.{name}", timeout=LONG_TIMEOUT_S
-    )
     async with connection.transaction():
-        noted = "SELECT hocket.note_days_of_partition($1)"
-        await connection.execute(noted, name, timeout=LONG_TIMEOUT_S)
+        noted = "SELECT hocket.note_dropped_days($1)"
+        number = await connection.fetchval(noted, name, timeout=LONG_TIMEOUT_S)
         await connection.execute(f"DROP TABLE hocket.{name}", timeout=TIMEOUT_S)
     return int(number)

@@ -1,0 +1,1 @@
+DROP FUNCTION hocket.note_dropped_days(text);
