@@ -5,19 +5,23 @@ The pages are served by the API over a real Postgres whose rows the tests write,
 steps takes a second to make.
 """
 
-import asyncio
 import json
-import os
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.administration import live_rig
+from support.administration.browser import (
+    MARKS,
+    NARROW,
+    SHOTS,
+    WIDE_PARTS,
+    opened_page,
+    serious,
+    shot,
+)
 from support.administration.bulk_rig import working
 from support.administration.sub_path_proxy import running_proxy
 from support.administration.webhook_rig import MESSAGE, add_webhook
@@ -25,17 +29,7 @@ from support.rest_rig import Rest, running_rest
 from support.runs.rows import insert_call, insert_run, insert_step
 from support.values.hostile_markup import PAYLOADS
 
-playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)"),
-    # the driver leaves its pipe to the collector at the end
-    pytest.mark.filterwarnings(
-        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = MARKS
 
 RUN = "r" + "0" * 24
 SHORT = "r" + "1" * 24
@@ -44,8 +38,6 @@ WAITING = "r" + "4" * 24
 ATTACKED = "r" + "2" * 24
 REASON = "The draft cites a source that is not there."
 NOW = datetime.now(UTC)
-NARROW = {"width": 380, "height": 800}
-WIDE = {"width": 1360, "height": 860}
 STEPS = 200_000
 EVERY_PAGE = (
     "/runs",
@@ -70,6 +62,7 @@ EVERY_PAGE = (
     "/editor?name=research",
     "/money",
     "/models",
+    "/playground",
     "/system",
     "/system?view=workers",
     "/system?view=dead-letters",
@@ -80,12 +73,6 @@ EVERY_PAGE = (
 DRAWN = """[...document.querySelectorAll('.drawing, #timeline, #histogram')]
     .every((place) => place.childElementCount)"""
 """Whether all that scripts draw is there."""
-WIDE_PARTS = """[...document.querySelectorAll('main *')]
-    .filter((one) => !one.closest('.scroll') && one.getBoundingClientRect().right > innerWidth)
-    .map((one) => one.outerHTML.slice(0, 80)).slice(0, 3)"""
-SHOTS = os.environ.get("HOCKET_SCREENSHOTS")
-"""A folder that the screenshots of the pages go to."""
-
 PIPELINE: dict[str, Any] = {
     "pipeline": "research",
     "description": "Reads sources for each question and writes an answer.",
@@ -181,48 +168,6 @@ async def _insert_more(rest: Rest) -> None:
         )
 
 
-@asynccontextmanager
-async def _page(rest: Rest, url: str = "", **options: Any) -> AsyncIterator[Any]:
-    """A page that is signed in; what goes wrong in it fails the test."""
-    wrong: list[str] = []
-    expected = options.pop("expected", None)
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = await browser.new_context(viewport=options.pop("viewport", WIDE), **options)
-        await context.add_init_script("window.alert = () => { window.ran = true; };")
-        page = await context.new_page()
-        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on(
-            "console",
-            lambda line: (
-                wrong.append(line.text)
-                if line.type == "error" and not (expected and expected in line.text)
-                else None
-            ),
-        )
-        page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith((url or rest.url, "data:"))
-                else wrong.append(f"request to {request.url}")
-            ),
-        )
-        ticket = (await rest.post("/console/tickets")).body["ticket"]
-        await page.goto(f"{url or rest.url}/console/sign-in?ticket={ticket}")
-        try:
-            yield page
-        finally:
-            await browser.close()
-    assert wrong == []
-
-
-async def _shot(page: Any, name: str) -> None:
-    if SHOTS:
-        await asyncio.to_thread(Path(SHOTS).mkdir, parents=True, exist_ok=True)
-        await page.screenshot(path=f"{SHOTS}/{name}.png")
-
-
 async def _insert_run(rest: Rest, run_id: str, text: str = "fine", **fields: Any) -> None:
     fields |= {"pipeline": "research", "budget": 0.05, "path": PATH, "input": {"question": text}}
     await insert_run(rest.pool, run_id, NOW, text, **fields)
@@ -238,7 +183,7 @@ async def _insert_step(rest: Rest, run_id: str, node: str, text: str, number: in
 async def test_a_run_of_200000_steps_is_drawn_at_once_and_stays_smooth(rest: Rest) -> None:
     await _insert_run(rest, RUN, took_ms=21_000, allowed_ms=60_000)
     await rest.pool.execute(STEP_ROWS, RUN, NOW, STEPS)
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         sizes: list[int] = []
         page.on(
             "response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0)))
@@ -266,8 +211,8 @@ async def test_a_run_of_200000_steps_is_drawn_at_once_and_stays_smooth(rest: Res
     assert longest < 1_000, "a busy machine stops the browser, too: it is no measurement"
 
 
-async def test_hostile_content_is_text_on_every_page(rest: Rest) -> None:
-    async with _page(rest) as page:
+async def test_hostile_content_is_text_on_everyopened_page(rest: Rest) -> None:
+    async with opened_page(rest) as page:
         attacked = (path.replace(SHORT, ATTACKED) for path in EVERY_PAGE)
         for path in (*attacked, f"/runs/{ATTACKED}/steps/draft"):
             await page.goto(f"{rest.url}/console{path}")
@@ -284,7 +229,7 @@ async def test_hostile_content_is_text_on_every_page(rest: Rest) -> None:
 async def test_a_failed_step_is_found_and_run_again_with_other_input_by_keyboard(
     rest: Rest,
 ) -> None:
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs?status=failed")
         await page.keyboard.press("j")
         await page.keyboard.press("j")
@@ -304,7 +249,7 @@ async def test_a_failed_step_is_found_and_run_again_with_other_input_by_keyboard
 
 
 async def test_every_page_fits_a_narrow_screen(rest: Rest) -> None:
-    async with _page(rest, viewport=NARROW) as page:
+    async with opened_page(rest, viewport=NARROW) as page:
         for path in EVERY_PAGE:
             await page.goto(f"{rest.url}/console{path}")
             width = await page.evaluate("document.documentElement.scrollWidth")
@@ -313,8 +258,7 @@ async def test_every_page_fits_a_narrow_screen(rest: Rest) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.async_playwright")
-    async with _page(rest, color_scheme=scheme, bypass_csp=True) as page:
+    async with opened_page(rest, color_scheme=scheme, bypass_csp=True) as page:
         for path in EVERY_PAGE:
             await page.goto(f"{rest.url}/console{path}")
             await page.wait_for_load_state("load")
@@ -328,20 +272,14 @@ async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
                     .partition("?")[0]
                 )
                 name = name.replace("/", "-")
-                await _shot(page, f"{name}-{scheme}")
-            found = (await axe.Axe().run(page)).response["violations"]
-            serious = [
-                (one["id"], one["nodes"][0]["html"][:200])
-                for one in found
-                if one["impact"] in ("serious", "critical")
-            ]
-            assert serious == [], path
+                await shot(page, f"{name}-{scheme}")
+            assert await serious(page) == [], path
 
 
 async def test_a_list_and_a_run_change_at_once_and_nothing_jumps(rest: Rest) -> None:
     going = live_rig.run_id(900)
     await _insert_run(rest, going, status="running", allowed_ms=600_000)
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs")
         await page.wait_for_selector("#runs[data-live=open]")
         row = page.locator(f'tr[data-run="{going}"]')
@@ -368,7 +306,7 @@ async def test_a_list_and_a_run_change_at_once_and_nothing_jumps(rest: Rest) -> 
 async def test_all_of_it_works_below_a_path_of_a_proxy(below: Rest, *, strip: bool) -> None:
     async with (
         running_proxy(below.url, "/hocket", strip=strip) as url,
-        _page(below, url) as page,
+        opened_page(below, url) as page,
     ):
         await page.wait_for_selector("#runs[data-live=open]")
         await page.locator("#runs tbody a").first.click()
@@ -387,7 +325,7 @@ async def test_all_of_it_works_below_a_path_of_a_proxy(below: Rest, *, strip: bo
 
 
 async def test_task_slow_runs_of_a_customer_and_the_step_to_blame(rest: Rest) -> None:
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.get_by_label("Label", exact=True).fill("customer=acme")
         await page.get_by_label("deadline missed").check()
         await page.get_by_role("button", name="Show", exact=True).click()
@@ -397,7 +335,7 @@ async def test_task_slow_runs_of_a_customer_and_the_step_to_blame(rest: Rest) ->
 
 
 async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None:
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs?status=failed")
         await page.locator("#all summary").click()
         await page.get_by_role("button", name="Retry those that failed").click()
@@ -405,20 +343,20 @@ async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None
         counted = await page.locator("#bulk-count").inner_text()
         assert counted == "2 runs that ended without a whole result fit these filters."
         await page.get_by_label("Reason").fill("the index was old")
-        await _shot(page, "bulk-preview")
+        await shot(page, "bulk-preview")
         await page.get_by_role("button", name="Retry 2").click()
         await page.wait_for_url("**/console/bulk")
         assert "the index was old" in await page.locator("#bulk").inner_text()
         async with working(rest):
             await page.locator("#bulk .status.done").wait_for()
-        await _shot(page, "bulk")
+        await shot(page, "bulk")
         assert "pipeline" in (said := await page.locator("#bulk tbody tr").first.inner_text())
 
     assert [cell for cell in said.split("\t") if cell.isdigit()] == ["2", "0", "2"]
 
 
 async def test_task_an_approval_is_given_with_a_comment(rest: Rest) -> None:
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.get_by_role("link", name="Approvals", exact=True).click()
         await page.get_by_label("Comment").fill("read and fine")
         async with page.expect_request(f"**/v1/runs/{WAITING}/signals") as asked:
@@ -430,7 +368,7 @@ async def test_task_an_approval_is_given_with_a_comment(rest: Rest) -> None:
 
 
 async def test_task_which_money_is_wasted_and_why(rest: Rest) -> None:
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.get_by_role("link", name="Money", exact=True).click()
         said = await page.locator("main").inner_text()
 
@@ -439,7 +377,7 @@ async def test_task_which_money_is_wasted_and_why(rest: Rest) -> None:
 
 
 async def test_task_why_a_call_went_to_the_dear_backend(rest: Rest) -> None:
-    async with _page(rest) as page:
+    async with opened_page(rest) as page:
         await page.get_by_role("link", name="Models", exact=True).click()
         await page.get_by_role("link", name="why there").first.click()
         await page.locator("main details summary").last.click()
@@ -450,7 +388,7 @@ async def test_task_why_a_call_went_to_the_dear_backend(rest: Rest) -> None:
 
 
 async def test_the_editor_marks_the_line_that_is_wrong(rest: Rest) -> None:
-    async with _page(rest, expected="422") as page:
+    async with opened_page(rest, expected="422") as page:
         await page.goto(f"{rest.url}/console/editor?name=research")
         await page.wait_for_selector("#verdict .note")
         text = await page.locator("#spec").input_value()

@@ -28,6 +28,7 @@ from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
+from hocket.schemas.capabilities import Capabilities
 
 MAX_TASK_BYTES = 4_096
 PARTITIONS = 4
@@ -100,6 +101,7 @@ async def running_rest(
     tokens: TokenBearers | None = None,
     sign_in: AuthorizationCode | None = None,
     now: Callable[[], datetime] = utc_now,
+    capabilities: Capabilities | None = None,
 ) -> AsyncIterator[Rest]:
     """Serve the API in this process until the block ends."""
     bus = await Bus.connect(nats_url, name="rest-test")
@@ -112,6 +114,7 @@ async def running_rest(
         partitions=PARTITIONS,
         max_task_bytes=max_task_bytes,
         stopping=stopping,
+        capabilities=capabilities,
         now=now,
         secrets=SecretBox([bytes(KEY_BYTES)]),
         webhook_private_hosts=frozenset({"127.0.0.1"}),

@@ -40,6 +40,8 @@ ALLOWED: dict[str, str] = {
     "GET /console/editor": "developer operator admin",
     "GET /console/money": ALL,
     "GET /console/models": ALL,
+    "GET /console/playground": "developer admin",
+    "POST /console/playground/calls": "developer admin",
     "GET /console/system": ALL,
     "POST /console/tickets": ALL,
     "POST /console/sign-out-everywhere": ALL,

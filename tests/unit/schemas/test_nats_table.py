@@ -91,11 +91,11 @@ TABLE: dict[str, dict[str, set[str]]] = {
     },
     "hocket.worker.consumers.python": {P: {"worker", "worker-gateway"}, S: {"coordinator"}},
     "hocket.gateway.call": {
-        P: {"worker", "worker-gateway", "teams-worker"},
+        P: {"worker", "worker-gateway", "teams-worker", "REST"},
         S: {"gateway", "worker-gateway"},
     },
     "hocket.gateway.cancel": {
-        P: {"worker", "worker-gateway", "teams-worker"},
+        P: {"worker", "worker-gateway", "teams-worker", "REST"},
         S: {"gateway", "worker-gateway"},
     },
     "hocket.gateway.guest": {P: set(), S: {"gateway", "worker-gateway"}},

@@ -311,6 +311,8 @@ SERVICES: Mapping[str, NatsPermissions] = {
             f"{_API}.STREAM.LIST",
             subjects.GATEWAY_MODELS,
             subjects.GATEWAY_EXPERIMENTS,
+            subjects.GATEWAY_CALL,
+            subjects.GATEWAY_CANCEL,
             subjects.GATEWAY_CONTROL,
             subjects.WORKER_ASKED,
             *_ANSWERS,

@@ -38,7 +38,7 @@ class Permission(StrEnum):
     COSTS_READ = "costs.read"
     MODELS_READ = "models.read"
     MODELS_CALL = "models.call"
-    """Call models over the gateway's HTTP door."""
+    """Call models, over the gateway's HTTP door and in the console's playground."""
     STEPS_RUN = "steps.run"
     """Take the steps of the key's pools, run them and post their results."""
     EXPERIMENTS_READ = "experiments.read"

@@ -26,6 +26,7 @@ NAMES = (
     "histogram.js",
     "icon.svg",
     "live.js",
+    "playground.js",
     "timeline.js",
     "vendor/dagre-3.1.3.min.js",
     "vendor/uplot-1.6.32.min.css",

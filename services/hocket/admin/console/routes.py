@@ -1,5 +1,5 @@
 """The console's addresses. They show what the API shows, to the same caller; whatever is done from a
-page is a request to the API itself."""
+page is a request to the API itself, but for the playground's calls, which the gateway's own API has."""
 
 from fastapi import APIRouter
 
@@ -20,6 +20,7 @@ from hocket.admin.console.pages import (
     system,
     webhooks,
 )
+from hocket.admin.console.playground import page as playground
 from hocket.admin.console.rendering import ASSETS
 
 PAGES = (
@@ -36,6 +37,7 @@ PAGES = (
     pipelines,
     money,
     models,
+    playground,
     system,
 )
 

@@ -64,6 +64,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "no_role": 403,
     "sign_in_refused": 403,
     "person_revoked": 403,
+    "model_forbidden": 403,
     "no_provider": 404,
     "tenant_not_named": 403,
     "role_beyond_own": 403,

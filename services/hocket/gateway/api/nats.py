@@ -10,6 +10,8 @@ a call is answered with a typed error.
 
 import asyncio
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 
 import structlog
@@ -22,6 +24,7 @@ from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
@@ -32,7 +35,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 from hocket.schemas.access.nats_table import GUESTS_CALL
-from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import HocketError
 from hocket.schemas.labels import reserved_among
@@ -110,9 +113,10 @@ class NatsDoor:
         except (CallMalformed, CallNotAttributable) as error:
             self._refuse(message, "", "", error)
             return
-        if request.attribution.labels and reserved_among(request.attribution.labels):
-            request = _without_reserved_labels(request)
         headers = message.headers or {}
+        labels = request.attribution.labels
+        if labels and reserved_among(labels) and not self._is_ours(message.data, headers):
+            request = _without_reserved_labels(request)
         tenant = request.attribution.tenant
         again = subjects.ASKED_AGAIN in headers
         if again and self._registry.find(tenant, request.call_id) is None:
@@ -121,6 +125,11 @@ class NatsDoor:
             asking.add_done_callback(self._asking.discard)
         else:
             self._begin(message, request)
+
+    def _is_ours(self, payload: bytes, headers: Mapping[str, str]) -> bool:
+        """Tell whether a call is sealed: the REST process says so whose key it is charged to."""
+        seals, seal = self._capabilities, headers.get(SEAL, "")
+        return seals is not None and seals.is_sealed(seal, subjects.GATEWAY_CALL, payload)
 
     async def _begin_if_lost(self, message: RawMessage, request: CallRequest) -> None:
         """Make a call that was asked for before, unless another gateway holds it."""
@@ -182,9 +191,19 @@ class NatsDoor:
             for name in table.names()
             for backends in [table.serving(name)]
         ]
-        self._answer(
-            message, json.dumps({"models": models, "replicas": self._registry.replicas()}).encode()
-        )
+        prices = {
+            spec.name: _known_prices(spec.prices)
+            for name in table.names()
+            for spec in table.serving(name)
+            if spec.prices.priced
+        }
+        told = {"models": models, "replicas": self._registry.replicas(), "prices": prices}
+        self._answer(message, json.dumps(told).encode())
+
+
+def _known_prices(prices: Prices) -> dict[str, str]:
+    """Return the prices that somebody said, as exact decimals."""
+    return {name: str(price) for name, price in asdict(prices).items() if price is not None}
 
 
 def _checked(payload: bytes) -> CallRequest:

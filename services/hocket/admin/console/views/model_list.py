@@ -56,6 +56,8 @@ class GatewayView:
 
     models: list[dict[str, Any]] = field(default_factory=list)
     replicas: list[dict[str, Any]] = field(default_factory=list)
+    prices: dict[str, dict[str, str]] = field(default_factory=dict)
+    """US dollars as decimals, by backend; of those whose price somebody said."""
 
 
 async def gateway_view(bus: Bus) -> GatewayView | None:
@@ -65,7 +67,7 @@ async def gateway_view(bus: Bus) -> GatewayView | None:
     except (BusUnavailable, TimeoutError):
         return None
     told = json.loads(reply.data)
-    return GatewayView(told.get("models", []), told.get("replicas", []))
+    return GatewayView(told.get("models", []), told.get("replicas", []), told.get("prices", {}))
 
 
 async def call_lines(pool: Pool, tenant: str) -> list[CallLine]:

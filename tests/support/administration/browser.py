@@ -1,0 +1,85 @@
+"""Pages of the console in a real browser: Debian's chromium, driven by Playwright."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.rest_rig import Rest
+
+playwright = pytest.importorskip("playwright.async_api", reason="`make browser-test` installs it")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+MARKS = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)"),
+    # the driver leaves its pipe to the collector at the end
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+NARROW = {"width": 380, "height": 800}
+WIDE = {"width": 1360, "height": 860}
+WIDE_PARTS = """[...document.querySelectorAll('main *')]
+    .filter((one) => !one.closest('.scroll') && one.getBoundingClientRect().right > innerWidth)
+    .map((one) => one.outerHTML.slice(0, 80)).slice(0, 3)"""
+SHOTS = os.environ.get("HOCKET_SCREENSHOTS")
+"""A folder that the screenshots of the pages go to."""
+
+
+@asynccontextmanager
+async def opened_page(rest: Rest, url: str = "", **options: Any) -> AsyncIterator[Any]:
+    """A page that is signed in; what goes wrong in it fails the test."""
+    wrong: list[str] = []
+    expected = options.pop("expected", None)
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = await browser.new_context(viewport=options.pop("viewport", WIDE), **options)
+        await context.add_init_script("window.alert = () => { window.ran = true; };")
+        page = await context.new_page()
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on(
+            "console",
+            lambda line: (
+                wrong.append(line.text)
+                if line.type == "error" and not (expected and expected in line.text)
+                else None
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((url or rest.url, "data:"))
+                else wrong.append(f"request to {request.url}")
+            ),
+        )
+        ticket = (await rest.post("/console/tickets")).body["ticket"]
+        await page.goto(f"{url or rest.url}/console/sign-in?ticket={ticket}")
+        try:
+            yield page
+        finally:
+            await browser.close()
+    assert wrong == []
+
+
+async def shot(page: Any, name: str) -> None:
+    if SHOTS:
+        await asyncio.to_thread(Path(SHOTS).mkdir, parents=True, exist_ok=True)
+        await page.screenshot(path=f"{SHOTS}/{name}.png")
+
+
+async def serious(page: Any) -> list[tuple[str, str]]:
+    """Return what axe finds on a page that is serious."""
+    axe = pytest.importorskip("axe_playwright_python.async_playwright")
+    found = (await axe.Axe().run(page)).response["violations"]
+    return [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
