@@ -19,6 +19,7 @@ from hocket.admin.data.endpoints import router as data
 from hocket.admin.dead_letters.endpoints import router as dead_letters
 from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
+from hocket.admin.grants.endpoints import router as grants
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.keys.endpoints import router as keys
 from hocket.admin.live.endpoints import router as live
@@ -65,6 +66,7 @@ ROUTERS = (
     dead_letters,
     health,
     keys,
+    grants,
     audit,
     data,
     *CONSOLE,

@@ -31,6 +31,7 @@ from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import Catalog
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
+from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.entry import Leases
 from hocket.kit.process.lifecycle import Health
@@ -68,6 +69,7 @@ class Coordinator:
         capabilities: Capabilities | None = None,
         asks_for_seals: bool = True,
         disk: DiskSpace = UNWATCHED,
+        grants: GrantBook | None = None,
     ) -> None:
         self._bus = bus
         self._durations = Durations(store)
@@ -93,6 +95,7 @@ class Coordinator:
             gated=gated,
             by_slack=order == "slack",
             capabilities=capabilities,
+            grants=grants,
         )
         services = SharedServices(
             partitions=partitions,

@@ -13,6 +13,8 @@ from hocket.coordinator.journals.door import JournalDoor
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
+from hocket.kit.access import grant_store
+from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.nats.consumers.step_consumers import StepConsumersDoor
 from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.nats.streams import ensure_streams
@@ -43,6 +45,8 @@ async def main(service: Service) -> None:
         expected=partial(lease_records.expected, partitions=settings.partitions),
         capabilities=capabilities,
     )
+    grants = GrantBook(partial(grant_store.changed, pool))
+    await grants.load()
     name = settings.instance or f"{socket.gethostname()}-{os.getpid()}"
     coordinator = Coordinator(
         bus,
@@ -63,12 +67,14 @@ async def main(service: Service) -> None:
         capabilities=capabilities,
         asks_for_seals=settings.asks_for_seals,
         disk=service.disk,
+        grants=grants,
     )
     async with (
         StepConsumersDoor(bus).open(),
         JournalDoor(bus, capabilities).open(),
         GuestPosts(bus, partitions=settings.partitions).open(),
         leases.watching(),
+        grants.running(),
     ):
         serving = asyncio.create_task(_say_when_settled(service, coordinator))
         sweeping = asyncio.create_task(keep_removing(bus, is_mine=lambda: coordinator.owns(0)))

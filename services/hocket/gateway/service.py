@@ -31,6 +31,7 @@ from hocket.gateway.calls.registry import MAX_CALLS, CallRegistry
 from hocket.gateway.capacity.membership import Membership, name_of
 from hocket.gateway.capacity.shared_limits import SharedLimits
 from hocket.gateway.config.backend_pool import retire_missing
+from hocket.gateway.config.granted_models import GrantedModels
 from hocket.gateway.config.routes import Reload, Routes, read_routes
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.config.access import Access
@@ -42,6 +43,7 @@ from hocket.gateway.warming.coordination import Warming
 from hocket.gateway.warming.prefill import Prefilling
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
+from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import AskedKeys
 from hocket.kit.identity.configured import closed_at_the_end, token_bearers_of
@@ -132,12 +134,15 @@ async def serve(
             bus, lambda: calls.routes.content, service.telemetry.registry, seals
         )
         await stack.enter_async_context(content.running())
+        grants = GrantBook(None if seals is None else AskedKeys(bus, seals).grants)
+        await stack.enter_async_context(grants.running())
         registry = CallRegistry(
             calls,
             metrics,
             max_calls=MAX_CALLS,
             learn=warming.learn,
             record=content.record,
+            check=GrantedModels(grants).check,
         )
         trials = ExperimentsDoor(bus, experiments)
 

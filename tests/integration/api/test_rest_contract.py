@@ -41,7 +41,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404",
 include-path = [
     "/v1/schedules/{name}", "/v1/schedules/{name}/pause", "/v1/schedules/{name}/resume",
     "/v1/schedule-preview", "/v1/webhooks/{name}", "/v1/webhooks/{name}/enable",
-    "/v1/webhooks/{name}/disable",
+    "/v1/webhooks/{name}/disable", "/v1/grants",
 ]
 checks.positive_data_acceptance.expected-statuses = [
     "2xx", "401", "403", "404", "409", "412", "413", "422"

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hocket.schemas.access.grants import Grants
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.access.roles import permissions_of
 
@@ -26,6 +27,8 @@ class KeysAsked(_Message):
     after: int = Field(0, ge=0)
     whole: bool = False
     used: dict[KeyId, float] = Field(default_factory=dict, max_length=MAX_USED)
+    grants_after: int | None = Field(None, ge=0)
+    """With it, tenants' grants that changed after this change are asked for, too."""
     nonce: str = Field("", max_length=64)
     """Of this question alone, so that an old answer is none to it."""
 
@@ -70,6 +73,14 @@ class KeyRow(_Message):
         )
 
 
+class GrantsRow(_Message):
+    """The grants of a tenant, as doors know them."""
+
+    tenant: str
+    grants: Grants
+    change: int
+
+
 class KeysTold(_Message):
     """Keys in the order of their changes; `more` follow after the last of them. `last` is the latest
     change that there was."""
@@ -77,3 +88,4 @@ class KeysTold(_Message):
     keys: tuple[KeyRow, ...]
     last: int
     more: bool = False
+    grants: tuple[GrantsRow, ...] = ()

@@ -50,6 +50,9 @@ class Permission(StrEnum):
     KEYS_READ = "keys.read"
     KEYS_MANAGE = "keys.manage"
     """Create, rotate and revoke keys that may do no more than one's own."""
+    GRANTS_READ = "grants.read"
+    GRANTS_MANAGE = "grants.manage"
+    """With a key of all tenants: set what a tenant's pipelines may use."""
     AUDIT_READ = "audit.read"
     DATA_DELETE = "data.delete"
     """Delete what there is of a tenant, or of a label, for good."""
@@ -65,6 +68,7 @@ _READS = frozenset(
         Permission.MODELS_READ,
         Permission.EXPERIMENTS_READ,
         Permission.DEAD_LETTERS_READ,
+        Permission.GRANTS_READ,
     }
 )
 
@@ -94,6 +98,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.WEBHOOKS_MANAGE,
         Permission.EXPERIMENTS_CONTROL,
         Permission.DEAD_LETTERS_MANAGE,
+        Permission.GRANTS_MANAGE,
     },
     "auditor": _READS | {Permission.WEBHOOKS_READ, Permission.KEYS_READ, Permission.AUDIT_READ},
     "admin": frozenset(Permission),

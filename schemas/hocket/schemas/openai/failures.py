@@ -25,6 +25,7 @@ _STATUS_OF_CODE = {
     "key_refused": 401,
     "token_refused": 401,
     "model_forbidden": 403,
+    "grant_missing": 403,
     "permission_missing": 403,
     "tenant_forbidden": 403,
     "no_role": 403,

@@ -71,6 +71,9 @@ class KeysDoor:
             if asked.used:
                 await self._keys.note_used(asked.used)
             told = await self._keys.page(asked.after, whole=asked.whole)
+            if asked.grants_after is not None:
+                changed = await self._keys.grants(asked.grants_after)
+                told = told.model_copy(update={"grants": tuple(changed)})
         except STATEMENT_ERRORS as error:
             if count := _reporting.due("keys_not_told"):
                 log.warning("keys_not_told", reason=repr(error), count=count)

@@ -14,6 +14,8 @@ from hocket.admin.pipelines.versions import apply
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.parameters import VersionNumber
 from hocket.admin.requests.permissions import needs
+from hocket.kit.access import grant_store
+from hocket.schemas.access.grants import check_grants
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.pipeline.handlers import check_handlers
 from hocket.schemas.pipeline.plan import Plan
@@ -118,6 +120,8 @@ async def _checked(request: Request, context: Context, tenant: str) -> tuple[Pla
     )
     if context.handlers is not None:
         check_handlers(plan.pipeline, context.handlers)
+    granted = await grant_store.read(context.pool, tenant)
+    check_grants(plan.pipeline, granted.grants, tenant)
     warnings = unserved if models is not None else [*unserved, UNCHECKED]
     warnings += [
         f"There is no pipeline `{name}` yet; runs fail at the step that starts it."

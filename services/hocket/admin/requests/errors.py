@@ -69,6 +69,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "tenant_not_named": 403,
     "role_beyond_own": 403,
     "key_beyond_own": 403,
+    "grant_missing": 403,
     "no_such_address": 404,
     "method_not_allowed": 405,
     "unsupported_media_type": 415,

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import typer
 
 from hocket.cli.commands import gateway, version
-from hocket.cli.commands.access import audit, contexts, data, keys, login
+from hocket.cli.commands.access import audit, contexts, data, grants, keys, login
 from hocket.cli.commands.pipelines import conformance, index, pipeline, schedules, schema, types
 from hocket.cli.commands.platform import (
     backup,
@@ -61,6 +61,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("logout")(login.logout)
     app.add_typer(contexts.app, name="context")
     app.add_typer(keys.app, name="keys")
+    app.add_typer(grants.app, name="grants")
     app.add_typer(audit.app, name="audit")
     app.add_typer(data.app, name="data")
     app.add_typer(nats.app, name="nats")

@@ -23,11 +23,13 @@ from hocket.coordinator.core.scheduling.priority_queue import Ready, new_ready
 from hocket.coordinator.core.time.deadlines import lane_of
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
+from hocket.schemas.access.grants import missing_at_step
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HeldTooLong, HocketError
 from hocket.schemas.messages import (
@@ -61,8 +63,10 @@ class Dispatcher:
         gated: bool = True,
         by_slack: bool = True,
         capabilities: Capabilities | None = None,
+        grants: GrantBook | None = None,
     ) -> None:
         self._capabilities = capabilities
+        self._grants = grants or GrantBook()
         self._reporting = Reporting()
         self._bus = bus
         self._metrics = metrics
@@ -93,7 +97,10 @@ class Dispatcher:
     # ---- steps ------------------------------------------------------------------------------
 
     def dispatch(self, command: Dispatch) -> None:
-        """Publish a step, now or when it is its turn."""
+        """Publish a step, now or when it is its turn; one that its tenant has no grant for ends."""
+        if (refused := _refusal(self._grants, command)) is not None:
+            self._end(command, refused, _result_id(command))
+            return
         run = command.run
         ready = new_ready(
             attempt_id=command.attempt_id,
@@ -219,6 +226,9 @@ class Dispatcher:
 
     def _publish(self, command: Dispatch, slack_ms: float, held_ms: float) -> None:
         run = command.run
+        if (refused := _refusal(self._grants, command)) is not None:
+            self._end(command, refused, _result_id(command))
+            return
         lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
         subject = subjects.step(command.pool, lane)
         headers = {"traceparent": run.traceparent} if run.traceparent else None
@@ -228,8 +238,7 @@ class Dispatcher:
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
-            msg_id = ids.result_id(command.attempt_id, command.dispatched_at_ms)
-            self._end(command, unsendable(error), ids.capable(msg_id, command.capability))
+            self._end(command, unsendable(error), _result_id(command))
 
     def _end(self, command: Dispatch, error: ErrorInfo, msg_id: str) -> None:
         """Post the end of an attempt that does not go out."""
@@ -247,3 +256,16 @@ class Dispatcher:
             encoded(result),
             msg_id=msg_id,
         )
+
+
+def _refusal(grants: GrantBook, command: Dispatch) -> ErrorInfo | None:
+    """Return the error of a step that uses what its tenant has no grant for."""
+    tenant = command.run.tenant
+    missing = missing_at_step(command.node, command.step, grants.of(tenant), tenant)
+    return None if missing is None else missing.info()
+
+
+def _result_id(command: Dispatch) -> str:
+    """Return the id under which the end of an attempt is posted that does not go out."""
+    msg_id = ids.result_id(command.attempt_id, command.dispatched_at_ms)
+    return ids.capable(msg_id, command.capability)

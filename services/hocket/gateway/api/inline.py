@@ -8,7 +8,7 @@ import asyncio
 
 from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.errors import CallNotAttributable, GatewayFull
+from hocket.gateway.core.errors import CallNotAttributable, GatewayFull, ModelNotGranted
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import CallReply, CallRequest
 
@@ -25,7 +25,7 @@ class InlineCalls:
         try:
             check_attribution(self._capabilities, request)
             reply = self._registry.begin(request, headers)
-        except (CallNotAttributable, GatewayFull) as error:
+        except (CallNotAttributable, GatewayFull, ModelNotGranted) as error:
             self._registry.refused(error.code)
             return CallReply(call_id=request.call_id, model=request.model, error=error.info())
         try:

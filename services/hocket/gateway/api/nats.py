@@ -29,6 +29,7 @@ from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
     GatewayFull,
+    ModelNotGranted,
 )
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
@@ -144,7 +145,7 @@ class NatsDoor:
             self._registry.begin(
                 request, message.headers, chunk_publisher(self._bus, request), tell
             )
-        except GatewayFull as error:
+        except (GatewayFull, ModelNotGranted) as error:
             self._refuse(message, request.call_id, request.model, error)
 
     def _tell(self, reply_to: str, reply: CallReply) -> None:

@@ -65,6 +65,7 @@ class CallRegistry:
         max_calls: int = MAX_CALLS,
         learn: Callable[[str, Attribution], None] | None = None,
         record: Callable[[CallRequest, CallReply], None] | None = None,
+        check: Callable[[CallRequest], None] | None = None,
     ) -> None:
         self._calls = calls
         self._metrics = metrics
@@ -73,6 +74,8 @@ class CallRegistry:
         """Called with the model of each call, and with its caller."""
         self._record = record
         """Called with each call that was made, and with its reply."""
+        self._check = check
+        """Raises the error of a call that is not to be made."""
         self._making: dict[str, _Making] = {}
         self._of_tenant: Counter[str] = Counter()
         self._of_run: dict[str, dict[str, Attribution]] = {}
@@ -106,9 +109,11 @@ class CallRegistry:
         call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
         one; what it raises is logged. `ended` is told when nothing of the request is needed any
         more, which may be later. The future never fails: errors are typed errors of the reply.
-        Raises GatewayFull, and TenantFull, which is one.
+        Raises GatewayFull, and TenantFull, which is one, and what `check` raises.
         """
         who = request.attribution
+        if self._check is not None:
+            self._check(request)
         if (known := self.find(who.tenant, request.call_id)) is not None:
             if ended is not None:
                 ended()

@@ -153,6 +153,14 @@ class BudgetExceeded(HocketError):
     error_class = ErrorClass.BUDGET
 
 
+class ModelNotGranted(HocketError):
+    """Tenant `{tenant}` has no grant for the model `{model}`. Ask an operator of the platform to add it
+    to the grant `models`, or call one that `hocket grants show` lists."""
+
+    code = "grant_missing"
+    error_class = ErrorClass.INVALID
+
+
 class BudgetsFull(HocketError):
     """The gateway keeps the budgets of {limit} tenants and pipelines that have spent something in their
     present periods, and has no room for another one. Use fewer tenants and pipelines, or budgets that

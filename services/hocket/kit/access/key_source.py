@@ -11,11 +11,18 @@ from typing import Protocol
 import asyncpg
 from pydantic import ValidationError
 
+from hocket.kit.access import grant_store
 from hocket.kit.access.key_store import IN_FORCE, Pool
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
-from hocket.schemas.access.key_messages import MAX_USED, KeyRow, KeysAsked, KeysTold
+from hocket.schemas.access.key_messages import (
+    MAX_USED,
+    GrantsRow,
+    KeyRow,
+    KeysAsked,
+    KeysTold,
+)
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to, sealed
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -80,6 +87,10 @@ class DatabaseKeys:
             keys=tuple(keys), last=last, more=len(keys) < len(rows) or len(rows) == PAGE
         )
 
+    async def grants(self, after: int) -> list[GrantsRow]:
+        """Return a page of tenants' grants that changed after a change."""
+        return await grant_store.changed(self._pool, after)
+
     async def note_used(self, used: Mapping[str, float]) -> None:
         """Write when keys were used."""
         names = sorted(used)
@@ -97,6 +108,11 @@ class AskedKeys:
     async def page(self, after: int, *, whole: bool) -> KeysTold:
         """Return a page of keys; raise KeysUntold."""
         return await self._ask(KeysAsked(after=after, whole=whole, nonce=_nonce()))
+
+    async def grants(self, after: int) -> tuple[GrantsRow, ...]:
+        """Return a page of tenants' grants that changed after a change; raise KeysUntold."""
+        asked = KeysAsked(after=LATEST, grants_after=after, nonce=_nonce())
+        return (await self._ask(asked)).grants
 
     async def note_used(self, used: Mapping[str, float]) -> None:
         """Tell when keys were used; raise KeysUntold."""

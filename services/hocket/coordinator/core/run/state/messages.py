@@ -51,6 +51,7 @@ class Dispatch:
         "join_left",
         "latest_feasible_start_at_ms",
         "latest_start_at_ms",
+        "node",
         "pool",
         "run",
         "slack_ms",
@@ -76,6 +77,7 @@ class Dispatch:
         assert slack_ms is not None
         self.run = run
         self.step = step.key
+        self.node = node.spec
         self.type = node.type
         self.pool = node.pool
         self.attempt = step.attempt

@@ -1,0 +1,14 @@
+"""grants: see migrations/sql/0045_grants.up.sql."""
+
+from hocket.kit.postgres.migrations import run_sql as run
+
+revision = "0045"
+down_revision = "0044"
+
+
+def upgrade() -> None:
+    run("0045_grants.up.sql")
+
+
+def downgrade() -> None:
+    run("0045_grants.down.sql")

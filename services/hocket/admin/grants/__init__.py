@@ -1,0 +1,1 @@
+"""What the pipelines of a tenant may use."""

@@ -1,0 +1,86 @@
+"""`hocket grants`: what the pipelines of a tenant may use."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hocket.cli.remote.target import target_of
+
+if TYPE_CHECKING:
+    from hocket.cli.remote.api import Api
+
+app = typer.Typer(help="What the pipelines of a tenant may use.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+PATH = "/v1/grants"
+ANY = "any"
+NONE = "none"
+
+
+@app.command("show")
+def show(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show what the pipelines of the tenant (`hocket --tenant NAME grants show`) may use."""
+    _print(target_of(context).api().get(PATH), as_json=as_json)
+
+
+@app.command("set")
+def replace(
+    context: typer.Context,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="node_types, queues, models, databases, http_services or mcp_servers.",
+        ),
+    ],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="The names that may be used; `any` for all, `none` for no one."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Replace the list of one kind. Needs a key of all tenants with `grants.manage`.
+
+    It counts within seconds: also for versions that were applied before, whose steps fail with
+    `grant_missing` where they use what is withdrawn.
+    """
+    _replace(target_of(context).api(), kind, _list_of(names), as_json=as_json)
+
+
+@app.command("clear")
+def clear(context: typer.Context, as_json: AsJson = False) -> None:
+    """Let the tenant's pipelines use everything again."""
+    _print(target_of(context).api().put(PATH, {}), as_json=as_json)
+
+
+def _replace(api: "Api", kind: str, names: list[str] | None, *, as_json: bool) -> None:
+    """Replace one list and leave the others as they are."""
+    from hocket.schemas.access.grants import KINDS
+    from hocket.schemas.errors import InvalidInput
+
+    if kind not in KINDS:
+        raise InvalidInput(
+            field="KIND",
+            reason=f"`{kind}` is no kind of grant",
+            cure=f"Name one of {', '.join(KINDS)}.",
+        )
+    before = api.get(PATH)
+    _print(api.put(PATH, {**before, kind: names}), as_json=as_json)
+
+
+def _list_of(names: list[str]) -> list[str] | None:
+    if names == [ANY]:
+        return None
+    return [] if names == [NONE] else names
+
+
+def _print(grants: dict[str, Any], *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import print_json, print_table
+
+    if as_json:
+        print_json(grants)
+        return
+    rows = [
+        (kind, ANY if names is None else (", ".join(names) or NONE))
+        for kind, names in grants.items()
+    ]
+    print_table(("KIND", "MAY USE"), rows)

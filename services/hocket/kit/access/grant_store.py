@@ -1,0 +1,84 @@
+"""Grants in Postgres: read, and replaced with the audit in the same transaction."""
+
+from dataclasses import dataclass
+
+import asyncpg
+
+from hocket.kit.access import audit_log
+from hocket.kit.access.audit_log import Action, Actor
+from hocket.kit.access.key_store import Pool
+from hocket.schemas.access.grants import EVERYTHING, Grants
+from hocket.schemas.access.key_messages import GrantsRow
+
+QUERY_TIMEOUT_S = 2.5
+PAGE = 20
+"""Rows of one page. A row has up to six lists of 500 names, and a message takes a page of them."""
+
+READ = "SELECT revision, grants FROM hocket.tenant_grants WHERE tenant = $1"
+LOCK = f"{READ} FOR UPDATE"
+CHANGED = f"""
+SELECT tenant, grants, change FROM hocket.tenant_grants WHERE change > $1 ORDER BY change LIMIT {PAGE}
+"""
+WRITE = """
+INSERT INTO hocket.tenant_grants (tenant, grants, change)
+VALUES ($1, $2, nextval('hocket.tenant_grants_change'))
+ON CONFLICT (tenant) DO UPDATE
+SET grants = excluded.grants, change = excluded.change, revision = tenant_grants.revision + 1,
+    updated_at = clock_timestamp()
+RETURNING revision
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The grants of a tenant and their revision; 0 where none were ever set."""
+
+    grants: Grants = EVERYTHING
+    revision: int = 0
+
+
+async def read(pool: Pool, tenant: str) -> Stored:
+    """Return a tenant's grants."""
+    return _stored(await pool.fetchrow(READ, tenant, timeout=QUERY_TIMEOUT_S))
+
+
+async def changed(pool: Pool, after: int) -> list[GrantsRow]:
+    """Return grants that changed after a change, a page of them."""
+    rows = await pool.fetch(CHANGED, after, timeout=QUERY_TIMEOUT_S)
+    return [
+        GrantsRow(
+            tenant=row["tenant"],
+            grants=Grants.model_validate_json(row["grants"]),
+            change=row["change"],
+        )
+        for row in rows
+    ]
+
+
+async def locked(connection: asyncpg.Connection, tenant: str) -> Stored:
+    """Return a tenant's grants, inside a transaction that may replace them."""
+    return _stored(await connection.fetchrow(LOCK, tenant, timeout=QUERY_TIMEOUT_S))
+
+
+async def replace(
+    connection: asyncpg.Connection, tenant: str, before: Stored, grants: Grants, actor: Actor
+) -> Stored:
+    """Replace a tenant's grants in the present transaction. The row of the audit comes first: it lets
+    one transaction write at a time, so that changes are numbered in the order of their commits."""
+    done = Action(
+        "grants.set",
+        f"tenant:{tenant}",
+        tenant,
+        before=before.grants.model_dump(mode="json", exclude_none=True),
+        after=grants.model_dump(mode="json", exclude_none=True),
+    )
+    await audit_log.record(connection, actor, done)
+    text = grants.model_dump_json(exclude_none=True)
+    revision = await connection.fetchval(WRITE, tenant, text, timeout=QUERY_TIMEOUT_S)
+    return Stored(grants, revision)
+
+
+def _stored(row: asyncpg.Record | None) -> Stored:
+    if row is None:
+        return Stored()
+    return Stored(Grants.model_validate_json(row["grants"]), row["revision"])
