@@ -178,15 +178,26 @@ async def test_an_answer_that_is_no_collectors_is_no_success(answer: bytes) -> N
         sender.close()
 
 
-async def test_an_answer_that_drips_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", b"x", id="body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nX: ", b"x", id="header"),
+        pytest.param(b"", b"H", id="status"),
+        pytest.param(b"", b"HTTP/1.1 100 Continue\r\n\r\n", id="continue"),
+    ],
+)
+async def test_an_answer_that_drips_ends_with_its_time(
+    begin: bytes, drop: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(otlp, "TIMEOUT_S", 1.0)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.write(begin)
         with suppress(ConnectionError):
             while True:
-                writer.write(b"x")
+                writer.write(drop)
                 await writer.drain()
                 await asyncio.sleep(0.05)
 

@@ -16,6 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from hocket.kit.traces.assembly import Trace
+from hocket.ledger.traces.timed_http import TimedAdapter
 from hocket.schemas.tracing.spans import Span
 
 TIMEOUT_S = 10.0
@@ -43,6 +44,11 @@ class _NotTaken(requests.RequestException):
 
 class BoundedSession(requests.Session):
     """Requests whose answers are short, come in time, and lead nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, TimedAdapter())
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a request; the answer's body is read and left. Raises RequestException where it is longer
