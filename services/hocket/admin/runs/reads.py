@@ -69,8 +69,8 @@ MISSED = """(CASE WHEN finished_at IS NULL THEN deadline_at < now()
             ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
 """Whether a run gave no result by its deadline."""
 
-RARE_STATUSES = ("degraded", "failed", "cancelled", "expired", "rejected")
-"""Statuses that have an index of their own; a condition that names one is its constant."""
+RARE_STATUSES = ("running", "degraded", "failed", "cancelled", "expired", "rejected")
+"""Statuses that have an index; a condition that names one is its constant."""
 CONTAINS = "concat(input::text, ' ', output::text, ' ', error::text) ILIKE {}"
 """Whether a text stands in what a run was given or gave."""
 SEARCHED_RUNS = 2_000

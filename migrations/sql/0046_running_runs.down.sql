@@ -1,0 +1,1 @@
+DROP INDEX hocket.run_running;
