@@ -24,7 +24,7 @@ from hocket.ledger.kinds import settle
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
-from hocket.ledger.upkeep import day_partitions, usage_partitions
+from hocket.ledger.upkeep import day_partitions, tenant_periods, usage_partitions
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
@@ -59,7 +59,14 @@ async def main(service: Service) -> None:
         blobs=settings.keep_blobs_days,
         content=settings.keep_content_days,
     )
-    janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry))
+    of_tenants = settings.keep_by_tenant
+    for period in tenant_periods.without_effect(of_tenants, periods):
+        service.log.warning(
+            "tenant_period_without_effect",
+            field=f"HOCKET_KEEP_BY_TENANT: {period}",
+            cure="give fewer days than HOCKET_KEEP_..._DAYS has, or more days there for all",
+        )
+    janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry), of_tenants)
     rollups = Rollups(pool, RollupMetrics(service.telemetry.registry))
     writing = asyncio.Lock()
     seals = usage_seals_of(settings)

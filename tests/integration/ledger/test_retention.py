@@ -13,10 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from hocket.kit.blobs import FileBlobs, PostgresBlobs
 from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process.settings import read
+from hocket.ledger.upkeep import day_partitions, retention, tenant_periods
 from hocket.ledger.upkeep import janitor as janitor_module
-from hocket.ledger.upkeep import retention
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
+from hocket.schemas.errors import HocketError
 
 PERIODS = Periods(runs=30, rejected=7, usage=400, durations=180, blobs=220)
 COSTS = "SELECT kind, calls, cost_usd FROM report.cost_by_kind ORDER BY kind"
@@ -270,3 +272,55 @@ async def test_runs_with_too_many_calls_for_one_statement_are_taken_one_by_one(
     await janitor.make_pass()
     assert await runs(pool) == set()
     assert await pool.fetchval("SELECT count(*) FROM hocket.usage WHERE kind = 'retry'") == 3
+
+
+async def test_a_tenant_may_keep_its_data_for_a_shorter_time_than_all(pool: asyncpg.Pool) -> None:
+    await add_run(pool, "old", 8)
+    await add_run(pool, "young", 6)
+    await add_run(pool, "of-another", 8)
+    await pool.execute("UPDATE hocket.run SET tenant = 'rival' WHERE run_id = 'of-another'")
+    for name, days in (("old", 8), ("young", 6), ("of-another", 8), ("before", 91), ("after", 89)):
+        await add_call(pool, f"call-{name}", name, days=days)
+    await pool.execute("UPDATE hocket.usage SET tenant = 'rival' WHERE run_id = 'of-another'")
+    async with pool.acquire() as connection:
+        await day_partitions.make_ahead(connection)
+    until = datetime.now(UTC).date()
+    await pool.execute(
+        "CREATE TABLE hocket.content_past PARTITION OF hocket.content"
+        f" FOR VALUES FROM (MINVALUE) TO ('{until} 00:00+00')"
+    )
+    await pool.executemany(
+        """INSERT INTO hocket.content (call_id, tenant, model, kept, prompt, answer, started_at, kept_at)
+        VALUES ($1, $2, 'm', 'full', '{}', '{}', $3, $3)""",
+        [("gone", "acme", ago(1.5)), ("kept", "acme", ago(0.5)), ("theirs", "rival", ago(1.5))],
+    )
+    shorter = {"acme": {"runs": 7, "usage": 90, "content": 1}}
+    janitor = Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry()), shorter)
+
+    passed = await janitor.make_pass()
+
+    assert passed is not None
+    assert (passed["runs:acme"], passed["usage:acme"], passed["content:acme"]) == (1, 1, 1)
+    assert await runs(pool) == {"young", "of-another"}
+    calls = await pool.fetch("SELECT call_id FROM hocket.usage ORDER BY 1")
+    assert [row[0] for row in calls] == ["call-after", "call-of-another", "call-old", "call-young"]
+    content = await pool.fetch("SELECT call_id FROM hocket.content ORDER BY 1")
+    assert [row[0] for row in content] == ["kept", "theirs"]
+    said = "SELECT days, deleted FROM report.retention WHERE kind = 'usage:acme'"
+    assert tuple(await pool.fetchrow(said)) == (90, 1)
+
+
+def test_a_tenants_period_that_is_no_shorter_is_told() -> None:
+    given = {"acme": {"runs": 30, "usage": 90}, "rival": {"content": 5}}
+    assert tenant_periods.without_effect(given, PERIODS) == ["acme.runs"]
+
+
+def test_a_period_that_is_none_is_refused_with_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, field in (
+        ('{"acme": {"runs": 0}}', "acme"),
+        ('{"acme": {"logs": 3}}', "logs"),
+        ("acme=3", "HOCKET_KEEP_BY_TENANT"),
+    ):
+        monkeypatch.setenv("HOCKET_KEEP_BY_TENANT", value)
+        with pytest.raises(HocketError, match=field):
+            read()

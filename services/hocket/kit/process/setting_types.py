@@ -3,7 +3,7 @@ and says which it is."""
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -161,6 +161,12 @@ GroupRoles = Annotated[
     dict[str, str], NoDecode, BeforeValidator(_json), AfterValidator(_group_roles)
 ]
 """A JSON object: the role of each group."""
+TenantPeriods = Annotated[
+    dict[Text, dict[Literal["runs", "usage", "content"], Annotated[int, Field(ge=1, le=36_500)]]],
+    NoDecode,
+    BeforeValidator(_json),
+]
+"""A JSON object: of tenants, the days that a kind is kept."""
 Weights = Annotated[
     dict[Text, Annotated[float, Field(gt=0, le=1_000)]], NoDecode, BeforeValidator(_json)
 ]

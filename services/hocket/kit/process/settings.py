@@ -25,6 +25,7 @@ from hocket.kit.process.setting_types import (
     Keys,
     Listed,
     Secret,
+    TenantPeriods,
     Text,
     Weights,
     Words,
@@ -105,6 +106,9 @@ class Settings(BaseSettings):
     keep_content_days: int = Field(30, ge=0, le=36_500)
     """For how long prompts and answers are kept that the configuration's section `content:` has kept
     (docs/how-to/content.md)."""
+    keep_by_tenant: TenantPeriods = {}
+    """Shorter periods of single tenants, in days, as JSON: `{"acme": {"runs": 7, "usage": 90, "content":
+    1}}` (docs/how-to/retention.md)."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
     """The longest body of a task, in bytes."""
     tenant_weights: Weights = {}

@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
-from hocket.ledger.upkeep import day_partitions, retention, usage_partitions
+from hocket.ledger.upkeep import day_partitions, retention, tenant_periods, usage_partitions
 from hocket.ledger.upkeep.retention import KINDS, Periods
+from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 
 PASS_S = 600.0
 PAUSE_S = 0.02
@@ -50,8 +51,15 @@ class JanitorMetrics:
 class Janitor:
     """Removes what its retention has ended, step by step."""
 
-    def __init__(self, pool: asyncpg.Pool, periods: Periods, metrics: JanitorMetrics) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        periods: Periods,
+        metrics: JanitorMetrics,
+        of_tenants: TenantPeriods | None = None,
+    ) -> None:
         self._pool = pool
+        self._of_tenants = of_tenants or {}
         self._periods = periods
         self._metrics = metrics
         self._paused_at_ms = 0.0
@@ -94,6 +102,7 @@ class Janitor:
             days = getattr(periods, kind.period)
             if days:
                 passed[kind.name] = days, await self._rows(connection, kind, days)
+        passed |= await self._tenants(connection)
         await retention.note(connection, passed)
         rows = {name: number for name, (_, number) in passed.items()}
         for name, number in rows.items():
@@ -118,6 +127,14 @@ class Janitor:
             return await usage_partitions.drop_behind(connection, days, pause=self._pause)
         except TimeoutError:
             return self._too_long("usage")
+
+    async def _tenants(self, connection: asyncpg.Connection) -> dict[str, tuple[int, int]]:
+        self._paused_at_ms = monotonic_ms()
+        try:
+            return await tenant_periods.delete_old(connection, self._of_tenants, pause=self._pause)
+        except TimeoutError:
+            self._too_long("tenants")
+            return {}
 
     async def _rows(self, connection: asyncpg.Connection, kind: retention.Kind, days: int) -> int:
         self._paused_at_ms = monotonic_ms()

@@ -140,18 +140,31 @@ async def deleted_runs(
         while True:
             found = await _rows(connection, ENDED, partition, cutoff, rejected, in_use, MAX_RUNS)
             ids = [row[0] for row in found]
-            if not ids:
-                break
-            await _name_spending(connection, ids)
-            for statement in (STEPS, ATTEMPTS):
-                while await _done(connection, statement, ids, MAX_ROWS) == MAX_ROWS:
-                    await pause()
-            number = await _done(connection, RUNS, ids, cutoff, rejected)
+            number = await delete_ended(connection, ids, cutoff, rejected=rejected, pause=pause)
             gone += number
-            await pause()
-            if not number:  # somebody changed all of them: look again at the next pass
+            if not number:  # none, or somebody changed all of them: look again at the next pass
                 break
     return gone
+
+
+async def delete_ended(
+    connection: asyncpg.Connection,
+    ids: list[str],
+    cutoff: datetime,
+    *,
+    rejected: bool,
+    pause: Pause,
+) -> int:
+    """Delete runs with their steps and attempts; return how many went."""
+    if not ids:
+        return 0
+    await _name_spending(connection, ids)
+    for statement in (STEPS, ATTEMPTS):
+        while await _done(connection, statement, ids, MAX_ROWS) == MAX_ROWS:
+            await pause()
+    number = await _done(connection, RUNS, ids, cutoff, rejected)
+    await pause()
+    return number
 
 
 async def _name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:

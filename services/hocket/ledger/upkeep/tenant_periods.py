@@ -1,0 +1,103 @@
+"""Shorter periods of single tenants: what of them is older is deleted row by row, before the rest of it.
+
+Only what is shorter than the general period has an effect: partitions hold the rows of all tenants, and
+go as a whole when that is over.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import asyncpg
+
+from hocket.ledger.upkeep import retention
+from hocket.ledger.upkeep.retention import Pause, Periods
+
+TIMEOUT_S = 30.0
+MAX_ROWS = 2_000
+
+ENDED = """
+SELECT r.run_id FROM hocket.run r
+WHERE r.tenant = $1 AND r.accepted_at < $2 AND r.finished_at < $2 AND r.run_id <> ALL ($3::text[])
+  AND NOT EXISTS (SELECT FROM hocket.run child WHERE child.parent ->> 'run_id' = r.run_id)
+  AND NOT EXISTS (
+      SELECT FROM hocket.run above
+      WHERE above.run_id = r.parent ->> 'run_id' AND above.finished_at IS NULL
+  )
+ORDER BY r.accepted_at LIMIT $4
+"""
+"""A tenant's runs whose time is over and that nobody needs."""
+_CALLS = """
+DELETE FROM hocket.usage u USING (
+    SELECT call_id, started_at FROM hocket.usage
+    WHERE tenant = $1 AND started_at < $2 AND recorded_at < $2 LIMIT $3
+) old
+WHERE u.call_id = old.call_id AND u.started_at = old.started_at AND u.tenant = $1 AND u.started_at < $2
+"""
+_CONTENT = """
+DELETE FROM hocket.content
+WHERE tenant = $1 AND kept_at < $2 AND (tableoid, ctid) IN (
+    SELECT tableoid, ctid FROM hocket.content WHERE tenant = $1 AND kept_at < $2 LIMIT $3
+)
+"""
+PeriodName = Literal["runs", "usage", "content"]
+TenantPeriods = Mapping[str, Mapping[PeriodName, int]]
+ROWS: Mapping[PeriodName, str] = {"usage": _CALLS, "content": _CONTENT}
+NAMES: Sequence[PeriodName] = ("runs", "usage", "content")
+
+
+def without_effect(of_tenants: TenantPeriods, general: Periods) -> list[str]:
+    """Return the periods (TENANT.KIND) that are no shorter than those of all."""
+    return [
+        f"{tenant}.{kind}"
+        for tenant, periods in of_tenants.items()
+        for kind, days in periods.items()
+        if 0 < getattr(general, kind) <= days
+    ]
+
+
+async def delete_old(
+    connection: asyncpg.Connection, of_tenants: TenantPeriods, *, pause: Pause
+) -> dict[str, tuple[int, int]]:
+    """Delete what is over its tenant's time; return the days and the rows of each KIND:TENANT."""
+    gone: dict[str, tuple[int, int]] = {}
+    for tenant, periods in of_tenants.items():
+        for kind in NAMES:
+            if days := periods.get(kind):
+                cutoff = datetime.now(UTC) - timedelta(days=days)
+                delete = _delete_runs if kind == "runs" else _delete_rows
+                gone[f"{kind}:{tenant}"] = (
+                    days,
+                    await delete(connection, kind, tenant, cutoff, pause),
+                )
+    return gone
+
+
+async def _delete_runs(
+    connection: asyncpg.Connection, _kind: PeriodName, tenant: str, cutoff: datetime, pause: Pause
+) -> int:
+    in_use = [row[0] for row in await connection.fetch(retention.REPEATED, timeout=TIMEOUT_S)]
+    gone = 0
+    while True:
+        found = await connection.fetch(
+            ENDED, tenant, cutoff, in_use, retention.MAX_RUNS, timeout=TIMEOUT_S
+        )
+        number = await retention.delete_ended(
+            connection, [row[0] for row in found], cutoff, rejected=False, pause=pause
+        )
+        gone += number
+        if not number:
+            return gone
+
+
+async def _delete_rows(
+    connection: asyncpg.Connection, kind: PeriodName, tenant: str, cutoff: datetime, pause: Pause
+) -> int:
+    gone = 0
+    while True:
+        status = await connection.execute(ROWS[kind], tenant, cutoff, MAX_ROWS, timeout=TIMEOUT_S)
+        number = int(status.rsplit(" ", 1)[1])
+        gone += number
+        await pause()
+        if number < MAX_ROWS:
+            return gone
