@@ -52,6 +52,7 @@ EVERY_PAGE = (
     "/bulk",
     "/schedules",
     "/schedules/nightly",
+    "/schedules/mornings",
     "/webhooks",
     "/webhooks/ops",
     f"/webhooks/ops/{MESSAGE}",
@@ -125,6 +126,10 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
             "task": {"pipeline": "research", "input": {"question": HOSTILE}}}  # fmt: skip
         assert (await rest.ask("PUT", "/v1/schedules/nightly", json=schedule)).status == 201
         assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
+        morning = {"description": "Answers what came in overnight.", "cron": "0 6 * * 1-5",
+            "time_zone": "Europe/Berlin", "task": {"pipeline": "research",
+            "input": {"question": "What did customers ask overnight?"}}}  # fmt: skip
+        assert (await rest.ask("PUT", "/v1/schedules/mornings", json=morning)).status == 201
         await add_webhook(rest, "ops", text=HOSTILE, run_id=ATTACKED)
         await add_webhook(rest, "pager", text="Wakes whoever is on call.", run_id=SHORT)
         yield rest

@@ -34,9 +34,15 @@ SHOTS = os.environ.get("HOCKET_SCREENSHOTS")
 
 @asynccontextmanager
 async def opened_page(rest: Rest, url: str = "", **options: Any) -> AsyncIterator[Any]:
-    """A page that is signed in; what goes wrong in it fails the test."""
+    """A page that is signed in, unless `signed_in` is false; what goes wrong in it fails the test. What
+    the pages of a `provider` ask for is no matter of ours."""
     wrong: list[str] = []
     expected = options.pop("expected", None)
+    signed_in, provider = options.pop("signed_in", True), options.pop("provider", None)
+
+    def is_ours(asked_by: str) -> bool:
+        return not (provider and asked_by.startswith(provider))
+
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         context = await browser.new_context(viewport=options.pop("viewport", WIDE), **options)
@@ -47,7 +53,9 @@ async def opened_page(rest: Rest, url: str = "", **options: Any) -> AsyncIterato
             "console",
             lambda line: (
                 wrong.append(line.text)
-                if line.type == "error" and not (expected and expected in line.text)
+                if line.type == "error"
+                and is_ours(page.url)
+                and not (expected and expected in line.text)
                 else None
             ),
         )
@@ -56,16 +64,18 @@ async def opened_page(rest: Rest, url: str = "", **options: Any) -> AsyncIterato
             lambda request: (
                 None
                 if request.url.startswith((url or rest.url, "data:"))
+                or not is_ours(request.headers.get("referer", request.url))
                 else wrong.append(f"request to {request.url}")
             ),
         )
-        ticket = (await rest.post("/console/tickets")).body["ticket"]
-        await page.goto(f"{url or rest.url}/console/sign-in?ticket={ticket}")
+        if signed_in:
+            ticket = (await rest.post("/console/tickets")).body["ticket"]
+            await page.goto(f"{url or rest.url}/console/sign-in?ticket={ticket}")
         try:
             yield page
         finally:
             await browser.close()
-    assert wrong == []
+    assert not wrong, wrong
 
 
 async def shot(page: Any, name: str) -> None:
