@@ -181,3 +181,64 @@ async def _outcome(target: Target, sql: str) -> str:
     except HocketError as error:
         return type(error).__name__
     return "cut" if result.truncated else f"whole, {result.row_count} rows"
+
+
+DEAR = {
+    "'(1,2)'::point": [1.0, 2.0],
+    "'((0,0),(1,1))'::box": [[1.0, 1.0], [0.0, 0.0]],
+    "'[(0,0),(1,1)]'::lseg": [[0.0, 0.0], [1.0, 1.0]],
+    "'{1,2,3}'::line": [1.0, 2.0, 3.0],
+    "'<(0,0),1>'::circle": [[0.0, 0.0], 1.0],
+    "'[(0,0),(1,1)]'::path": [[0.0, 0.0], [1.0, 1.0]],
+    "'((0,0),(1,1),(2,2))'::polygon": [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]],
+    "'10.0.0.1'::inet": "10.0.0.1",
+    "'::1/64'::inet": "::1/64",
+    "'10.0.0.0/8'::cidr": "10.0.0.0/8",
+    "B'101'": "101",
+    "'12:00+01'::timetz": "12:00:00+01:00",
+    "interval '1 year 2 months 3 days 4:05:06.5'": 428 * 86_400 + 4 * 3_600 + 306.5,
+    "interval '-14 months 3 days'": -422 * 86_400.0,
+}
+
+
+@pytest.mark.parametrize("value", DEAR)
+async def test_an_array_of_a_type_that_takes_long_to_read_is_given_up_soon(
+    postgres: str, value: str
+) -> None:
+    target = Target("t", TargetSettings(url=postgres, tables=("public.*",)))
+    try:
+        some = await run_query(
+            target, f"SELECT {value} AS v, ARRAY[{value}, {value}] AS vs", {},
+            timeout_ms=TIMEOUT_MS, max_rows=10,
+        )  # fmt: skip
+        assert list(map(list, some.rows)) == [[DEAR[value], [DEAR[value], DEAR[value]]]]
+        loop, longest_s = asyncio.get_running_loop(), 0.0
+
+        async def listen() -> None:
+            nonlocal longest_s
+            while True:
+                before_s = loop.time()
+                await asyncio.sleep(0.001)
+                longest_s = max(longest_s, loop.time() - before_s)
+
+        listening = asyncio.create_task(listen())
+        many = f"SELECT array_fill({value}, ARRAY[300000]) AS v"
+        with pytest.raises(SqlAnswerTooLarge):
+            await run_query(target, many, {}, timeout_ms=10 * TIMEOUT_MS, max_rows=10)
+        listening.cancel()
+        print(f"{value}: the loop stood still for {longest_s:.2f} s")
+    finally:
+        await target.close()
+
+
+async def test_a_path_of_very_many_points_is_given_up(postgres: str) -> None:
+    target = Target("t", TargetSettings(url=postgres, tables=("public.*",)))
+    points = "(SELECT string_agg('(1,1)', ',') FROM generate_series(1, 300000))"
+    try:
+        with pytest.raises(SqlAnswerTooLarge):
+            await run_query(
+                target, f"SELECT ('[' || {points} || ']')::path AS v", {},
+                timeout_ms=10 * TIMEOUT_MS, max_rows=10,
+            )  # fmt: skip
+    finally:
+        await target.close()

@@ -9,7 +9,7 @@ Python object of the inferred type, so these types travel as text.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -67,11 +67,18 @@ def search_path(schemas: Sequence[str]) -> str:
 
 
 async def _set_codecs(values: ValueCount, connection: Any) -> None:
-    for name, decoder in _DECODERS.items():
-        counted = values.counted(decoder)
+    for name, decoder in {**_DECODERS, **_DEAR_DECODERS}.items():
+        counted = values.counted(decoder, is_dear=name in _DEAR_DECODERS)
         await connection.set_type_codec(
             name, schema="pg_catalog", encoder=_encode, decoder=counted, format="text"
         )
+    await connection.set_type_codec(
+        "interval",
+        schema="pg_catalog",
+        encoder=_no_interval,
+        decoder=values.counted(_interval, is_dear=True),
+        format="tuple",
+    )
 
 
 async def _bound_temporary_files(connection: asyncpg.Connection) -> None:
@@ -85,6 +92,23 @@ def _encode(value: Any) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value)
     return str(value)
+
+
+def _no_interval(_value: Any) -> Any:
+    raise TypeError("parameters are text, and no interval")
+
+
+def _interval(parts: tuple[int, int, int]) -> timedelta:
+    """Read months, days and microseconds; a month has 30 days and a year 365, as asyncpg has it."""
+    months, days, us = parts
+    sign = -1 if months < 0 else 1
+    years, months = divmod(abs(months), 12)
+    return timedelta(days=days + sign * (365 * years + 30 * months), microseconds=us)
+
+
+def _geometry(text: str) -> Any:
+    """Read a point, or what is made of points, as lists of numbers."""
+    return json.loads(text.translate(_BRACKETS), parse_int=float)
 
 
 def _or_text(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -118,3 +142,19 @@ _DECODERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "json": JsonText,
     "jsonb": JsonText,
 }
+_BRACKETS: Final = str.maketrans("(){}<>", "[][][]")
+_DEAR_DECODERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "point": _geometry,
+    "lseg": _geometry,
+    "box": lambda text: _geometry(f"({text})"),
+    "path": _geometry,
+    "polygon": _geometry,
+    "line": _geometry,
+    "circle": _geometry,
+    "inet": str,
+    "cidr": str,
+    "bit": str,
+    "varbit": str,
+    "timetz": _or_text(time.fromisoformat),
+}
+"""Of types that asyncpg makes objects of, uncounted, or that take long to read."""

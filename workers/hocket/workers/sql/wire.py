@@ -14,7 +14,9 @@ from typing import Any, Final
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 MAX_ANSWER_VALUES: Final = 1_000_000
-"""Values of one answer, elements of arrays included, but for nulls."""
+"""Values of one answer, elements of arrays included, but for nulls. Numbers of points, and values that
+are `dear`, count as DEAR_VALUE."""
+DEAR_VALUE: Final = 5
 
 
 class TooManyValues(Exception):
@@ -33,16 +35,23 @@ class ValueCount:
         """Count anew."""
         self._left = MAX_ANSWER_VALUES
 
-    def counted(self, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def counted(self, read: Callable[[Any], Any], *, is_dear: bool = False) -> Callable[[Any], Any]:
         """Return what reads a value and counts it, or raises TooManyValues."""
 
-        def decode(text: str) -> Any:
+        def decode(value: Any) -> Any:
             self._left -= 1
             if self._left < 0:
                 raise TooManyValues
-            return read(text)
+            return read(value)
 
-        return decode
+        def decode_dear(value: Any) -> Any:
+            parts = value.count(",") if isinstance(value, str) else 0
+            self._left -= DEAR_VALUE * (1 + parts)
+            if self._left < 0:
+                raise TooManyValues
+            return read(value)
+
+        return decode_dear if is_dear else decode
 
 
 class BoundedWire(asyncio.Protocol):
