@@ -78,6 +78,7 @@ async def console_run(
         "total": sum(part.ms for part in parts),
         "critical": run_page.critical_steps(run.critical_path),
         "queue_ms": run_page.queue_ms,
+        "burn_down": run_page.burn_down,
         "view": view,
         "views": tuple(View),
     }

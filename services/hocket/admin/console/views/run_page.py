@@ -20,6 +20,41 @@ class PathPart:
     width: float
 
 
+@dataclass(frozen=True, slots=True)
+class BurnDown:
+    """A step on the time that its run may take: where it waited, where it ran, its deadline (in units of
+    WIDTH), and how much of its own time it left; less than nothing where it missed its deadline."""
+
+    ready: float
+    started: float
+    ended: float
+    deadline: float
+    left_ms: float
+    is_over: bool
+
+
+def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | None:
+    """Return how a step used the time until its deadline; None for one without a deadline."""
+    if step.deadline_at is None:
+        return None
+    allowed_s = max((run.deadline_at - run.accepted_at).total_seconds(), 0.001)
+    ended = step.finished_at or run.finished_at or now
+
+    def place(moment: datetime) -> float:
+        passed = (moment - run.accepted_at).total_seconds() / allowed_s
+        return round(WIDTH * min(max(passed, 0.0), 1.0), 1)
+
+    left_ms = (step.deadline_at - ended).total_seconds() * 1_000
+    return BurnDown(
+        ready=place(step.ready_at),
+        started=place(max(step.ready_at, min(step.started_at or ended, ended))),
+        ended=place(max(step.ready_at, ended)),
+        deadline=place(step.deadline_at),
+        left_ms=left_ms,
+        is_over=left_ms < 0,
+    )
+
+
 def path_parts(path: CriticalPath | None) -> list[PathPart]:
     """Return the kinds of time on a path side by side, the longest first."""
     if path is None:

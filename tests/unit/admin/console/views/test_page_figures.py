@@ -1,12 +1,13 @@
 """What pages derive from what is stored."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from hocket.admin.console.views.pipeline_list import MAX_EXAMPLE_DEPTH, example_of
-from hocket.admin.console.views.run_page import critical_steps, path_parts
-from hocket.schemas.rest import CriticalPath, PathSegment
+from hocket.admin.console.views.run_page import burn_down, critical_steps, path_parts
+from hocket.schemas.rest import CriticalPath, PathSegment, RunDetail, StepDetail
 
 
 def _segment(step: str, kind: str, ms: float) -> PathSegment:
@@ -59,3 +60,34 @@ def test_a_schema_without_end_gives_an_example_with_one() -> None:
         depth, found = depth + 1, found["again"]
 
     assert depth == MAX_EXAMPLE_DEPTH + 1
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "now_s", "places", "left_ms"),
+    [
+        (6, 99, (100.0, 300.0, 600.0, 700.0), 1_000.0),
+        (9, 99, (100.0, 300.0, 900.0, 700.0), -2_000.0),
+        (None, 5, (100.0, 300.0, 500.0, 700.0), 2_000.0),
+        (None, 60, (100.0, 300.0, 1_000.0, 700.0), -53_000.0),
+    ],
+)
+def test_a_step_burns_down_the_time_until_its_deadline(
+    ended_s: int | None, now_s: int, places: tuple[float, ...], left_ms: float
+) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def at(seconds: int | None) -> datetime | None:
+        return None if seconds is None else begun + timedelta(seconds=seconds)
+
+    run = RunDetail.model_construct(accepted_at=begun, deadline_at=at(10), finished_at=None)
+    step = StepDetail.model_construct(
+        ready_at=at(1), started_at=at(3), finished_at=at(ended_s), deadline_at=at(7)
+    )
+    now = begun + timedelta(seconds=now_s)
+
+    found = burn_down(run, step, now)
+
+    assert found is not None
+    assert (found.ready, found.started, found.ended, found.deadline) == places
+    assert (found.left_ms, found.is_over) == (left_ms, left_ms < 0)
+    assert burn_down(run, step.model_copy(update={"deadline_at": None}), now) is None
