@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.service import build_coordinator
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
@@ -59,7 +60,7 @@ class Rig:
     async def coordinator(self, name: str) -> AsyncIterator[Coordinator]:
         self.registry = CollectorRegistry()
         leases = Bucket(self.bus, subjects.COORDINATORS)
-        coordinator = Coordinator(
+        coordinator = build_coordinator(
             self.bus,
             Store(self.pool),
             CacheStore(self.pool),

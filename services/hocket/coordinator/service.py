@@ -1,32 +1,66 @@
-"""The coordinator as a process: its connections, its tables, its end."""
+"""The coordinator as a process: its connections, its tables, its end; and how one is put together."""
 
 import asyncio
 import os
 import socket
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.scheduling import lease_records
+from hocket.coordinator.core.scheduling.backlog import Backlog
+from hocket.coordinator.core.scheduling.gate import Gate, Order
+from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
+from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
+from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
+from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.guests.posts import GuestPosts
+from hocket.coordinator.intake.acceptance_posts import AcceptancePosts
+from hocket.coordinator.intake.admission_queue import Overload
+from hocket.coordinator.intake.capacity import MAX_RUNS, CapacityLimit
+from hocket.coordinator.intake.intake import Intake
+from hocket.coordinator.intake.task_acceptance import TaskAcceptance
+from hocket.coordinator.intake.task_admission import TaskAdmission
+from hocket.coordinator.intake.task_rejection import TaskRejection
+from hocket.coordinator.intake.tasks_in_hand import TasksInHand
+from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.journals.door import JournalDoor
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.ownership.leases import Ownership
+from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
+from hocket.coordinator.partition.partition_set import PartitionSet
+from hocket.coordinator.partition.runs.change_publisher import ChangePublisher
+from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.cache_store import CacheStore
+from hocket.coordinator.storage.committer import Committer
+from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.source_runs import Origins
+from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
 from hocket.kit.access import grant_store
 from hocket.kit.access.grant_book import GrantBook
+from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.step_consumers import StepConsumersDoor
 from hocket.kit.nats.kv.bucket import Bucket
+from hocket.kit.nats.kv.entry import Leases
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.capability_key import platform_capabilities
 from hocket.kit.process.installation import agree_on_partitions
-from hocket.kit.process.lifecycle import Service
+from hocket.kit.process.lifecycle import Health, Service
+from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import HocketError
 
 POOL_SIZE = 6
 TABLES_TIMEOUT_MS = 30_000.0
 WINDOW = 16_384
+TRIMS_LOG = 0
+"""Who has this partition makes room in the stream of all logs."""
 
 
 async def main(service: Service) -> None:
@@ -48,7 +82,7 @@ async def main(service: Service) -> None:
     grants = GrantBook(partial(grant_store.changed, pool))
     await grants.load()
     name = settings.instance or f"{socket.gethostname()}-{os.getpid()}"
-    coordinator = Coordinator(
+    coordinator = build_coordinator(
         bus,
         Store(pool),
         CacheStore(pool),
@@ -83,6 +117,163 @@ async def main(service: Service) -> None:
         finally:
             serving.cancel()
             sweeping.cancel()
+
+
+def build_coordinator(
+    bus: Bus,
+    store: Store,
+    cache_store: CacheStore,
+    health: Health,
+    metrics: CoordinatorMetrics,
+    leases: Leases,
+    *,
+    name: str,
+    partitions: int,
+    max_task_bytes: int,
+    tenant_weights: Mapping[str, float] | None = None,
+    gated: bool = True,
+    order: Order = "slack",
+    interactive_share: float = INTERACTIVE_SHARE,
+    tenant_reserve: float = TENANT_RESERVE,
+    max_runs: int = MAX_RUNS,
+    capabilities: Capabilities | None = None,
+    asks_for_seals: bool = True,
+    disk: DiskSpace = UNWATCHED,
+    grants: GrantBook | None = None,
+) -> Coordinator:
+    """Put a coordinator together. `name` is its own among the coordinators of an installation."""
+    durations = Durations(store)
+    catalog = Catalog(store, durations)
+    committer = Committer(store, health, metrics, ChangePublisher(bus).committed)
+    step_cache = StepCache(
+        bus, cache_store, metrics, partitions=partitions, capabilities=capabilities
+    )
+    gate = Gate(
+        tenant_weights,
+        order=order,
+        interactive_share=interactive_share,
+        tenant_reserve=tenant_reserve,
+        holds_unserved=gated,
+    )
+    load = Load(Backlog(tenant_weights), gate)
+    dispatcher = Dispatcher(
+        bus,
+        metrics,
+        gate,
+        load,
+        partitions=partitions,
+        gated=gated,
+        by_slack=order == "slack",
+        capabilities=capabilities,
+        grants=grants,
+    )
+    services = SharedServices(
+        partitions=partitions,
+        bus=bus,
+        store=store,
+        catalog=catalog,
+        durations=durations,
+        committer=committer,
+        step_cache=step_cache,
+        dispatcher=dispatcher,
+        load=load,
+        metrics=metrics,
+        capabilities=capabilities,
+        asks_for_seals=asks_for_seals,
+    )
+    owned = PartitionSet(services, name)
+    trimmer = LogTrimmer(bus, store, partitions=partitions, is_mine=lambda: TRIMS_LOG in owned)
+    capacity = CapacityLimit(
+        max_runs,
+        owned.held,
+        owned.held_by,
+        disk,
+        lambda: trimmer.reason,
+    )
+    waiting = WaitingTenants(bus, capacity)
+    ownership = Ownership(
+        leases,
+        health,
+        name=name,
+        incarnation=bus.nc.new_inbox().rsplit(".", 1)[1],
+        partitions=partitions,
+        take=owned.take,
+        leave=owned.leave,
+        drop=owned.drop,
+        capacity=capacity,
+    )
+    intake = build_intake(
+        bus,
+        store,
+        catalog,
+        health,
+        metrics,
+        durations,
+        load,
+        partitions=partitions,
+        max_task_bytes=max_task_bytes,
+        is_full=waiting.pauses,
+        full_because=lambda: capacity.reason,
+        over_share=waiting.refusal,
+        capabilities=capabilities,
+    )
+    metrics.in_flight.set_function(owned.in_flight)
+    metrics.owned.set_function(owned.__len__)
+    return Coordinator(
+        bus,
+        durations=durations,
+        committer=committer,
+        step_cache=step_cache,
+        dispatcher=dispatcher,
+        partitions=owned,
+        trimmer=trimmer,
+        waiting=waiting,
+        ownership=ownership,
+        intake=intake,
+    )
+
+
+def build_intake(
+    bus: Bus,
+    store: Store,
+    catalog: Catalog,
+    health: Health,
+    metrics: CoordinatorMetrics,
+    durations: Durations,
+    load: Load,
+    *,
+    partitions: int,
+    max_task_bytes: int,
+    is_full: Callable[[], bool] = lambda: False,
+    full_because: Callable[[], str] = lambda: "",
+    over_share: Callable[[str], HocketError | None] = lambda tenant: None,
+    capabilities: Capabilities | None = None,
+) -> Intake:
+    """Put the intake of a coordinator together."""
+    posts = AcceptancePosts(LogPosts(bus, capabilities, partitions=partitions))
+    rejection = TaskRejection(bus, metrics)
+    overload = Overload(bus, durations, load, metrics, post=posts.post)
+    admission = TaskAdmission(
+        bus,
+        metrics,
+        acceptance=TaskAcceptance(catalog, Origins(store, catalog)),
+        rejection=rejection,
+        overload=overload,
+        posts=posts,
+        over_share=over_share,
+        partitions=partitions,
+    )
+    return Intake(
+        store,
+        health,
+        metrics,
+        tasks=TasksInHand(bus, max_task_bytes=max_task_bytes, is_full=is_full),
+        admission=admission,
+        rejection=rejection,
+        overload=overload,
+        is_full=is_full,
+        full_because=full_because,
+    )
 
 
 async def _say_when_settled(service: Service, coordinator: Coordinator) -> None:

@@ -14,7 +14,7 @@ from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.core.run.state.run import Step
 from hocket.coordinator.core.run.transition import Transition
-from hocket.coordinator.intake import intake
+from hocket.coordinator.intake import task_acceptance
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_handler
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
@@ -61,7 +61,8 @@ def is_result_of_default(run: Any, event: Any, *rest: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(event_handler, "apply"), (intake, "admit"), (pending_changes, "run_row")]
+    ("module", "name"),
+    [(event_handler, "apply"), (task_acceptance, "admit"), (pending_changes, "run_row")],
 )
 async def test_what_a_process_without_memory_was_doing_is_done_again_and_is_nobodys_fault(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from hocket.coordinator.core.scheduling.backlog import Backlog
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.dispatch.workload import Load
-from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.service import build_intake
 from hocket.coordinator.storage.duration_stats import Durations
 from hocket.coordinator.storage.pipeline_catalog import PipelineUnknown
 from hocket.kit.nats import dead_letters, letter_budget
@@ -166,7 +166,7 @@ async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(
 
     store: Any = SimpleNamespace(known=known)
     catalog: Any = SimpleNamespace(entry=entry)
-    intake = Intake(
+    intake = build_intake(
         bus, store, catalog, Health(), CoordinatorMetrics(CollectorRegistry()), Durations(store),
         Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
     )  # fmt: skip
@@ -198,7 +198,7 @@ async def test_a_flood_of_tasks_makes_a_bounded_number_of_letters(
     store: Any = SimpleNamespace(known=known)
     catalog: Any = SimpleNamespace(entry=entry)
     registry = CollectorRegistry()
-    intake = Intake(
+    intake = build_intake(
         bus, store, catalog, Health(), CoordinatorMetrics(registry), Durations(store),
         Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
     )  # fmt: skip
@@ -274,7 +274,7 @@ async def test_a_task_with_headers_that_cannot_be_sent_on_is_in_nobodys_way(
 
     store: Any = SimpleNamespace()
     catalog: Any = SimpleNamespace(entry=entry)
-    intake = Intake(
+    intake = build_intake(
         bus, store, catalog, Health(), CoordinatorMetrics(CollectorRegistry()), Durations(store),
         Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
     )  # fmt: skip

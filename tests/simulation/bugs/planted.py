@@ -17,7 +17,7 @@ from hocket.coordinator.core.run.state.messages import EndRun
 from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, SUCCEEDED, Step
 from hocket.coordinator.core.run.transition import Outcome, Transition
 from hocket.coordinator.dispatch import dispatcher
-from hocket.coordinator.intake import intake
+from hocket.coordinator.intake import task_admission
 from hocket.coordinator.partition import decision_recorder, partition_set
 from hocket.coordinator.partition.events import event_handler, event_reader, log_posts, log_reader
 from hocket.coordinator.partition.runs import (
@@ -26,6 +26,7 @@ from hocket.coordinator.partition.runs import (
     run_cache,
     run_loader,
     run_notifier,
+    task_acknowledgement,
 )
 from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
@@ -82,7 +83,7 @@ async def _wait_for_nothing(*arguments: Any, **named: Any) -> None:
 def _ack_at_once(_original: Any) -> Any:
     def ack(self: Any, event: Any) -> None:
         if event.task_ack is not None:
-            self._services.bus.ack(event.task_ack)
+            self._bus.ack(event.task_ack)
 
     return ack
 
@@ -131,8 +132,8 @@ def _gap_is_fine(original: Any) -> Any:
 
 
 def _knows_nothing(original: Any) -> Any:
-    async def admit(self: Any, arrival: Any, known: Any) -> None:
-        await original(self, arrival, {})
+    async def admit(self: Any, arrival: Any, known: Any, *more: Any) -> None:
+        await original(self, arrival, {}, *more)
 
     return admit
 
@@ -420,7 +421,7 @@ BUGS: dict[str, Bug] = {
     ),
     "ack-before-commit": Bug(
         "a task is acknowledged when its run is decided, not when it is committed",
-        _replaced(run_acceptance.RunAcceptance, "ack_after_commit", _ack_at_once),
+        _replaced(task_acknowledgement.TaskAcknowledgement, "after_commit", _ack_at_once),
     ),
     "no-epoch-guard": Bug(
         "commits are not fenced: an owner that was replaced still writes",
@@ -480,7 +481,7 @@ BUGS: dict[str, Bug] = {
     ),
     "keys-not-looked-up": Bug(
         "intake does not look up whether the run of a key exists",
-        _replaced(intake.Intake, "_admit", _knows_nothing),
+        _replaced(task_admission.TaskAdmission, "admit", _knows_nothing),
     ),
     "offset-ahead-of-state": Bug(
         "the offset is moved before the event is applied, and may be written without it",

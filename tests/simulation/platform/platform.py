@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.scheduling import lease_records
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import admission_queue
 from hocket.coordinator.ownership import leases
+from hocket.coordinator.service import build_coordinator
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection import durable_publisher
 from hocket.kit.nats.kv.bucket import Bucket
@@ -153,7 +153,7 @@ class Platform:
         bus = await Bus.connect(URL, name=process.name, window=self.layout.window)
         if self.layout.bare:
             await ensure_streams(bus)
-        coordinator = Coordinator(
+        coordinator = build_coordinator(
             bus,
             SimulatedStore(self.database, process),  # type: ignore[arg-type]
             SimulatedCacheStore(self.cache, self.database, process),  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
 from hocket.coordinator.partition.runs.run_cache import Held, Runs
 from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.task_acknowledgement import TaskAcknowledgement
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.wake_ups import WakeUps
 from hocket.coordinator.storage.pending_changes import Ended
@@ -108,6 +109,7 @@ class Partition:
             recorder=recorder,
             failed=failed,
         )
+        acknowledgement = TaskAcknowledgement(services.bus, tenure)
         acceptance = RunAcceptance(
             services,
             owner=owner,
@@ -119,6 +121,7 @@ class Partition:
             origins=origins,
             demand=demand,
             recorder=recorder,
+            acknowledgement=acknowledgement,
         )
         self._events = EventHandler(
             services,
@@ -132,6 +135,7 @@ class Partition:
             measurements=measurements,
             recorder=recorder,
             failed=failed,
+            acknowledgement=acknowledgement,
         )
         self._log = LogReader(
             services.bus,

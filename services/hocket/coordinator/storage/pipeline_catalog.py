@@ -45,10 +45,6 @@ class Catalog:
         self._entries.move_to_end(key)
         return entry
 
-    def ready(self, tenant: str, pipeline: str, version: int) -> Entry | None:
-        """Return a version that was used before, without asking Postgres."""
-        return self._entries.get((tenant, pipeline, version))
-
     async def _newest(self, tenant: str, pipeline: str) -> int:
         known = self._latest.get((tenant, pipeline))
         if known is not None and monotonic_ms() - known[1] < LATEST_FOR_MS:

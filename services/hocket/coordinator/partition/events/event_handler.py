@@ -25,6 +25,7 @@ from hocket.coordinator.partition.runs.failed_runs import FailedRuns
 from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
 from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_loader import RunLoader
+from hocket.coordinator.partition.runs.task_acknowledgement import TaskAcknowledgement
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.logs.run_lines import of_run
@@ -61,6 +62,7 @@ class EventHandler:
         measurements: Measurements,
         recorder: DecisionRecorder,
         failed: FailedRuns,
+        acknowledgement: TaskAcknowledgement,
     ) -> None:
         self._services = services
         self._tenure = tenure
@@ -71,6 +73,7 @@ class EventHandler:
         self._measurements = measurements
         self._recorder = recorder
         self._failed = failed
+        self._acknowledgement = acknowledgement
         self._pending = PendingEvents()
 
     async def handle(self, message: LogMessage) -> None:
@@ -133,7 +136,7 @@ class EventHandler:
         if isinstance(event, RunAccepted):
             if run is None or run.status == RUN_REJECTED:  # else what came early was at fault
                 self._acceptance.cannot_begin(event, info, message.at_ms)
-            self._acceptance.ack_after_commit(event)
+            self._acknowledgement.after_commit(event)
 
     async def _apply(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, RunAccepted):

@@ -1,7 +1,7 @@
 """The beginning of runs: a task is begun once, however often it is delivered.
 
 A task that is known is answered again where its run has ended; one that intake rejected is recorded like
-any other end. Tasks are acknowledged with the commit that holds their run.
+any other end. Tasks are acknowledged with the commit that holds their run: `task_acknowledgement.py`.
 """
 
 from collections import OrderedDict
@@ -19,6 +19,7 @@ from hocket.coordinator.partition.measurements import Measurements
 from hocket.coordinator.partition.runs.end_publisher import result_for
 from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.task_acknowledgement import TaskAcknowledgement
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.pipeline_catalog import Entry
 from hocket.coordinator.storage.source_runs import Origins
@@ -56,6 +57,7 @@ class RunAcceptance:
         origins: Origins,
         demand: DemandPublisher,
         recorder: DecisionRecorder,
+        acknowledgement: TaskAcknowledgement,
     ) -> None:
         self._services = services
         self._owner = owner
@@ -67,6 +69,7 @@ class RunAcceptance:
         self._origins = origins
         self._demand = demand
         self._recorder = recorder
+        self._acknowledgement = acknowledgement
         self._rejected: OrderedDict[str, float] = OrderedDict()
         """When the tasks of rejected runs were stored: a key may come again with a new task."""
 
@@ -77,7 +80,7 @@ class RunAcceptance:
             if known.has_ended:  # its end may be waiting for its commit still
                 answer = partial(self._notifier.answer_again, known, event.parent)
                 self._tenure.after_commit(answer)
-            self.ack_after_commit(event)
+            self._acknowledgement.after_commit(event)
             return False
         if event.rejected is not None:
             self._reject(event, at_ms)
@@ -95,12 +98,6 @@ class RunAcceptance:
         outcome = refuse(event, error, self._owner, now_ms=at_ms)
         self._recorder.record(outcome, first=True, surely=True)
 
-    def ack_after_commit(self, event: RunAccepted) -> None:
-        """Acknowledge the task with the commit that holds its run; only once the run is decided, for
-        an earlier commit must not take the task away."""
-        if event.task_ack is not None:
-            self._tenure.after_commit(partial(self._services.bus.ack, event.task_ack))
-
     async def _begin(self, event: RunAccepted, entry: Entry, at_ms: float) -> None:
         plan = entry.compiled
         reuse = await self._origins.reuse(event.tenant, event.origin, plan)
@@ -116,7 +113,7 @@ class RunAcceptance:
         self._services.load.begun(outcome.run, entry.plan, forecast.expected)
         self._demand.accepted(outcome.run, entry, forecast.expected)
         self._recorder.record(outcome, first=True)
-        self.ack_after_commit(event)
+        self._acknowledgement.after_commit(event)
 
     async def _known(self, event: RunAccepted) -> Run | None:
         """Return the run that this task has begun before, if it has."""
@@ -159,7 +156,7 @@ class RunAcceptance:
         outcome = reject(event, self._owner, now_ms=at_ms)
         self._runs.remember(outcome.run)
         self._recorder.record(outcome, first=True)
-        self.ack_after_commit(event)
+        self._acknowledgement.after_commit(event)
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
         entry = await self._services.catalog.entry(event.tenant, event.pipeline, event.version)

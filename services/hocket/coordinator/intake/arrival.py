@@ -1,0 +1,65 @@
+"""A task as it came from TASKS: its message, how often it was delivered, and what it says or what is
+wrong with it."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from hocket.coordinator.intake.task_message import Task, read_task
+from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.process.limits.memory import end_if_short
+from hocket.schemas.errors import HocketError
+
+_ACK_TOKENS = 9
+
+log = structlog.get_logger(__name__)
+
+
+class TaskNotTaken(HocketError):
+    """Intake met a fault of its own with this task: {reason}. It is kept as a dead letter: redrive it
+    after an update, `hocket dlq redrive`."""
+
+    code = "task_not_taken"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One delivery of a task."""
+
+    message: RawMessage
+    delivered: int
+    task: Task | HocketError
+    """Or what is wrong with it."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its run may exist: another task may be the same run."""
+        return self.delivered > 1 or (isinstance(self.task, Task) and self.task.key is not None)
+
+
+def read_arrival(message: RawMessage, *, max_bytes: int) -> Arrival:
+    """Return what a message of TASKS is; it never raises for what the message says."""
+    tokens = message.reply.split(".")
+    offset = 4 if len(tokens) == _ACK_TOKENS else 6
+    delivered, seq, time_ns = (
+        int(tokens[offset]),
+        int(tokens[offset + 1]),
+        int(tokens[offset + 3]),
+    )
+    task: Task | HocketError
+    try:
+        task = read_task(
+            message.subject,
+            message.data,
+            message.headers,
+            stream_seq=seq,
+            stream_time_ns=time_ns,
+            max_bytes=max_bytes,
+        )
+    except HocketError as error:
+        task = error
+    except Exception as error:
+        end_if_short(error)
+        log.exception("task_unreadable", subject=message.subject)
+        task = TaskNotTaken(reason=f"{type(error).__name__}: {error}")
+    return Arrival(message, delivered, task)

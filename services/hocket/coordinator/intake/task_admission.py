@@ -1,0 +1,97 @@
+"""Admitting one task: it becomes a run that begins or waits, is answered where its run exists already,
+or is rejected.
+
+An admitted task is not acknowledged here. Its ack subject travels with its acceptance, and the
+partition acknowledges it with the commit that holds its run
+(`partition/runs/task_acknowledgement.py`).
+"""
+
+from collections.abc import Callable, Mapping
+
+from hocket.coordinator.core.run.state.messages import end_message, rejection_of
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
+from hocket.coordinator.intake.acceptance_posts import AcceptancePosts
+from hocket.coordinator.intake.admission_queue import Candidate, Overload
+from hocket.coordinator.intake.arrival import Arrival
+from hocket.coordinator.intake.task_acceptance import TaskAcceptance
+from hocket.coordinator.intake.task_message import Task, reply_to
+from hocket.coordinator.intake.task_rejection import TaskRejection
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import ids
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import encoded
+
+
+class TaskAdmission:
+    """Admits tasks. `over_share` says why no more of a tenant's tasks are taken, where that is so."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        metrics: CoordinatorMetrics,
+        *,
+        acceptance: TaskAcceptance,
+        rejection: TaskRejection,
+        overload: Overload,
+        posts: AcceptancePosts,
+        over_share: Callable[[str], HocketError | None],
+        partitions: int,
+    ) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._acceptance = acceptance
+        self._rejection = rejection
+        self._overload = overload
+        self._posts = posts
+        self._over_share = over_share
+        self._partitions = partitions
+
+    async def admit(
+        self, arrival: Arrival, known: Mapping[str, Run], looked_up_at_ms: float
+    ) -> None:
+        """Admit a task, reject it, or answer it where its run is among those `known`; raise only what
+        Postgres and NATS are at fault for, and our own bugs."""
+        message, task = arrival.message, arrival.task
+        if isinstance(task, HocketError):
+            await self._rejection.reject(message, task.info(), run_id=None)
+            return
+        run = known.get(task.run_id)
+        if run is not None and run.status == RUN_REJECTED and arrival.delivered == 1:
+            run = None  # its key comes with a new task
+        if run is not None:
+            self._metrics.task("known")
+            self._answer_known(run, task)
+            self._bus.ack(message.reply)
+            return
+        try:
+            checked_at_ms = looked_up_at_ms if arrival.is_doubtful else None
+            accepted, plan = await self._acceptance.accepted(task, message.reply, checked_at_ms)
+        except HocketError as error:
+            await self._rejection.reject(message, error.info(), run_id=task.run_id)
+            return
+        await self._bus.wait_for_capacity()
+        # the delivery is part of the id: a redelivered task brings a new ack subject, which the
+        # coordinator must see even while the stream remembers the first one
+        place = f"{arrival.delivered}:{message.reply.rsplit('.', 4)[-3]}"
+        candidate = Candidate(
+            accepted,
+            partition=ids.partition_of(task.run_id, self._partitions),
+            plan=plan,
+            msg_id=f"{task.run_id}:accepted:{place}",
+        )
+        refused = self._over_share(task.tenant)
+        if refused is not None and not self._overload.waits(task.run_id):
+            self._metrics.task("over_share")
+            self._posts.post(candidate, refused.info())
+        else:
+            self._overload.take(candidate)
+
+    def _answer_known(self, run: Run, task: Task) -> None:
+        """Tell the publisher of a repeated task how its run ended; one still running will tell."""
+        inbox = reply_to(task.headers)
+        if inbox is None or run.finished_at_ms is None:
+            return
+        rejected = run.status == RUN_REJECTED
+        end = encoded(rejection_of(run)) if rejected else end_message(run)
+        self._bus.publish_nowait(inbox, end)

@@ -1,0 +1,70 @@
+"""The tasks that intake has taken from TASKS and not yet decided: at most MAX_IN_HAND. The stream is
+told that they are in work; a process that ends gives them back."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from hocket.coordinator.intake.arrival import Arrival, read_arrival
+from hocket.coordinator.intake.consumer import ACK_WAIT_S, TaskPull
+from hocket.coordinator.storage.store import MAX_KEYS
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.protocol import RawMessage
+
+MAX_IN_HAND = 1_000
+KEEP_ALIVE_S = ACK_WAIT_S / 4
+
+
+class TasksInHand:
+    """Pulls tasks while `is_full` says no, and hands them out in batches, in their order."""
+
+    def __init__(self, bus: Bus, *, max_task_bytes: int, is_full: Callable[[], bool]) -> None:
+        self._bus = bus
+        self._max_task_bytes = max_task_bytes
+        self._is_full = is_full
+        self._arrivals: deque[Arrival] = deque()
+        self.batch: deque[Arrival] = deque()
+        """Those being decided: whoever decides takes each one out when that is done."""
+        self._arrived = asyncio.Event()
+        self._pull = TaskPull(bus, deliver=self._deliver, room=self._room)
+
+    def __len__(self) -> int:
+        return len(self.batch) + len(self._arrivals)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Pull tasks and keep them alive in a group's tasks; cancel it to stop."""
+        group.create_task(self._pull.run(), name="tasks")
+        group.create_task(self._keep_alive(), name="tasks-in-hand")
+
+    async def fill_batch(self) -> None:
+        """Wait for tasks, and put as many into the batch as are looked up in one query."""
+        await self._arrived.wait()
+        while self._arrivals and len(self.batch) < MAX_KEYS:
+            self.batch.append(self._arrivals.popleft())
+        if not self._arrivals:
+            self._arrived.clear()
+
+    def more(self) -> None:
+        """Say that tasks may be taken in again."""
+        self._pull.more()
+
+    def give_back(self) -> None:
+        """Let the stream deliver them again, to whoever takes tasks then."""
+        for arrival in (*self.batch, *self._arrivals):
+            self._bus.publish_nowait(arrival.message.reply, b"-NAK")
+
+    def _room(self) -> int:
+        return 0 if self._is_full() else MAX_IN_HAND - len(self)
+
+    async def _keep_alive(self) -> None:
+        """Tell the stream again and again that what is in hand for long is in work."""
+        in_hand: set[str] = set()
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_S)
+            before, in_hand = in_hand, {a.message.reply for a in (*self.batch, *self._arrivals)}
+            for reply in before & in_hand:
+                self._bus.publish_nowait(reply, b"+WPI")
+
+    def _deliver(self, message: RawMessage) -> None:
+        self._arrivals.append(read_arrival(message, max_bytes=self._max_task_bytes))
+        self._arrived.set()

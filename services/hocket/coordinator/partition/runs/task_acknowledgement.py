@@ -1,0 +1,22 @@
+"""Where an accepted task is acknowledged: after the commit that holds its run, and never before. A task
+whose coordinator dies earlier is delivered again."""
+
+from functools import partial
+
+from hocket.coordinator.storage.tenure import Tenure
+from hocket.kit.nats.bus import Bus
+from hocket.schemas.messages import RunAccepted
+
+
+class TaskAcknowledgement:
+    """Acknowledges the tasks of one partition's runs, in one tenure."""
+
+    def __init__(self, bus: Bus, tenure: Tenure) -> None:
+        self._bus = bus
+        self._tenure = tenure
+
+    def after_commit(self, event: RunAccepted) -> None:
+        """Acknowledge a task with the commit that holds its run; call it only once the run is decided,
+        for an earlier commit must not take the task away. Sub-runs come without a task."""
+        if event.task_ack is not None:
+            self._tenure.after_commit(partial(self._bus.ack, event.task_ack))
