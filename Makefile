@@ -103,7 +103,6 @@ chaos: setup
 exhaustion: setup
 	cd tests && ../$(PY) -m exhaustion --seconds $(SECONDS)
 
-# Schemathesis with all checks over REST and the gateway's HTTP door; EXAMPLES a request kind
 # the console in a real browser, which Debian calls chromium (apt install chromium)
 browser-test: setup
 	@command -v chromium >/dev/null || { echo "This needs chromium: apt install chromium" >&2; exit 1; }
@@ -111,6 +110,7 @@ browser-test: setup
 		else $(PY) -m pip install --quiet $(BROWSER); fi
 	@$(PY) -m pytest -q -n 0 tests/browser
 
+# Schemathesis with all checks over REST and the gateway's HTTP door; EXAMPLES a request kind
 contract: setup
 	HOCKET_CONTRACT_EXAMPLES=$(EXAMPLES) HOCKET_CONTRACT_SEED=$(SEED) $(PY) -m pytest -q -s -n 0 \
 		--timeout 7200 tests/integration/api/test_rest_contract.py \
