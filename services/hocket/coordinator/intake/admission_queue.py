@@ -223,13 +223,6 @@ class Overload:
 
     def _wait(self, candidate: Candidate) -> None:
         waiting, accepted = self._waiting, candidate.accepted
-        known = waiting.by_run.get(accepted.run_id)
-        if known is not None:  # delivered again: the newer ack subject is the one that counts
-            accepted = accepted.model_copy(update={"deadline_at_ms": known.accepted.deadline_at_ms})
-            waiting.by_run[accepted.run_id] = Candidate(
-                accepted, candidate.partition, candidate.plan, candidate.msg_id
-            )
-            return
         self._metrics.task("waiting")
         waiting.by_run[accepted.run_id] = candidate
         waiting.by_tenant[accepted.tenant] = waiting.by_tenant.get(accepted.tenant, 0) + 1
