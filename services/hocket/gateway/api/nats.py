@@ -11,7 +11,6 @@ a call is answered with a typed error.
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 
 import structlog
@@ -24,7 +23,6 @@ from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
@@ -193,18 +191,13 @@ class NatsDoor:
             for backends in [table.serving(name)]
         ]
         prices = {
-            spec.name: _known_prices(spec.prices)
+            spec.name: spec.prices.known
             for name in table.names()
             for spec in table.serving(name)
             if spec.prices.priced
         }
         told = {"models": models, "replicas": self._registry.replicas(), "prices": prices}
         self._answer(message, json.dumps(told).encode())
-
-
-def _known_prices(prices: Prices) -> dict[str, str]:
-    """Return the prices that somebody said, as exact decimals."""
-    return {name: str(price) for name, price in asdict(prices).items() if price is not None}
 
 
 def _checked(payload: bytes) -> CallRequest:

@@ -4,7 +4,7 @@ All arithmetic runs in a decimal context that raises where a digit would be lost
 rounded; the bounds on prices and tokens keep every result far inside its precision.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 
 MAX_USD = Decimal(10) ** 9
@@ -39,6 +39,11 @@ class Prices:
             price is not None
             for price in (self.input_usd_per_mtok, self.output_usd_per_mtok, self.request_usd)
         )
+
+    @property
+    def known(self) -> dict[str, str]:
+        """The prices that somebody said, as exact decimals by name."""
+        return {name: str(price) for name, price in asdict(self).items() if price is not None}
 
     @property
     def charged(self) -> bool:
