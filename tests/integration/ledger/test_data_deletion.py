@@ -74,7 +74,7 @@ WHERE column_name = 'tenant' AND table_schema IN ('hocket', 'retrieval') AND tab
 ORDER BY 1
 """
 """Partitions are seen through their table; rollups and the days that changed follow from the others."""
-STAY = {"hocket.api_key", "hocket.audit", "hocket.report_login"}
+STAY = {"hocket.api_key", "hocket.audit", "hocket.report_login", "hocket.tenant_grants"}
 """Who may do what, and what was done."""
 ACTOR = Actor("os:test", "database")
 

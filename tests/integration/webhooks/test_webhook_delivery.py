@@ -277,7 +277,7 @@ async def test_a_private_address_is_refused_at_each_try_and_at_the_connection(
     for host in ("127.0.0.2", "localhost", "[::1]", "[::ffff:127.0.0.1]"):
         assert "is a private address" in await error_of(f"https://{host}:{port}")
     for host in ("2130706433", "127.1", "0x7f.0.0.1"):
-        refused = ("is not a canonical", "at a private address")
+        refused = ("is a private address, or not written as one", "at a private address")
         found = await error_of(f"https://{host}:{port}")
         assert any(reason in found for reason in refused), found
     assert "it has no TLS" in await error_of(f"http://localhost:{port}")
