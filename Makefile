@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -157,6 +157,10 @@ sdk-test: setup
 # the conformance suite of workers against the SDK, a worker written from the protocol, and planted faults
 conformance: setup
 	PYTHONPATH=tests $(PY) -m conformance
+
+# the worker of examples/typescript-worker: built, against the suite, and beside a platform; needs npm
+typescript-test: setup
+	PYTHONPATH=tests $(PY) -m conformance.typescript
 
 # the protocol's own suite against `hocket mcp`; needs npx and a registry
 mcp-conformance: setup

@@ -1,0 +1,110 @@
+/** One attempt of a step: within its time, until it is cancelled. */
+
+import type { Blobs } from "./blobs.js";
+import {
+  type Json,
+  type Outcome,
+  type StepCancelled,
+  StepError,
+  type StepRequested,
+} from "./messages.js";
+
+const REMEMBERED_MS = 120_000;
+const MAX_REMEMBERED = 10_000;
+
+/** What a handler is told. `signal` says when it is to stop. */
+export interface Context {
+  step: StepRequested;
+  attemptId: string;
+  signal: AbortSignal;
+}
+
+export type Handler = (input: Json, context: Context) => Promise<Json> | Json;
+
+/** Attempts that run now, and the cancellations of the last two minutes. */
+export class Attempts {
+  private readonly running = new Set<{ step: StepRequested; abort: AbortController }>();
+  private readonly heard: { cancelled: StepCancelled; atMs: number }[] = [];
+
+  constructor(private readonly blobs: Blobs) {}
+
+  /** Run a step to its end. Nothing that a handler does throws here. */
+  async run(step: StepRequested, handler: Handler): Promise<Outcome> {
+    const abort = new AbortController();
+    const attempt = { step, abort };
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      const leftMs = timeLeft(step);
+      this.forgetOld();
+      if (this.heard.some(({ cancelled }) => concerns(cancelled, step))) throw cancelledError();
+      this.running.add(attempt);
+      const ended = new Promise<never>((_, reject) => {
+        abort.signal.addEventListener("abort", () => reject(abort.signal.reason as Error));
+      });
+      const late = new StepError("attempt_timeout", "the attempt took too long", "timeout");
+      timer = setTimeout(() => abort.abort(late), leftMs);
+      // a handler that does not listen to its signal keeps nobody waiting
+      return { output: await Promise.race([this.handled(step, handler, abort.signal), ended]) };
+    } catch (error) {
+      return { error: told(error).info() };
+    } finally {
+      clearTimeout(timer);
+      this.running.delete(attempt);
+    }
+  }
+
+  /** Stop the attempts that a cancellation names, and remember it for those that come later. */
+  cancel(cancelled: StepCancelled): void {
+    this.forgetOld();
+    this.heard.push({ cancelled, atMs: Date.now() });
+    for (const { step, abort } of this.running) {
+      if (concerns(cancelled, step)) abort.abort(cancelledError());
+    }
+  }
+
+  private async handled(step: StepRequested, handler: Handler, signal: AbortSignal): Promise<Json> {
+    const input = await this.blobs.resolved(step.tenant, step.input);
+    const attemptId = `${step.run_id}:${step.step}:${step.attempt}`;
+    const output = await handler(input, { step, attemptId, signal });
+    return this.blobs.lightened(step.tenant, output ?? null);
+  }
+
+  private forgetOld(): void {
+    const sinceMs = Date.now() - REMEMBERED_MS;
+    while (this.heard.length > MAX_REMEMBERED || (this.heard[0]?.atMs ?? Infinity) < sinceMs) {
+      this.heard.shift();
+    }
+  }
+}
+
+/** Return the time that an attempt has, or throw where it has none any more. */
+function timeLeft(step: StepRequested): number {
+  const nowMs = Date.now();
+  const endMs = step.run_deadline_at_ms ?? step.deadline_at_ms;
+  if (nowMs >= endMs) {
+    throw new StepError("deadline_passed", "the step came after its run's deadline", "timeout");
+  }
+  if (step.start_by_at_ms != null && nowMs >= step.start_by_at_ms) {
+    throw new StepError("held_too_long", "the step came too late to be begun", "timeout");
+  }
+  return Math.min(step.timeout_ms, endMs - nowMs, 2 ** 31 - 1);
+}
+
+function concerns(cancelled: StepCancelled, step: StepRequested): boolean {
+  return (
+    cancelled.run_id === step.run_id &&
+    (cancelled.step ?? step.step) === step.step &&
+    (cancelled.attempt ?? step.attempt) === step.attempt &&
+    (cancelled.capability ?? null) === (step.capability ?? null)
+  );
+}
+
+function cancelledError(): StepError {
+  return new StepError("attempt_cancelled", "the attempt was cancelled", "cancelled");
+}
+
+function told(error: unknown): StepError {
+  if (error instanceof StepError) return error;
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return new StepError("handler_failed", message);
+}

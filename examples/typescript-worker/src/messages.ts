@@ -1,0 +1,130 @@
+/** The messages of the protocol that this worker reads and writes, as far as it needs their fields. */
+
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+
+/** Cut off at the fields that a worker uses: a reader ignores what it does not know. */
+export interface StepRequested {
+  run_id: string;
+  tenant: string;
+  step: string;
+  type: string;
+  attempt: number;
+  input: Json;
+  config: { [name: string]: Json };
+  deadline_at_ms: number;
+  run_deadline_at_ms?: number | null;
+  start_by_at_ms?: number | null;
+  timeout_ms: number;
+  partition: number;
+  dispatched_at_ms?: number | null;
+  capability?: string | null;
+}
+
+export interface ErrorInfo {
+  code: string;
+  message: string;
+  error_class: ErrorClass;
+  retryable?: boolean;
+}
+
+export type ErrorClass =
+  | "transient"
+  | "timeout"
+  | "rate_limited"
+  | "unavailable"
+  | "invalid"
+  | "budget"
+  | "permanent"
+  | "cancelled";
+
+/** Without `step` it concerns every step of the run, without `attempt` every attempt of the step. */
+export interface StepCancelled {
+  run_id: string;
+  step?: string | null;
+  attempt?: number | null;
+  reason?: string;
+  capability?: string | null;
+}
+
+/** A step that ended: `output` or `error`. */
+export type Outcome = { output: Json } | { error: ErrorInfo };
+
+/** What a handler throws to say how its step failed. Anything else that it throws is permanent. */
+export class StepError extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly errorClass: ErrorClass = "permanent",
+    readonly retryable = false,
+  ) {
+    super(message);
+  }
+
+  info(): ErrorInfo {
+    const { code, message, errorClass: error_class, retryable } = this;
+    return { code, message, error_class, retryable };
+  }
+}
+
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** Read JSON in UTF-8, or throw. */
+export function readJson(data: Uint8Array): Json {
+  return JSON.parse(utf8.decode(data)) as Json;
+}
+
+/** Read a step, or throw an error that names the field. */
+export function readStep(data: Uint8Array): StepRequested {
+  const step = objectOf(readJson(data), "the body");
+  for (const name of ["run_id", "tenant", "step", "type"]) {
+    if (typeof step[name] !== "string") throw new TypeError(`\`${name}\` is no text`);
+  }
+  for (const name of ["attempt", "deadline_at_ms", "timeout_ms", "partition"]) {
+    if (typeof step[name] !== "number") throw new TypeError(`\`${name}\` is no number`);
+  }
+  for (const name of ["run_deadline_at_ms", "start_by_at_ms", "dispatched_at_ms"]) {
+    if (step[name] != null && typeof step[name] !== "number") {
+      throw new TypeError(`\`${name}\` is no number`);
+    }
+  }
+  if (step["capability"] != null && typeof step["capability"] !== "string") {
+    throw new TypeError("`capability` is no text");
+  }
+  if (step["input"] === undefined) throw new TypeError("`input` is missing");
+  objectOf(step["config"], "`config`");
+  return step as unknown as StepRequested;
+}
+
+/** Read a cancellation; undefined where it is none. */
+export function readCancelled(data: Uint8Array): StepCancelled | undefined {
+  try {
+    const cancelled = objectOf(readJson(data), "the body");
+    return typeof cancelled["run_id"] === "string"
+      ? (cancelled as unknown as StepCancelled)
+      : undefined;
+  } catch {
+    return undefined; // anybody can publish there
+  }
+}
+
+/** The `Nats-Msg-Id` of a result, by which the stream drops repeats. */
+export function resultId(step: StepRequested): string {
+  const parts = [step.run_id, step.step, String(step.attempt)];
+  if (step.dispatched_at_ms != null) parts.push(roundHalfToEven(step.dispatched_at_ms * 1_000));
+  parts.push("f");
+  if (step.capability != null) parts.push(step.capability);
+  return parts.join(":");
+}
+
+function roundHalfToEven(value: number): string {
+  const floor = Math.floor(value);
+  const isHalf = value - floor === 0.5;
+  return String(isHalf ? floor + (floor % 2) : Math.round(value));
+}
+
+function objectOf(value: Json | undefined, what: string): { [name: string]: Json } {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) {
+    throw new TypeError(`${what} is no object`);
+  }
+  return value;
+}

@@ -1,0 +1,302 @@
+/** A worker: it takes the steps of its node types, runs them, and posts what came of them. Written from
+ * docs/reference/worker-protocol.md; numbers in comments are those of its section "Steps". */
+
+import { randomUUID } from "node:crypto";
+
+import {
+  AckPolicy,
+  type ConsumerMessages,
+  DeliverPolicy,
+  type JetStreamClient,
+  type JetStreamManager,
+  type JsMsg,
+  ReplayPolicy,
+  jetstream,
+  jetstreamManager,
+} from "@nats-io/jetstream";
+import { type NatsConnection, connect, headers, nanos } from "@nats-io/transport-node";
+
+import { Attempts, type Handler } from "./attempts.js";
+import { Blobs } from "./blobs.js";
+import { type Json, type Outcome, type StepRequested, readCancelled, readStep, resultId } from "./messages.js";
+
+const LANES = ["urgent", "normal", "batch"] as const;
+const ACK_WAIT_MS = 10_000;
+const ANNOUNCE_MS = 2_000;
+const DESCRIBE_MS = 30_000;
+const FETCH_MS = 30_000;
+const AGAIN_MS = 1_000;
+const MAX_DELIVERIES = 20;
+
+export interface NodeType {
+  handler: Handler;
+  /** How many steps run at once in one pool. */
+  concurrency: number;
+  version?: string;
+  description?: string;
+  timeoutMs?: number;
+  input?: { [name: string]: Json };
+  output?: { [name: string]: Json };
+}
+
+/** The steps of one node type in one queue, and how many of them run. */
+class Pool {
+  private taken = 0;
+  private readonly waiting: (() => void)[] = [];
+
+  constructor(
+    readonly name: string,
+    readonly node: NodeType,
+  ) {}
+
+  /** The pool's name in subjects and consumers. */
+  get label(): string {
+    return this.name.replaceAll(".", "-");
+  }
+
+  get free(): number {
+    return Math.max(0, this.node.concurrency - this.taken);
+  }
+
+  take(): void {
+    this.taken += 1;
+  }
+
+  release(): void {
+    this.taken -= 1;
+    for (const wake of this.waiting.splice(0)) wake();
+  }
+
+  /** Wait until a slot may be free. */
+  async released(): Promise<void> {
+    await new Promise<void>((resolve) => this.waiting.push(resolve));
+  }
+}
+
+export class Worker {
+  private readonly name = `typescript-${process.pid}-${randomUUID().slice(0, 8)}`;
+  private readonly attempts = new Attempts(new Blobs(process.env["HOCKET_BLOBS_DIR"]));
+  private readonly pools: Pool[];
+  private readonly running = new Set<Promise<void>>();
+  private readonly fetching = new Set<ConsumerMessages>();
+  private stopping = false;
+  private connection!: NatsConnection;
+  private js!: JetStreamClient;
+
+  constructor(
+    private readonly types: { [name: string]: NodeType },
+    queues: string[] = ["default"],
+  ) {
+    this.pools = Object.entries(types).flatMap(([type, node]) =>
+      queues.map((queue) => new Pool(queue === "default" ? type : `${type}@${queue}`, node)),
+    );
+  }
+
+  /** Run until SIGTERM or SIGINT, and end what was begun. */
+  async run(): Promise<void> {
+    const servers = process.env["NATS_URL"] ?? "nats://127.0.0.1:4222";
+    this.connection = await connect({ ...placeOf(servers), name: this.name, maxReconnectAttempts: -1 });
+    this.js = jetstream(this.connection);
+    const stopped = new Promise<void>((resolve) => {
+      for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => resolve());
+    });
+    this.connection.subscribe("hocket.cancel", {
+      callback: (_, message) => {
+        const cancelled = readCancelled(message.data);
+        if (cancelled !== undefined) this.attempts.cancel(cancelled);
+      },
+    });
+    this.connection.subscribe("hocket.worker.asked", {
+      callback: () => {
+        this.announce();
+        this.describe();
+      },
+    });
+    const manager = await this.manager();
+    const loops = this.pools.flatMap((pool) => LANES.map((lane) => this.serve(manager, pool, lane)));
+    this.announce();
+    this.describe();
+    const timers = [
+      setInterval(() => this.announce(), ANNOUNCE_MS),
+      setInterval(() => this.describe(), DESCRIBE_MS),
+    ];
+    await Promise.race([stopped, ...loops]); // a loop ends by a fault alone, which ends the process
+    await this.drain();
+    timers.forEach(clearInterval);
+    await this.connection.close();
+  }
+
+  /** Take no more, and wait for what runs. */
+  private async drain(): Promise<void> {
+    this.stopping = true;
+    this.announce();
+    for (const messages of this.fetching) messages.stop();
+    await Promise.all(this.running);
+    await this.connection.flush();
+  }
+
+  private announce(): void {
+    const entries = this.pools.map((pool) => [pool.name, pool.node.concurrency] as const);
+    const slots = this.stopping ? {} : Object.fromEntries(entries);
+    this.connection.publish("hocket.worker.announced", JSON.stringify({ worker: this.name, slots }));
+  }
+
+  private describe(): void {
+    for (const [type, node] of Object.entries(this.types)) {
+      const { concurrency, version, description, timeoutMs: timeout_ms, input, output } = node;
+      const described = { worker: this.name, type, concurrency, version, description, timeout_ms, input, output };
+      this.connection.publish("hocket.worker.described", JSON.stringify(described));
+    }
+  }
+
+  /** Return the manager of streams, once the platform has made the stream of steps. */
+  private async manager(): Promise<JetStreamManager> {
+    for (;;) {
+      try {
+        const manager = await jetstreamManager(this.connection);
+        await manager.streams.info("STEPS");
+        return manager;
+      } catch (error) {
+        console.error(`waiting for the stream STEPS: ${String(error)}`);
+        await pause(AGAIN_MS);
+      }
+    }
+  }
+
+  /** Take the steps of one lane, as many as there are slots. */
+  private async serve(manager: JetStreamManager, pool: Pool, lane: string): Promise<void> {
+    const durable = `step-${pool.label}-${lane}`;
+    while (!this.stopping) {
+      if (pool.free === 0) {
+        await pool.released();
+        continue;
+      }
+      try {
+        await ensureConsumer(manager, pool, lane);
+        const consumer = await this.js.consumers.get("STEPS", durable);
+        const max_messages = Math.max(1, Math.floor(pool.free / LANES.length));
+        const messages = await consumer.fetch({ max_messages, expires: FETCH_MS });
+        this.fetching.add(messages);
+        try {
+          for await (const message of messages) this.start(pool, message);
+        } finally {
+          this.fetching.delete(messages);
+        }
+      } catch (error) {
+        if (this.stopping) return;
+        console.error(`no steps of ${durable}: ${String(error)}`);
+        await pause(AGAIN_MS);
+      }
+    }
+  }
+
+  private start(pool: Pool, message: JsMsg): void {
+    if (this.stopping) {
+      message.nak();
+      return;
+    }
+    // every lane asks for one step at least, so a few may come that have no slot: they run, too
+    pool.take();
+    const running = this.take(pool, message)
+      .catch((error: unknown) => console.error(`a step was left to others: ${String(error)}`))
+      .finally(() => {
+        pool.release();
+        this.running.delete(running);
+      });
+    this.running.add(running);
+  }
+
+  /** Run a step, post its result, and only then acknowledge it (5). */
+  private async take(pool: Pool, message: JsMsg): Promise<void> {
+    const startedAtMs = Date.now();
+    const delivery = message.info.deliveryCount;
+    let step: StepRequested;
+    try {
+      step = readStep(message.data);
+    } catch (error) {
+      await this.bury(message, "step_malformed", String(error));
+      return;
+    }
+    const beating = setInterval(() => message.working(), ACK_WAIT_MS / 3); // (4)
+    try {
+      if (delivery > MAX_DELIVERIES) {
+        const text = `the step was delivered ${delivery} times and never ended`;
+        const error = { code: "step_undeliverable", message: text, error_class: "permanent" } as const;
+        await this.post(step, { error }, delivery, startedAtMs);
+        await this.bury(message, error.code, text);
+        return;
+      }
+      const outcome = await this.attempts.run(step, pool.node.handler);
+      await this.post(step, outcome, delivery, startedAtMs);
+      message.ack();
+    } finally {
+      clearInterval(beating);
+    }
+  }
+
+  /** Post a result until the stream has it: its id drops repeats. */
+  private async post(step: StepRequested, outcome: Outcome, delivery: number, startedAtMs: number): Promise<void> {
+    const { run_id, step: key, attempt, dispatched_at_ms, capability } = step;
+    const times = { started_at_ms: startedAtMs, finished_at_ms: Date.now() };
+    const identity = { run_id, step: key, attempt, dispatched_at_ms, capability };
+    const result = { ...identity, ...outcome, worker: this.name, delivery, ...times };
+    const subject = `hocket.log.${step.partition}.finished`;
+    await this.publish(subject, JSON.stringify(result), { msgID: resultId(step) });
+  }
+
+  /** Make a message that nobody can finish a dead letter (6). */
+  private async bury(message: JsMsg, code: string, text: string): Promise<void> {
+    const told = headers();
+    told.set("Hocket-Dead-Subject", message.subject);
+    const error_class = code === "step_malformed" ? "invalid" : "permanent";
+    told.set("Hocket-Dead-Error", JSON.stringify({ code, error_class, message: text.slice(0, 500) }));
+    await this.publish("hocket.dlq.step._unattributed", message.data, { headers: told });
+    message.term();
+  }
+
+  private async publish(...what: Parameters<JetStreamClient["publish"]>): Promise<void> {
+    for (;;) {
+      try {
+        await this.js.publish(...what);
+        return;
+      } catch (error) {
+        if (this.connection.isClosed()) throw error;
+        console.error(`not stored, and sent again: ${String(error)}`);
+        await pause(AGAIN_MS);
+      }
+    }
+  }
+}
+
+/** Make the durable consumer of a lane, where it is not there. */
+async function ensureConsumer(manager: JetStreamManager, pool: Pool, lane: string): Promise<void> {
+  const durable_name = `step-${pool.label}-${lane}`;
+  try {
+    await manager.consumers.info("STEPS", durable_name);
+  } catch {
+    await manager.consumers.add("STEPS", {
+      durable_name,
+      ack_policy: AckPolicy.Explicit,
+      ack_wait: nanos(ACK_WAIT_MS),
+      deliver_policy: DeliverPolicy.All,
+      replay_policy: ReplayPolicy.Instant,
+      max_deliver: -1,
+      max_ack_pending: 65_536,
+      max_waiting: 8_192,
+      filter_subject: `hocket.step.${pool.label}.${lane}`,
+    });
+  }
+}
+
+/** Divide a URL into what this client takes apart: the server, and who asks. */
+function placeOf(text: string): { servers: string; user?: string; pass?: string; token?: string } {
+  const url = new URL(text);
+  const [user, pass] = [decodeURIComponent(url.username), decodeURIComponent(url.password)];
+  const servers = url.host;
+  if (user && pass) return { servers, user, pass };
+  return user ? { servers, token: user } : { servers };
+}
+
+async function pause(ms: number): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+}

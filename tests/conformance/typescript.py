@@ -1,0 +1,107 @@
+"""`make typescript-test`: the worker of examples/typescript-worker, built in a temporary folder, against
+the conformance suite, and beside a platform. Needs Node and npm, and a registry. Exit code 1 where a
+check fails or a run does not end well."""
+
+import asyncio
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.play import play
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from support.places import ROOT
+from support.worker_rig import eventually
+
+EXAMPLE = ROOT / "examples" / "typescript-worker"
+TYPE = "crm.lookup"
+RUNS = 50
+SPEC = {
+    "pipeline": "leads",
+    "nodes": {
+        "find": {"type": TYPE, "config": {"region": "us"}, "with": {"email": "{{ input.email }}"}}
+    },
+}
+
+
+async def main() -> int:
+    """Build, play, print what came of it."""
+    if shutil.which("npm") is None:
+        print("This needs Node 20 or later, with npm.", file=sys.stderr)
+        return 1
+    folder = Path(tempfile.mkdtemp(prefix="hocket-ts-"))
+    try:
+        built = _build(folder / "worker")
+        found = await play(("node", str(built / "conformance.js")), list(CHECKS))
+        failed = {check: fault for check, fault in found.items() if fault}
+        print(f"TypeScript worker: {len(found) - len(failed)} of {len(found)} checks passed")
+        for check, fault in failed.items():
+            print(f"FAULT {check}: {fault}")
+        wrong = await _on_a_platform(folder, built)
+        print(f"{RUNS} runs of {TYPE} on a platform: {wrong or 'all as they should be'}")
+        return 1 if failed or wrong else 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(place: Path) -> Path:
+    """Copy the example, install what it names, compile it, and return the folder of its JavaScript."""
+    shutil.copytree(EXAMPLE, place, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
+    subprocess.run(["npm", "run", "--silent", "build"], cwd=place, check=True)
+    return place / "dist"
+
+
+async def _on_a_platform(folder: Path, built: Path) -> str:
+    """Run the example's type; return what is wrong."""
+    async with Platform(folder / "platform", services=("coordinator", "admin")) as platform:
+        api = platform.api()
+        with (folder / "worker.log").open("wb") as log:
+            worker = await asyncio.create_subprocess_exec(
+                "node", str(built / "leads.js"), stdout=log, stderr=log,
+                env=os.environ | {"NATS_URL": platform.nats_url},
+            )  # fmt: skip
+        try:
+            await eventually(lambda: _is_served(api))
+            await asyncio.to_thread(api.post, "/v1/pipelines", SPEC)
+            ends = await asyncio.gather(*(_run(api, number) for number in range(RUNS)))
+            refused = await _run(api, None)
+            worker.terminate()
+            code = await asyncio.wait_for(worker.wait(), 30)
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+    wanted = [{"name": f"n{number}", "region": "us"} for number in range(RUNS)]
+    if [end["output"] for end in ends] != wanted:
+        return f"they gave {[end['output'] or end['error'] for end in ends][:3]} ..."
+    if refused["error"]["code"] != "invalid_input" or code != 0:
+        return f"a bad input gave {refused['error']}, and the worker ended with {code}"
+    return ""
+
+
+async def _run(api: Api, number: int | None) -> Any:
+    given = {"email": None if number is None else f"n{number}@example.org"}
+    body = {"pipeline": "leads", "input": given, "wait_ms": 30_000}
+    return await asyncio.to_thread(api.post, "/v1/runs", body)
+
+
+async def _is_served(api: Api) -> bool:
+    found = await asyncio.to_thread(api.get, "/v1/types", limit=500)
+    return any(
+        one["type"] == TYPE and any(queue["workers"] for queue in one["queues"])
+        for one in found["types"]
+    )
+
+
+if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    sys.exit(asyncio.run(main()))
