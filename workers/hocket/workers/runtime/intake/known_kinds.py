@@ -3,7 +3,7 @@ became of its own steps, and from what others noted in the stream PROBATION."""
 
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
-from hocket.workers.runtime.intake.suspicion import Suspicion
+from hocket.workers.runtime.intake.worker_deaths import Suspicion
 from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, HeldSteps
 from hocket.workers.runtime.transport.probation_records import ProbationRecords, kind_of
 

@@ -9,7 +9,7 @@ ended the last one, is open to them for OPEN_S first, and twice as long after ea
 its kind that was alone. A step under which the worker ended MAX_DEATHS_ALONE times while it was alone
 is undeliverable. Of its *kind* (what runs, for which tenant) all steps are on probation from their first
 delivery, and so are those of a kind that ran at two ends of workers, until enough of them end well
-(`suspicion.py`). A worker that stops takes back what it noted: that is no death.
+(`worker_deaths.py`). A worker that stops takes back what it noted: that is no death.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.intake.known_kinds import KnownKinds
-from hocket.workers.runtime.intake.suspicion import MAX_DOUBLINGS
+from hocket.workers.runtime.intake.worker_deaths import MAX_DOUBLINGS
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, HeldSteps
 from hocket.workers.runtime.transport.probation_records import (

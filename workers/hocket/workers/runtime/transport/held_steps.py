@@ -3,8 +3,8 @@ one before it ended, and gives all that it held back at once.
 
 The file is mapped into memory, of a fixed size, and locked as long as its worker lives; one that nobody
 locks is of a worker that ended without draining. It says of each step whether it waited, ran, or ran
-alone, and of each kind of steps what is held against it (`intake/suspicion.py`). Without a folder that
-can be written to, nothing is noted: steps come again after `ack_wait_s`.
+alone, and of each kind of steps what is held against it (`intake/worker_deaths.py`). Without a folder
+that can be written to, nothing is noted: steps come again after `ack_wait_s`.
 """
 
 import fcntl
