@@ -221,13 +221,12 @@ async def timed_day(pool: asyncpg.Pool) -> None:
             longest_booking_ms=max(took_ms, default=None),
         )
         part = await connection.fetchrow(FIRST_DAY)
-        statement = usage_partitions.OLD_ROWS.format(name=part["name"], rows=MAX_ROWS)
+        statement = usage_partitions.OLD_ROWS.format(name=part["name"])
         begun_s, gone, longest_s = time.perf_counter(), 0, 0.0
         while True:
             statement_s = time.perf_counter()
-            status = await connection.execute(
-                statement, part["to_at"], part["from_at"], part["to_at"], timeout=TIMEOUT_S
-            )
+            bounds = (part["to_at"], part["from_at"], part["to_at"])
+            status = await connection.execute(statement, *bounds, MAX_ROWS, timeout=TIMEOUT_S)
             longest_s = max(longest_s, time.perf_counter() - statement_s)
             gone += (number := int(status.rsplit(" ", 1)[1]))
             if number < MAX_ROWS:

@@ -165,17 +165,11 @@ def test_commands_have_the_options_that_there_are(block: Block) -> None:
 def _parse(command: click.Command, arguments: list[str]) -> None:
     """Parse a command line as `hocket` would, and run nothing."""
     arguments = [word for word in arguments if not re.fullmatch(r"\d?[<>].*", word)]
-    context = command.make_context(command.name, list(arguments), resilient_parsing=False)
-    if isinstance(command, click.Group):
-        name, below, rest = command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
-        assert below is not None, name
-        _parse_below(context, name, below, rest)
+    _parse_below(None, command.name, command, arguments)
 
 
 def _parse_below(
-    above: click.Context, name: str | None, command: click.Command, arguments: list[str]
+    above: click.Context | None, name: str | None, command: click.Command, arguments: list[str]
 ) -> None:
     if "--help" in arguments:
         return

@@ -179,9 +179,11 @@ async def test_a_run_of_very_many_steps_goes_in_statements_that_are_short(
     statements: list[tuple[float, int]] = []
     done = retention._done
 
-    async def timed(connection: asyncpg.Connection, statement: str, *values: object) -> int:
+    async def timed(
+        connection: asyncpg.Connection, statement: str, *values: object, timeout_s: float = 5.0
+    ) -> int:
         began_s = time.perf_counter()
-        rows = await done(connection, statement, *values)
+        rows = await done(connection, statement, *values, timeout_s=timeout_s)
         statements.append((time.perf_counter() - began_s, rows))
         return rows
 

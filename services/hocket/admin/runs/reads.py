@@ -16,6 +16,7 @@ import asyncpg
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.runs.critical_path import spelled_out
+from hocket.kit.postgres import restorations
 from hocket.schemas.errors import (
     ErrorClass,
     ErrorInfo,
@@ -238,11 +239,6 @@ async def list_runs(
     return RunList(runs=tuple(RunSummary(**_summary(row)) for row in page), next=more)
 
 
-RESTORED = """
-SELECT restored_at, backup_began_at FROM hocket.restoration ORDER BY restored_at DESC LIMIT 1
-"""
-
-
 async def find_run(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record | None:
     """Return the row of a run, or None."""
     return await pool.fetchrow(ONE_RUN, tenant, run_id, timeout=QUERY_TIMEOUT_S)
@@ -259,11 +255,12 @@ async def run_row(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record:
 async def unknown_run(pool: Pool, run_id: str) -> RunUnknown:
     """Return the error for a run that is not there: it may have come after the backup that the database
     was restored from."""
-    row = await pool.fetchrow(RESTORED, timeout=QUERY_TIMEOUT_S)
-    if row is None:
+    restored = await restorations.last(pool, timeout_s=QUERY_TIMEOUT_S)
+    if restored is None:
         return RunUnknown(run_id=run_id)
-    restored_at, backup_at = (f"{at:%Y-%m-%d %H:%M:%S} UTC" for at in row)
-    return RunNotRestored(run_id=run_id, restored_at=restored_at, backup_at=backup_at)
+    return RunNotRestored(
+        run_id=run_id, restored_at=restored.restored_at, backup_at=restored.backup_at
+    )
 
 
 def detail(row: asyncpg.Record) -> RunDetail:

@@ -18,11 +18,10 @@ from hocket.cli.backups import messages, tables
 from hocket.cli.backups.errors import BackupFolderTaken, BackupUnreadable, TargetNotEmpty
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
-from hocket.kit.postgres import migrations
+from hocket.kit.postgres import migrations, restorations
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
-RESTORED = "INSERT INTO hocket.restoration (backup_began_at, hocket) VALUES ($1, $2)"
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
@@ -81,7 +80,9 @@ async def put_back(
             if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
                 raise BackupUnreadable(folder=folder, reason=f"rows are missing in {sorted(wrong)}")
             began_at = datetime.fromisoformat(manifest["began_at"])
-            await connection.execute(RESTORED, began_at, manifest["hocket"])
+            await restorations.note(
+                connection, backup_began_at=began_at, release=manifest["hocket"]
+            )
         finally:
             await connection.close()
         await ensure_streams(bus, replicas=replicas)

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from hocket.kit.embedded.postgres import postgres_install
 from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls
+from hocket.kit.postgres import restorations
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import AWAY
 from hocket.kit.postgres.requirements import OLDEST_VERSION
@@ -38,6 +40,7 @@ OLDEST_NATS = (2, 12)
 MAX_FOUND_CHARS = 500
 LOW_DISK_BYTES = 5 * 1024**3
 TIMEOUT_S = 5.0
+RESTORE_TOLD = timedelta(days=7)
 API_PORT = 8080
 STREAMS = (
     subjects.TASKS,
@@ -286,14 +289,10 @@ async def _migrations(url: str, connection: Any) -> list[Finding]:
 
 async def _restored(connection: Any) -> list[Finding]:
     """Tell what may be missing after a restore; for some days, for it does not come back."""
-    row = await connection.fetchrow(
-        "SELECT restored_at, backup_began_at FROM hocket.restoration"
-        " WHERE restored_at > now() - interval '7 days' ORDER BY restored_at DESC LIMIT 1"
-    )
-    if row is None:
+    restored = await restorations.last(connection, timeout_s=TIMEOUT_S, within=RESTORE_TOLD)
+    if restored is None:
         return []
-    restored_at, backup_at = (f"{at:%Y-%m-%d %H:%M:%S} UTC" for at in row)
-    found = f"at {restored_at}, from a backup of {backup_at}"
+    found = f"at {restored.restored_at}, from a backup of {restored.backup_at}"
     cure = "Submit tasks that were accepted in between again, with their idempotency keys."
     return [Finding("restored", Verdict.NOTE, found, cure)]
 

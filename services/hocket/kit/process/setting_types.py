@@ -161,8 +161,10 @@ GroupRoles = Annotated[
     dict[str, str], NoDecode, BeforeValidator(_json), AfterValidator(_group_roles)
 ]
 """A JSON object: the role of each group."""
+PeriodName = Literal["runs", "usage", "content"]
+"""What single tenants may have a period of their own for."""
 TenantPeriods = Annotated[
-    dict[Text, dict[Literal["runs", "usage", "content"], Annotated[int, Field(ge=1, le=36_500)]]],
+    dict[Text, dict[PeriodName, Annotated[int, Field(ge=1, le=36_500)]]],
     NoDecode,
     BeforeValidator(_json),
 ]

@@ -22,6 +22,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.record_pull import RecordPull
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.limits.memory import end_if_short
@@ -128,7 +129,7 @@ class TraceExport:
                     await self._choose(await self._pull.batch(PULL_MS, GATHER_MS))
                 is_well = await self._send_due()
             except _AWAY as error:
-                log.warning("traces_wait", reason=reason_of(error))
+                log.warning("traces_wait", reason=said(error))
                 is_well = False
             except Exception as error:  # nothing else that a ledger does waits for traces
                 end_if_short(error)
@@ -196,7 +197,7 @@ class TraceExport:
                 found |= await self._traces([one], whole=False)
             except Exception as error:
                 await self._raise_if_away(error)
-                self._drop(one, reason_of(error))
+                self._drop(one, said(error))
             else:
                 readable.append(one)
         return readable, found
@@ -262,11 +263,6 @@ class TraceExport:
         del self._known[one.run_id]
         self._waiting.remove(one)
         self._acknowledge(one.ack)
-
-
-def reason_of(error: Exception) -> str:
-    """Return what an error says, or its type where it says nothing."""
-    return str(error) or type(error).__name__
 
 
 def _run_of(message: RawMessage) -> str | None:

@@ -13,6 +13,7 @@ import asyncpg
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
 from hocket.ledger.upkeep import day_partitions, retention, tenant_periods, usage_partitions
@@ -70,7 +71,7 @@ class Janitor:
             try:
                 await self.make_pass()
             except STATEMENT_ERRORS as error:
-                log.warning("retention_waits", reason=str(error) or type(error).__name__)
+                log.warning("retention_waits", reason=said(error))
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), PASS_S)
 

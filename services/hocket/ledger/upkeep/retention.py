@@ -160,8 +160,7 @@ async def delete_ended(
         return 0
     await _name_spending(connection, ids)
     for statement in (STEPS, ATTEMPTS):
-        while await _done(connection, statement, ids, MAX_ROWS) == MAX_ROWS:
-            await pause()
+        await delete_rows(connection, statement, ids, pause=pause)
     number = await _done(connection, RUNS, ids, cutoff, rejected)
     await pause()
     return number
@@ -183,13 +182,25 @@ async def _name_spending(connection: asyncpg.Connection, ids: list[str]) -> None
 
 async def deleted(connection: asyncpg.Connection, kind: Kind, days: int, *, pause: Pause) -> int:
     """Delete what is older than so many days; return how many rows that was."""
-    cutoff, gone = _cutoff(days), 0
-    while number := await _done(connection, kind.statement, cutoff, MAX_ROWS):
+    return await delete_rows(connection, kind.statement, _cutoff(days), pause=pause)
+
+
+async def delete_rows(
+    connection: asyncpg.Connection,
+    statement: str,
+    *values: object,
+    pause: Pause,
+    timeout_s: float = STATEMENT_TIMEOUT_S,
+) -> int:
+    """Delete MAX_ROWS at a time, the last value of `statement`, until there are fewer; return how many
+    rows that was. `pause` is awaited between statements."""
+    gone = 0
+    while True:
+        number = await _done(connection, statement, *values, MAX_ROWS, timeout_s=timeout_s)
         gone += number
-        await pause()
         if number < MAX_ROWS:
-            break
-    return gone
+            return gone
+        await pause()
 
 
 async def note(connection: asyncpg.Connection, passed: dict[str, tuple[int, int]]) -> None:
@@ -211,6 +222,11 @@ async def _rows(
     return rows
 
 
-async def _done(connection: asyncpg.Connection, statement: str, *values: object) -> int:
-    status = await connection.execute(statement, *values, timeout=STATEMENT_TIMEOUT_S)
+async def _done(
+    connection: asyncpg.Connection,
+    statement: str,
+    *values: object,
+    timeout_s: float = STATEMENT_TIMEOUT_S,
+) -> int:
+    status = await connection.execute(statement, *values, timeout=timeout_s)
     return int(status.rsplit(" ", 1)[1])

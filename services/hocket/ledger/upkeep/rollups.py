@@ -16,6 +16,7 @@ import asyncpg
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.rollup_tables import REPORTS, TABLES
 from hocket.kit.process.clock import monotonic_ms
@@ -104,7 +105,7 @@ class Rollups:
             try:
                 await self.make_pass(stopping)
             except STATEMENT_ERRORS as error:
-                log.warning("rollups_wait", reason=str(error) or type(error).__name__)
+                log.warning("rollups_wait", reason=said(error))
             await _rested(stopping, PASS_S)
 
     async def make_pass(self, stopping: asyncio.Event | None = None, *, rest: int = REST) -> int:

@@ -6,15 +6,14 @@ go as a whole when that is over.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 import asyncpg
 
+from hocket.kit.process.setting_types import PeriodName
 from hocket.ledger.upkeep import retention
 from hocket.ledger.upkeep.retention import Pause, Periods
 
 TIMEOUT_S = 30.0
-MAX_ROWS = 2_000
 
 ENDED = """
 SELECT r.run_id FROM hocket.run r
@@ -40,7 +39,6 @@ WHERE tenant = $1 AND kept_at < $2 AND (tableoid, ctid) IN (
     SELECT tableoid, ctid FROM hocket.content WHERE tenant = $1 AND kept_at < $2 LIMIT $3
 )
 """
-PeriodName = Literal["runs", "usage", "content"]
 TenantPeriods = Mapping[str, Mapping[PeriodName, int]]
 ROWS: Mapping[PeriodName, str] = {"usage": _CALLS, "content": _CONTENT}
 NAMES: Sequence[PeriodName] = ("runs", "usage", "content")
@@ -93,11 +91,6 @@ async def _delete_runs(
 async def _delete_rows(
     connection: asyncpg.Connection, kind: PeriodName, tenant: str, cutoff: datetime, pause: Pause
 ) -> int:
-    gone = 0
-    while True:
-        status = await connection.execute(ROWS[kind], tenant, cutoff, MAX_ROWS, timeout=TIMEOUT_S)
-        number = int(status.rsplit(" ", 1)[1])
-        gone += number
-        await pause()
-        if number < MAX_ROWS:
-            return gone
+    return await retention.delete_rows(
+        connection, ROWS[kind], tenant, cutoff, pause=pause, timeout_s=TIMEOUT_S
+    )

@@ -6,12 +6,13 @@ without waiting for anybody, then its days are noted for reports and it is dropp
 What a process that was killed on the way leaves is finished by the next pass.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
 from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, LOCK, TIMEOUT_S
+from hocket.ledger.upkeep.retention import Pause, delete_rows
 
 MAX_DAILY = 62
 """Kept up to so many days, a partition has a day; a table has at most some 120 partitions, because
@@ -21,7 +22,6 @@ WEEK_DAYS = 7
 MONTH_DAYS = 30
 LONG_TIMEOUT_S = 300.0
 """For reading a partition that is to go."""
-MAX_ROWS = 2_000
 
 _TAKE = f"SELECT pg_advisory_lock({LOCK})"
 _LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
@@ -43,13 +43,11 @@ WHERE c.relnamespace = 'hocket'::regnamespace AND c.relkind = 'r'
 """
 OLD_ROWS = """
 DELETE FROM hocket.usage u USING (
-    SELECT call_id, started_at FROM hocket.{name} WHERE recorded_at < $1 LIMIT {rows}
+    SELECT call_id, started_at FROM hocket.{name} WHERE recorded_at < $1 LIMIT $4
 ) old
 WHERE u.call_id = old.call_id AND u.started_at = old.started_at
   AND u.started_at >= $2 AND u.started_at < $3
 """
-
-Pause = Callable[[], Awaitable[None]]
 
 
 def width_days(keep_days: int) -> int:
@@ -102,24 +100,11 @@ async def drop_behind(connection: asyncpg.Connection, days: int, *, pause: Pause
     finally:
         await connection.execute(_LEAVE, timeout=TIMEOUT_S)
     for row in await connection.fetch(_STRAGGLERS, cutoff, timeout=TIMEOUT_S):
-        gone += await _delete_rows(connection, row, cutoff, pause)
-    return gone
-
-
-async def _delete_rows(
-    connection: asyncpg.Connection, part: asyncpg.Record, cutoff: datetime, pause: Pause
-) -> int:
-    statement = OLD_ROWS.format(name=part["name"], rows=MAX_ROWS)
-    gone = 0
-    while True:
-        status = await connection.execute(
-            statement, cutoff, part["from_at"], part["to_at"], timeout=TIMEOUT_S
+        bounds = (cutoff, row["from_at"], row["to_at"])
+        gone += await delete_rows(
+            connection, OLD_ROWS.format(name=row["name"]), *bounds, pause=pause, timeout_s=TIMEOUT_S
         )
-        number = int(status.rsplit(" ", 1)[1])
-        gone += number
-        if number < MAX_ROWS:
-            return gone
-        await pause()
+    return gone
 
 
 async def _finish(connection: asyncpg.Connection) -> int:

@@ -67,11 +67,12 @@ def search_path(schemas: Sequence[str]) -> str:
 
 
 async def _set_codecs(values: ValueCount, connection: Any) -> None:
-    for name, decoder in {**_DECODERS, **_DEAR_DECODERS}.items():
-        counted = values.counted(decoder, is_dear=name in _DEAR_DECODERS)
-        await connection.set_type_codec(
-            name, schema="pg_catalog", encoder=_encode, decoder=counted, format="text"
-        )
+    for is_dear, decoders in ((False, _DECODERS), (True, _DEAR_DECODERS)):
+        for name, decoder in decoders.items():
+            counted = values.counted(decoder, is_dear=is_dear)
+            await connection.set_type_codec(
+                name, schema="pg_catalog", encoder=_encode, decoder=counted, format="text"
+            )
     await connection.set_type_codec(
         "interval",
         schema="pg_catalog",
