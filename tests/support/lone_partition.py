@@ -6,6 +6,7 @@ from typing import Any
 from hocket.coordinator.core.run.ends.notification_watermark import NOTHING, NotificationWatermark
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.takeover import assembled
 from hocket.coordinator.storage.store import Offset
 
 
@@ -22,6 +23,6 @@ def lone_partition(
     services["dispatcher"] = nothing(dispatch=None, cancel=None, release=lambda: None)
     services["step_cache"] = nothing(look_up=None, fill=None, release=None)
     services["bus"] = nothing(losses=0)
-    return Partition(
+    return assembled(
         0, SharedServices(partitions=1, **{**services, **parts}), offset=Offset(1, 0, "", told)
     )

@@ -16,7 +16,7 @@ from hocket.coordinator.core.run.state.run import Step
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.intake import task_acceptance
 from hocket.coordinator.partition.command_executor import CommandExecutor
-from hocket.coordinator.partition.events import event_handler
+from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
 from hocket.coordinator.storage import pending_changes
 from hocket.coordinator.storage.batch import Batch
@@ -62,7 +62,7 @@ def is_result_of_default(run: Any, event: Any, *rest: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(event_handler, "apply"), (task_acceptance, "admit"), (pending_changes, "run_row")],
+    [(event_application, "apply"), (task_acceptance, "admit"), (pending_changes, "run_row")],
 )
 async def test_what_a_process_without_memory_was_doing_is_done_again_and_is_nobodys_fault(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
@@ -124,7 +124,7 @@ async def test_an_event_that_cannot_be_applied_ends_its_run_and_the_others_go_on
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(
-        event_handler, "apply", raising(event_handler.apply, error, is_result_of_default)
+        event_application, "apply", raising(event_application.apply, error, is_result_of_default)
     )
     async with rig.coordinator("one"):
         bad, good = await asyncio.gather(rig.ends("default", "bad"), rig.ends("acme", "good"))
@@ -238,9 +238,9 @@ async def test_a_run_that_cannot_even_be_ended_by_the_rules_is_closed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        event_handler,
+        event_application,
         "apply",
-        raising(event_handler.apply, AssertionError("a bug"), is_result_of_default),
+        raising(event_application.apply, AssertionError("a bug"), is_result_of_default),
     )
     monkeypatch.setattr(
         "hocket.coordinator.core.run.ends.ending.critical_path",

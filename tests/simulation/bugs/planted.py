@@ -19,7 +19,13 @@ from hocket.coordinator.core.run.transition import Outcome, Transition
 from hocket.coordinator.dispatch import dispatcher
 from hocket.coordinator.intake import task_admission
 from hocket.coordinator.partition import decision_recorder, partition_set
-from hocket.coordinator.partition.events import event_handler, event_reader, log_posts, log_reader
+from hocket.coordinator.partition.events import (
+    event_application,
+    event_handler,
+    event_reader,
+    log_posts,
+    log_reader,
+)
 from hocket.coordinator.partition.runs import (
     failed_runs,
     run_acceptance,
@@ -92,7 +98,7 @@ def _always_new(original: Any) -> Any:
     async def accept(self: Any, event: Any, at_ms: float) -> bool:
         self._runs.in_flight.pop(event.run_id, None)
         self._runs.forget(event.run_id)
-        with mock.patch.object(type(self), "_may_be_old", return_value=False):
+        with mock.patch.object(type(self._known), "_may_be_old", return_value=False):
             return bool(await original(self, event, at_ms))
 
     return accept
@@ -400,7 +406,7 @@ BUGS: dict[str, Bug] = {
         "a result counts without the capability of its attempt",
         _both(
             _replaced(machine, "may_tell", _true),
-            _replaced(event_handler, "may_tell", _true),
+            _replaced(event_application, "may_tell", _true),
         ),
     ),
     "event-of-anybody": Bug(
@@ -516,7 +522,7 @@ BUGS: dict[str, Bug] = {
     ),
     "ended-run-reopened": Bug(
         "a late result opens a run that has ended",
-        _replaced(event_handler, "apply", _reopened),
+        _replaced(event_application, "apply", _reopened),
     ),
     "result-of-any-attempt": Bug(
         "the result of an earlier attempt is taken for the present one's",

@@ -17,7 +17,7 @@ from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.events import event_handler
+from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.runs import run_acceptance
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import AttemptFinished
@@ -204,7 +204,7 @@ def carry_out(command: Command, run: Run | None) -> None:
 @contextmanager
 def raising(raised: list[str]) -> Iterator[None]:
     """Let partitions have rules that raise; `raised` are the runs, each time."""
-    applying, accepting = event_handler.apply, run_acceptance.accept
+    applying, accepting = event_application.apply, run_acceptance.accept
     carrying_out, executing = DecisionRecorder._carry_out, CommandExecutor.execute
     runs: list[Run] = []
     """The one whose decision is carried out."""
@@ -244,7 +244,7 @@ def raising(raised: list[str]) -> Iterator[None]:
         executing(self, command)
 
     with swapped(
-        (event_handler, "apply", apply_),
+        (event_application, "apply", apply_),
         (run_acceptance, "accept", accept_),
         (DecisionRecorder, "_carry_out", carry_out_),
         (CommandExecutor, "execute", execute),

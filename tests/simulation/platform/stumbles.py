@@ -11,7 +11,7 @@ from typing import Any
 
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.run.transition import Outcome, Transition
-from hocket.coordinator.partition.events import event_handler
+from hocket.coordinator.partition.events import event_application
 from simulation.engine.swaps import swapped
 from simulation.engine.world import World
 
@@ -32,7 +32,7 @@ def stumbling(world: World) -> Iterator[None]:
     if dice.random() >= PLAYS:
         yield
         return
-    applying, noting = event_handler.apply, Transition.note
+    applying, noting = event_application.apply, Transition.note
     left: int | None = None
     """Changes until the event in hand raises; None where it does not."""
     tried: dict[str, Any] = {}
@@ -59,5 +59,5 @@ def stumbling(world: World) -> Iterator[None]:
             if not left:
                 raise Stumble
 
-    with swapped((event_handler, "apply", apply), (Transition, "note", note)):
+    with swapped((event_application, "apply", apply), (Transition, "note", note)):
         yield

@@ -22,14 +22,9 @@ from hocket.coordinator.core.run.commands import (
 )
 from hocket.coordinator.core.run.faults import reason_of, unsendable
 from hocket.coordinator.core.run.state.messages import Command, Dispatch
-from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
-from hocket.coordinator.partition.events.log_posts import LogPosts
-from hocket.coordinator.partition.events.log_reader import LogPosition
 from hocket.coordinator.partition.runs.end_publisher import result_for
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier
-from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.partition.wake_ups import WakeUps
-from hocket.coordinator.storage.tenure import Tenure
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError, PayloadTooLarge
 from hocket.schemas.messages import CancelRequested, encoded
@@ -40,23 +35,14 @@ log = structlog.get_logger(__name__)
 class CommandExecutor:
     """That of one partition in one tenure."""
 
-    def __init__(
-        self,
-        services: SharedServices,
-        *,
-        tenure: Tenure,
-        position: LogPosition,
-        wake_ups: WakeUps,
-        notifier: RunNotifier,
-        demand: DemandPublisher,
-        posts: LogPosts,
-    ) -> None:
+    def __init__(self, context: TenureContext, wake_ups: WakeUps) -> None:
+        services, demand = context.services, context.demand
         self._bus = services.bus
-        self._tenure = tenure
-        self._position = position
+        self._tenure = context.tenure
+        self._position = context.position
+        self._notifier = context.notifier
+        self._posts = context.posts
         self._wake_ups = wake_ups
-        self._notifier = notifier
-        self._posts = posts
         self._dispatcher = dispatcher = services.dispatcher
         cache = services.step_cache
         self._rules: Mapping[type, Callable[[Any], None]] = {

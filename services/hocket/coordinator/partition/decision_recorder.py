@@ -12,30 +12,20 @@ from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
 from hocket.coordinator.core.run.state.run import DISPATCHED, Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
-from hocket.coordinator.partition.runs.run_cache import Runs
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier
-from hocket.coordinator.partition.shared_services import SharedServices
-from hocket.coordinator.storage.tenure import Tenure
+from hocket.coordinator.partition.tenure_context import TenureContext
 
 
 class DecisionRecorder:
     """That of one partition in one tenure."""
 
-    def __init__(
-        self,
-        services: SharedServices,
-        *,
-        tenure: Tenure,
-        runs: Runs,
-        notifier: RunNotifier,
-        executor: CommandExecutor,
-    ) -> None:
+    def __init__(self, context: TenureContext, executor: CommandExecutor) -> None:
+        services = context.services
         self._load = services.load
         self._durations = services.durations
         self._metrics = services.metrics
-        self._tenure = tenure
-        self._runs = runs
-        self._notifier = notifier
+        self._tenure = context.tenure
+        self._runs = context.runs
+        self._notifier = context.notifier
         self._executor = executor
 
     def record(

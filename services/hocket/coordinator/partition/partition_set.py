@@ -10,6 +10,7 @@ import structlog
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.takeover import take_over
 from hocket.coordinator.partition.wake_ups import WAKE_EVERY_S
 from hocket.kit.postgres.errors import AWAY
 
@@ -51,7 +52,7 @@ class PartitionSet:
         when another coordinator takes it from us."""
         while True:
             try:
-                partition = await Partition.acquire(
+                partition = await take_over(
                     number, self._services, self._owner, cause=cause, lost=lost
                 )
                 break

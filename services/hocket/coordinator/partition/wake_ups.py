@@ -7,13 +7,8 @@ comes back with the first event about it, which may be its timer.
 from functools import partial
 
 from hocket.coordinator.core.run.state.run import Run
-from hocket.coordinator.dispatch.workload import Load
-from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.partition.events.log_posts import LogPosts
-from hocket.coordinator.partition.runs.run_cache import Runs
+from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.partition.timers import Timers
-from hocket.coordinator.storage.store import Store
-from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.messages import TimerFired
 
@@ -25,22 +20,14 @@ MAX_WOKEN = 5_000
 class WakeUps:
     """Those of one partition."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        tenure: Tenure,
-        runs: Runs,
-        posts: LogPosts,
-        load: Load,
-        metrics: CoordinatorMetrics,
-    ) -> None:
-        self._store = store
-        self._tenure = tenure
-        self._runs = runs
-        self._posts = posts
-        self._load = load
-        self._metrics = metrics
+    def __init__(self, context: TenureContext) -> None:
+        services = context.services
+        self._store = services.store
+        self._load = services.load
+        self._metrics = services.metrics
+        self._tenure = context.tenure
+        self._runs = context.runs
+        self._posts = context.posts
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._waking: set[str] = set()
         """Parked runs whose time comes soon."""

@@ -32,15 +32,15 @@ def test_a_step_whose_event_was_there_before_may_be_with_a_worker(
     dispatcher, nothing = Dispatcher(), SimpleNamespace()
     cache = SimpleNamespace(look_up=None, fill=None, release=None)
     services = SimpleNamespace(bus=nothing, dispatcher=dispatcher, step_cache=cache)
-    executor = CommandExecutor(
-        cast(Any, services),
-        tenure=cast(Any, SimpleNamespace(over=False)),
+    context = SimpleNamespace(
+        services=services,
+        tenure=SimpleNamespace(over=False),
         position=LogPosition(0, "", attached_at_ms=ATTACHED_MS),
-        wake_ups=cast(Any, nothing),
-        notifier=cast(Any, nothing),
-        demand=cast(Any, nothing),
-        posts=cast(Any, nothing),
+        notifier=nothing,
+        demand=nothing,
+        posts=nothing,
     )
+    executor = CommandExecutor(cast(Any, context), cast(Any, nothing))
     command = Dispatch.__new__(Dispatch)
     command.dispatched_at_ms, command.again = dispatched_at_ms, False
     executor.execute(command)

@@ -68,7 +68,7 @@ async def test_an_event_that_breaks_a_rule_is_buried_and_the_next_is_applied(
         buried.append((source, letter["error"].code))
 
     partition = partition_with(notes)
-    monkeypatch.setattr(partition._events, "_apply", breaks)
+    monkeypatch.setattr(partition._events._application, "apply", breaks)
     monkeypatch.setattr(event_reader.dead_letters, "bury", bury)
     await partition._events.handle(message(7))
     await partition._events.handle(message(8))
@@ -85,7 +85,7 @@ async def test_an_event_waits_while_postgres_is_away(monkeypatch: pytest.MonkeyP
             raise ConnectionRefusedError("no database")
 
     partition = partition_with(notes)
-    monkeypatch.setattr(partition._events, "_apply", away)
+    monkeypatch.setattr(partition._events._application, "apply", away)
     monkeypatch.setattr(event_handler, "PAUSE_S", 0.0)
     await partition._events.handle(message(7))
     assert (len(tries), notes.applied_seqs) == (3, [7])

@@ -1,46 +1,20 @@
-"""Applying one message of the log after the other: `apply` for events of runs that are there, the
-beginning of runs, and what partitions expect.
-
-While Postgres is away an event waits; one that our rules cannot take is kept as a dead letter, its run
-ends, and the next is applied. A run is changed in place: one that an exception left half changed is
-dropped before anything else is done, read back as it was decided until then (`runs/run_loader.py`), and
-the event is applied once more.
+"""One message of the log after the other, each as a whole and surely: while Postgres is away an event
+waits; one that our rules cannot take is kept as a dead letter, its run ends, and the next is applied.
 """
 
 import asyncio
 
 import structlog
 
-from hocket.coordinator.core.run.constructs.results import may_tell
 from hocket.coordinator.core.run.faults import EventNotApplicable, reason_of
-from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
-from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.partition.decision_recorder import DecisionRecorder
+from hocket.coordinator.partition.events.event_application import EventApplication
 from hocket.coordinator.partition.events.event_reader import EventReader
 from hocket.coordinator.partition.events.log_reader import LogMessage
-from hocket.coordinator.partition.events.pending_events import PendingEvents
-from hocket.coordinator.partition.measurements import Measurements
-from hocket.coordinator.partition.runs.failed_runs import FailedRuns
-from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
-from hocket.coordinator.partition.runs.run_cache import Runs
-from hocket.coordinator.partition.runs.run_loader import RunLoader
-from hocket.coordinator.partition.runs.task_acknowledgement import TaskAcknowledgement
-from hocket.coordinator.partition.shared_services import SharedServices
-from hocket.coordinator.storage.tenure import Tenure
-from hocket.kit.logs.run_lines import of_run
+from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
 from hocket.kit.process.limits.memory import end_if_short
-from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import (
-    AttemptFinished,
-    CancelRequested,
-    LogEvent,
-    OutlookChanged,
-    RunAccepted,
-    RunEvent,
-)
+from hocket.schemas.messages import LogEvent, OutlookChanged
 
 PAUSE_S = 0.2
 
@@ -50,31 +24,14 @@ log = structlog.get_logger(__name__)
 class EventHandler:
     """That of one partition in one tenure."""
 
-    def __init__(
-        self,
-        services: SharedServices,
-        *,
-        tenure: Tenure,
-        runs: Runs,
-        reader: EventReader,
-        acceptance: RunAcceptance,
-        loader: RunLoader,
-        measurements: Measurements,
-        recorder: DecisionRecorder,
-        failed: FailedRuns,
-        acknowledgement: TaskAcknowledgement,
-    ) -> None:
-        self._services = services
-        self._tenure = tenure
-        self._runs = runs
-        self._reader = reader
-        self._acceptance = acceptance
-        self._loader = loader
-        self._measurements = measurements
-        self._recorder = recorder
-        self._failed = failed
-        self._acknowledgement = acknowledgement
-        self._pending = PendingEvents()
+    def __init__(self, context: TenureContext, application: EventApplication) -> None:
+        self._services = services = context.services
+        self._tenure = context.tenure
+        self._runs = context.runs
+        self._application = application
+        self._reader = EventReader(
+            context.number, partitions=services.partitions, bus=services.bus, posts=context.posts
+        )
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
@@ -101,7 +58,7 @@ class EventHandler:
         while True:
             try:
                 if fault is None:
-                    await self._apply(event, message.at_ms)
+                    await self._application.apply(event, message.at_ms)
                 else:
                     await self._set_aside(event, message, fault)
                 return
@@ -123,62 +80,6 @@ class EventHandler:
         """End the run of an event that cannot be applied, and keep the event as a dead letter: in this
         order, because the letter may have to wait for NATS."""
         info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
-        await self._end_run_of(event, message, info)
+        await self._application.give_up(event, info, message.at_ms)
         await self._reader.bury(message, info)
         self._services.metrics.set_aside("event")
-
-    async def _end_run_of(self, event: LogEvent, message: LogMessage, info: ErrorInfo) -> None:
-        if isinstance(event, OutlookChanged):
-            return
-        run = await self._loader.find(event.run_id)
-        if run is not None and not run.has_ended:
-            self._failed.give_up(run, info, message.at_ms)
-        if isinstance(event, RunAccepted):
-            if run is None or run.status == RUN_REJECTED:  # else what came early was at fault
-                self._acceptance.cannot_begin(event, info, message.at_ms)
-            self._acknowledgement.after_commit(event)
-
-    async def _apply(self, event: LogEvent, at_ms: float) -> None:
-        if isinstance(event, RunAccepted):
-            if await self._acceptance.accept(event, at_ms):
-                for early in self._pending.take(event.run_id):
-                    await self._apply(early, at_ms)
-            return
-        if isinstance(event, OutlookChanged):
-            self._tenure.expects(self._measurements.change(event))
-            return
-        run = await self._loader.find(event.run_id)
-        if isinstance(event, AttemptFinished):
-            if run is not None and not may_tell(run, event, self._services.capabilities):
-                return
-            self._services.dispatcher.finished(event)
-        if run is None:
-            if isinstance(event, AttemptFinished | CancelRequested):
-                self._pending.hold(event)
-            return
-        outcome = await self._outcome(run, event, at_ms)
-        self._recorder.record(outcome)
-        self._measurements.measure(outcome, event)
-        run = outcome.run
-        if run.plan is not None and run.plan.degrades and isinstance(event, AttemptFinished):
-            self._measurements.measure_hop(run, event)
-
-    async def _outcome(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
-        """Apply an event to its run, once more where that raises."""
-        try:
-            return self._applied(run, event, at_ms)
-        except Exception as error:
-            end_if_short(error)
-            log.warning(
-                "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
-            )
-        again = await self._loader.find(run.run_id)
-        assert again is not None, run.run_id
-        return self._applied(again, event, at_ms)
-
-    def _applied(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
-        try:
-            return apply(run, event, at_ms, self._measurements.forecast_for(run), believed=True)
-        except BaseException:
-            self._runs.drop(run)  # half changed
-            raise

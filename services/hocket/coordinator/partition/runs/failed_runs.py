@@ -14,9 +14,7 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.runs.run_cache import Runs
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier
-from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.pending_changes import Ended
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
@@ -30,17 +28,11 @@ class FailedRuns:
     """Ends those of one partition in one tenure."""
 
     def __init__(
-        self,
-        services: SharedServices,
-        *,
-        runs: Runs,
-        notifier: RunNotifier,
-        executor: CommandExecutor,
-        recorder: DecisionRecorder,
+        self, context: TenureContext, executor: CommandExecutor, recorder: DecisionRecorder
     ) -> None:
-        self._services = services
-        self._runs = runs
-        self._notifier = notifier
+        self._services = context.services
+        self._runs = context.runs
+        self._notifier = context.notifier
         self._executor = executor
         self._recorder = recorder
 

@@ -4,39 +4,24 @@ A task that is known is answered again where its run has ended; one that intake 
 any other end. Tasks are acknowledged with the commit that holds their run: `task_acknowledgement.py`.
 """
 
-from collections import OrderedDict
 from functools import partial
 
 import structlog
 from pydantic_core import to_json
 
 from hocket.coordinator.core.run.beginning import accept, refuse, reject
-from hocket.coordinator.core.run.state.run import RUN_REJECTED, Owner, Run
-from hocket.coordinator.dispatch.demand_publisher import DemandPublisher
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.events.log_reader import LogPosition
-from hocket.coordinator.partition.measurements import Measurements
 from hocket.coordinator.partition.runs.end_publisher import result_for
-from hocket.coordinator.partition.runs.run_cache import Runs
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier
-from hocket.coordinator.partition.runs.task_acknowledgement import TaskAcknowledgement
-from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.runs.known_runs import KnownRuns
+from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.pipeline_catalog import Entry
-from hocket.coordinator.storage.source_runs import Origins
-from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
-from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import RunAccepted
 from hocket.schemas.pipeline.plan import check_input
-
-MAX_REJECTED = 5_000
-"""Tasks whose rejection is remembered, to know them when they are delivered again."""
-FORGOTTEN_MS = 15_000.0
-"""A look-up of intake that is not later than this after a run was begun or ended may have missed it."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,38 +29,22 @@ log = structlog.get_logger(__name__)
 class RunAcceptance:
     """That of one partition in one tenure."""
 
-    def __init__(
-        self,
-        services: SharedServices,
-        *,
-        owner: Owner,
-        tenure: Tenure,
-        position: LogPosition,
-        runs: Runs,
-        notifier: RunNotifier,
-        measurements: Measurements,
-        origins: Origins,
-        demand: DemandPublisher,
-        recorder: DecisionRecorder,
-        acknowledgement: TaskAcknowledgement,
-    ) -> None:
-        self._services = services
-        self._owner = owner
-        self._tenure = tenure
-        self._position = position
-        self._runs = runs
-        self._notifier = notifier
-        self._measurements = measurements
-        self._origins = origins
-        self._demand = demand
+    def __init__(self, context: TenureContext, recorder: DecisionRecorder) -> None:
+        self._services = context.services
+        self._owner = context.owner
+        self._tenure = context.tenure
+        self._runs = context.runs
+        self._notifier = context.notifier
+        self._measurements = context.measurements
+        self._origins = context.origins
+        self._demand = context.demand
+        self._acknowledgement = context.acknowledgement
         self._recorder = recorder
-        self._acknowledgement = acknowledgement
-        self._rejected: OrderedDict[str, float] = OrderedDict()
-        """When the tasks of rejected runs were stored: a key may come again with a new task."""
+        self._known = KnownRuns(context)
 
     async def accept(self, event: RunAccepted, at_ms: float) -> bool:
         """Begin a run, unless it is known, or cannot be; tell whether it has begun."""
-        known = await self._known(event)
+        known = await self._known.begun_by(event)
         if known is not None:
             if known.has_ended:  # its end may be waiting for its commit still
                 answer = partial(self._notifier.answer_again, known, event.parent)
@@ -115,44 +84,9 @@ class RunAcceptance:
         self._recorder.record(outcome, first=True)
         self._acknowledgement.after_commit(event)
 
-    async def _known(self, event: RunAccepted) -> Run | None:
-        """Return the run that this task has begun before, if it has."""
-        run_id = event.run_id
-        known = self._runs.get(run_id)
-        if known is None and self._may_be_old(event):
-            known = (await self._services.store.known([run_id])).get(run_id)
-        if known is not None and known.status == RUN_REJECTED and self._is_new(event):
-            self._runs.forget(run_id)
-            return None
-        return known
-
-    def _is_new(self, event: RunAccepted) -> bool:
-        """Tell whether a task whose run was rejected is not that very task, delivered again."""
-        before = self._rejected.get(event.run_id)
-        return (
-            before is None
-            or event.task_ack is None
-            or before != parse_ack_subject(event.task_ack).stored_at_ms
-        )
-
-    def _may_be_old(self, event: RunAccepted) -> bool:
-        """Tell whether a run that is not in memory may stand in Postgres: its task was stored before we
-        began to read the log, which a restored server may deliver as if it were new; or intake looked
-        it up before what is not in memory any more was surely written. Other tasks are new; sub-runs
-        come without a task."""
-        if event.task_ack is None:
-            return True
-        checked_at_ms = event.checked_at_ms
-        if checked_at_ms is not None and checked_at_ms < self._runs.forgotten_ms + FORGOTTEN_MS:
-            return True
-        return parse_ack_subject(event.task_ack).stored_at_ms <= self._position.attached_at_ms
-
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
         """End a run that was rejected: recorded, told and acknowledged like any other end."""
-        if event.task_ack is not None:
-            self._rejected[event.run_id] = parse_ack_subject(event.task_ack).stored_at_ms
-            if len(self._rejected) > MAX_REJECTED:
-                self._rejected.popitem(last=False)
+        self._known.rejected(event)
         outcome = reject(event, self._owner, now_ms=at_ms)
         self._runs.remember(outcome.run)
         self._recorder.record(outcome, first=True)

@@ -9,15 +9,11 @@ from hocket.coordinator.core.run.commands import Wake
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.state.restore import StoredRun, readable, restored
-from hocket.coordinator.core.run.state.run import Owner, Run
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.measurements import Measurements
 from hocket.coordinator.partition.runs.failed_runs import FailedRuns
-from hocket.coordinator.partition.runs.run_cache import Runs
-from hocket.coordinator.partition.shared_services import SharedServices
+from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.decided_rows import as_decided
-from hocket.coordinator.storage.source_runs import Origins
-from hocket.coordinator.storage.tenure import Tenure
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
@@ -33,23 +29,14 @@ class RunLoader:
     """That of one partition in one tenure."""
 
     def __init__(
-        self,
-        services: SharedServices,
-        *,
-        owner: Owner,
-        tenure: Tenure,
-        runs: Runs,
-        measurements: Measurements,
-        origins: Origins,
-        recorder: DecisionRecorder,
-        failed: FailedRuns,
+        self, context: TenureContext, recorder: DecisionRecorder, failed: FailedRuns
     ) -> None:
-        self._services = services
-        self._owner = owner
-        self._tenure = tenure
-        self._runs = runs
-        self._measurements = measurements
-        self._origins = origins
+        self._services = context.services
+        self._owner = context.owner
+        self._tenure = context.tenure
+        self._runs = context.runs
+        self._measurements = context.measurements
+        self._origins = context.origins
         self._recorder = recorder
         self._failed = failed
 

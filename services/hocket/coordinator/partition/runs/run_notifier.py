@@ -23,6 +23,7 @@ from hocket.coordinator.storage.store import Store
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import (
@@ -78,6 +79,16 @@ class RunNotifier:
         self._tracker.ended(run.run_id, run.finished_at_ms, len(told))
         for post in told:
             post.add_done_callback(partial(self._post_ended, run.run_id))
+
+    def tell_again(self, run: Run) -> None:
+        """Tell an end that the former owner may not have told; one that cannot be told holds back no
+        other."""
+        try:
+            self.tell(run)
+        except BusUnavailable:
+            raise
+        except Exception:
+            log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
 
     def answer_again(self, run: Run, parent: RunParent | None = None) -> None:
         """Answer a repeated task. The public fact is posted again only where it may not be in its

@@ -37,7 +37,8 @@ async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
     tenure = SimpleNamespace(
         epoch=1, partition=0, write_watermark=None, unwritten=lambda run_id: []
     )
-    handler = lone_partition(tenure, store=SimpleNamespace(stored_for_events=stored))._events
+    partition = lone_partition(tenure, store=SimpleNamespace(stored_for_events=stored))
+    application = partition._events._application
     cancel = CancelRequested(run_id="r1", reason="parent")
-    await handler._apply(cancel, 1.0)
-    assert handler._pending.take("r1") == [cancel]
+    await application.apply(cancel, 1.0)
+    assert application._pending.take("r1") == [cancel]

@@ -14,12 +14,10 @@ def test_a_commit_that_comes_while_a_run_is_read_back_hands_its_step_out_later()
     (dispatch,) = (one for one in play.outcomes[0].commands if isinstance(one, Dispatch))
     executed: list[Any] = []
     executor: Any = SimpleNamespace(execute=executed.append, execute_surely=executed.append)
-    services: Any = SimpleNamespace(load=None, durations=None, metrics=None)
-    nobody: Any = None
+    services = SimpleNamespace(load=None, durations=None, metrics=None)
     runs = Runs()
-    recorder = DecisionRecorder(
-        services, tenure=nobody, runs=runs, notifier=nobody, executor=executor
-    )
+    context: Any = SimpleNamespace(services=services, tenure=None, runs=runs, notifier=None)
+    recorder = DecisionRecorder(context, executor)
     runs.put(play.run)
     runs.drop(play.run)
     recorder._execute_committed(dispatch)

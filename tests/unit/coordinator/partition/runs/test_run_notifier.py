@@ -76,7 +76,7 @@ async def accepted_again(*, told_ms: float) -> Notes:
     notes = Notes()
     partition = lone_partition(notes, told=NotificationWatermark(told_ms), bus=notes)
     partition._runs.remember(RUN)
-    await partition._events._apply(EVENT, ENDED_MS + 60_000)
+    await partition._events._application.apply(EVENT, ENDED_MS + 60_000)
     return notes
 
 

@@ -1,0 +1,114 @@
+"""Applying one event: `apply` to a run that is there, the beginning of runs, and what partitions expect.
+
+A run is changed in place: one that an exception left half changed is dropped before anything else is
+done, read back as it was decided until then (`runs/run_loader.py`), and the event is applied once more.
+"""
+
+import structlog
+
+from hocket.coordinator.core.run.constructs.results import may_tell
+from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.core.run.machine import apply
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
+from hocket.coordinator.core.run.transition import Outcome
+from hocket.coordinator.partition.decision_recorder import DecisionRecorder
+from hocket.coordinator.partition.events.pending_events import PendingEvents
+from hocket.coordinator.partition.runs.failed_runs import FailedRuns
+from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
+from hocket.coordinator.partition.runs.run_loader import RunLoader
+from hocket.coordinator.partition.tenure_context import TenureContext
+from hocket.kit.logs.run_lines import of_run
+from hocket.kit.process.limits.memory import end_if_short
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CancelRequested,
+    LogEvent,
+    OutlookChanged,
+    RunAccepted,
+    RunEvent,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class EventApplication:
+    """That of one partition in one tenure."""
+
+    def __init__(
+        self,
+        context: TenureContext,
+        acceptance: RunAcceptance,
+        loader: RunLoader,
+        recorder: DecisionRecorder,
+        failed: FailedRuns,
+    ) -> None:
+        self._dispatcher = context.services.dispatcher
+        self._capabilities = context.services.capabilities
+        self._tenure = context.tenure
+        self._runs = context.runs
+        self._measurements = context.measurements
+        self._acknowledgement = context.acknowledgement
+        self._acceptance = acceptance
+        self._loader = loader
+        self._recorder = recorder
+        self._failed = failed
+        self._pending = PendingEvents()
+
+    async def apply(self, event: LogEvent, at_ms: float) -> None:
+        """Apply an event to its run, or begin the run with it. Raise what it raises the second time."""
+        if isinstance(event, RunAccepted):
+            if await self._acceptance.accept(event, at_ms):
+                for early in self._pending.take(event.run_id):
+                    await self.apply(early, at_ms)
+            return
+        if isinstance(event, OutlookChanged):
+            self._tenure.expects(self._measurements.change(event))
+            return
+        run = await self._loader.find(event.run_id)
+        if isinstance(event, AttemptFinished):
+            if run is not None and not may_tell(run, event, self._capabilities):
+                return
+            self._dispatcher.finished(event)
+        if run is None:
+            if isinstance(event, AttemptFinished | CancelRequested):
+                self._pending.hold(event)
+            return
+        outcome = await self._outcome(run, event, at_ms)
+        self._recorder.record(outcome)
+        self._measurements.measure(outcome, event)
+        run = outcome.run
+        if run.plan is not None and run.plan.degrades and isinstance(event, AttemptFinished):
+            self._measurements.measure_hop(run, event)
+
+    async def give_up(self, event: LogEvent, info: ErrorInfo, at_ms: float) -> None:
+        """End the run of an event that cannot be applied."""
+        if isinstance(event, OutlookChanged):
+            return
+        run = await self._loader.find(event.run_id)
+        if run is not None and not run.has_ended:
+            self._failed.give_up(run, info, at_ms)
+        if isinstance(event, RunAccepted):
+            if run is None or run.status == RUN_REJECTED:  # else what came early was at fault
+                self._acceptance.cannot_begin(event, info, at_ms)
+            self._acknowledgement.after_commit(event)
+
+    async def _outcome(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
+        """Apply an event to its run, once more where that raises."""
+        try:
+            return self._applied(run, event, at_ms)
+        except Exception as error:
+            end_if_short(error)
+            log.warning(
+                "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
+            )
+        again = await self._loader.find(run.run_id)
+        assert again is not None, run.run_id
+        return self._applied(again, event, at_ms)
+
+    def _applied(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
+        try:
+            return apply(run, event, at_ms, self._measurements.forecast_for(run), believed=True)
+        except BaseException:
+            self._runs.drop(run)  # half changed
+            raise

@@ -1,0 +1,65 @@
+"""Which runs have begun already: a task may be delivered again, by its stream or by the log of a
+restored server."""
+
+from collections import OrderedDict
+
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
+from hocket.coordinator.partition.tenure_context import TenureContext
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
+from hocket.schemas.messages import RunAccepted
+
+MAX_REJECTED = 5_000
+"""Tasks whose rejection is remembered, to know them when they are delivered again."""
+FORGOTTEN_MS = 15_000.0
+"""A look-up of intake that is not later than this after a run was begun or ended may have missed it."""
+
+
+class KnownRuns:
+    """Those of one partition in one tenure."""
+
+    def __init__(self, context: TenureContext) -> None:
+        self._store = context.services.store
+        self._runs = context.runs
+        self._position = context.position
+        self._rejected: OrderedDict[str, float] = OrderedDict()
+        """When the tasks of rejected runs were stored: a key may come again with a new task."""
+
+    async def begun_by(self, event: RunAccepted) -> Run | None:
+        """Return the run that this task has begun before, if it has."""
+        run_id = event.run_id
+        known = self._runs.get(run_id)
+        if known is None and self._may_be_old(event):
+            known = (await self._store.known([run_id])).get(run_id)
+        if known is not None and known.status == RUN_REJECTED and self._is_new(event):
+            self._runs.forget(run_id)
+            return None
+        return known
+
+    def _is_new(self, event: RunAccepted) -> bool:
+        """Tell whether a task whose run was rejected is not that very task, delivered again."""
+        before = self._rejected.get(event.run_id)
+        return (
+            before is None
+            or event.task_ack is None
+            or before != parse_ack_subject(event.task_ack).stored_at_ms
+        )
+
+    def _may_be_old(self, event: RunAccepted) -> bool:
+        """Tell whether a run that is not in memory may stand in Postgres: its task was stored before we
+        began to read the log, which a restored server may deliver as if it were new; or intake looked
+        it up before what is not in memory any more was surely written. Other tasks are new; sub-runs
+        come without a task."""
+        if event.task_ack is None:
+            return True
+        checked_at_ms = event.checked_at_ms
+        if checked_at_ms is not None and checked_at_ms < self._runs.forgotten_ms + FORGOTTEN_MS:
+            return True
+        return parse_ack_subject(event.task_ack).stored_at_ms <= self._position.attached_at_ms
+
+    def rejected(self, event: RunAccepted) -> None:
+        """Remember the task of a run that was rejected."""
+        if event.task_ack is None:
+            return
+        self._rejected[event.run_id] = parse_ack_subject(event.task_ack).stored_at_ms
+        if len(self._rejected) > MAX_REJECTED:
+            self._rejected.popitem(last=False)
