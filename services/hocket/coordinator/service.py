@@ -14,6 +14,7 @@ from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
+from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.guests.posts import GuestPosts
 from hocket.coordinator.intake.acceptance_posts import AcceptancePosts
@@ -161,11 +162,11 @@ def build_coordinator(
         metrics,
         gate,
         load,
+        StepPublisher(
+            bus, grants or GrantBook(), by_slack=order == "slack", capabilities=capabilities
+        ),
         partitions=partitions,
         gated=gated,
-        by_slack=order == "slack",
-        capabilities=capabilities,
-        grants=grants,
     )
     services = SharedServices(
         partitions=partitions,

@@ -1,0 +1,102 @@
+"""What goes out to the workers: steps to the stream STEPS, cancellations, and the ends of attempts that
+do not go out."""
+
+from math import inf
+
+from hocket.coordinator.core.run.commands import CancelAttempt
+from hocket.coordinator.core.run.faults import unsendable
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.time.deadlines import lane_of
+from hocket.kit.access.grant_book import GrantBook
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.schemas import ids, subjects
+from hocket.schemas.access.grants import missing_at_step
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.messages import AttemptFinished, StepCancelled, encoded
+
+
+class StepPublisher:
+    """Publishes steps, as far as their tenants have `grants` for what they use. `by_slack`: whether
+    short slack puts a step into the urgent lane."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        grants: GrantBook,
+        *,
+        by_slack: bool = True,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        self._bus = bus
+        self._grants = grants
+        self._by_slack = by_slack
+        self._capabilities = capabilities
+
+    def refused(self, command: Dispatch) -> bool:
+        """End a step that uses what its tenant has no grant for; tell whether it is one."""
+        tenant = command.run.tenant
+        missing = missing_at_step(command.node, command.step, self._grants.of(tenant), tenant)
+        if missing is None:
+            return False
+        self.end(command, missing.info(), _result_id(command))
+        return True
+
+    def publish(self, command: Dispatch, slack_ms: float, held_ms: float) -> None:
+        """Publish a step that has so much slack and was held so long; one that cannot go out ends."""
+        run = command.run
+        if self.refused(command):
+            return
+        lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
+        subject = subjects.step(command.pool, lane)
+        headers = {"traceparent": run.traceparent} if run.traceparent else None
+        try:
+            payload = command.body(slack_ms, held_ms)
+            self._bus.publish_durable(subject, payload, msg_id=command.msg_id, headers=headers)
+        except BusUnavailable:
+            raise
+        except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
+            self.end(command, unsendable(error), _result_id(command))
+
+    def end(self, command: Dispatch, error: ErrorInfo, msg_id: str) -> None:
+        """Post the end of an attempt that does not go out."""
+        result = AttemptFinished(
+            run_id=command.run.run_id,
+            step=command.step,
+            attempt=command.attempt,
+            error=error,
+            worker="coordinator",
+            dispatched_at_ms=command.dispatched_at_ms,
+            capability=command.capability,
+        )
+        self._bus.publish_durable(
+            subjects.log(command.run.owner.partition, AttemptFinished.kind),
+            encoded(result),
+            msg_id=msg_id,
+        )
+
+    def cancel(self, command: CancelAttempt) -> None:
+        """Tell the worker that has an attempt to stop it."""
+        cancelled = StepCancelled(
+            run_id=command.run_id,
+            step=command.step,
+            attempt=command.attempt,
+            reason=command.reason,
+            capability=self._capability(command),
+        )
+        self._bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
+
+    def _capability(self, command: CancelAttempt) -> str | None:
+        if self._capabilities is None or command.dispatched is None:
+            return None
+        tenant, at_ms = command.dispatched
+        return self._capabilities.of_attempt(
+            tenant, command.run_id, command.step, command.attempt, at_ms
+        )
+
+
+def _result_id(command: Dispatch) -> str:
+    """Return the id under which the end of an attempt is posted that does not go out."""
+    msg_id = ids.result_id(command.attempt_id, command.dispatched_at_ms)
+    return ids.capable(msg_id, command.capability)
