@@ -59,14 +59,17 @@ class Measurements:
                 self._posts.post(self._number, event.kind, encoded(event))
 
     def measure(self, outcome: Outcome, event: RunEvent) -> None:
-        """Take in how long the steps took that an event ended."""
+        """Take in how long the steps took that an event ended, and the way of one to a worker and back
+        where decisions are made with it."""
         run = outcome.run
         for step in outcome.changed:
             path = _measured_path(run, step)
             if path is not None:
                 self._durations.measured(run.tenant, run.pipeline, path, _duration_ms(step, event))
+        if run.plan is not None and run.plan.degrades and isinstance(event, AttemptFinished):
+            self._measure_hop(run, event)
 
-    def measure_hop(self, run: Run, event: AttemptFinished) -> None:
+    def _measure_hop(self, run: Run, event: AttemptFinished) -> None:
         """Take in how long an attempt's way to a worker and back took."""
         step = run.steps.get(event.step)
         if step is not None and step.state == SUCCEEDED and step.attempt == event.attempt:

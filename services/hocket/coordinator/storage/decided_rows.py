@@ -7,6 +7,7 @@ from hocket.coordinator.core.run.state.columns import (
     RUN_COLUMNS,
     STEP_COLUMNS,
     Columns,
+    Row,
 )
 from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.storage.pending_changes import Dirty
@@ -24,10 +25,7 @@ def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRu
         if dirty.fault is not None:
             raise dirty.fault
         if dirty.row is not None:
-            made = dict(zip(RUN_COLUMNS, dirty.row, strict=True))
-            if row is not None:
-                made |= {name: row[name] for name in _FIXED}
-            row = made
+            row = _run_columns(dirty.row, row)
         for key, values in dirty.steps.items():
             if values is not None:
                 made = dict(zip(STEP_COLUMNS, values, strict=True))
@@ -35,3 +33,11 @@ def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRu
                 made |= {name: before[name] for name in KEPT_COLUMNS if made[name] is None}
                 steps[key] = made
     return None if row is None else StoredRun(row, list(steps.values()))
+
+
+def _run_columns(row: Row, before: Columns | None) -> Columns:
+    """Return a run's own row by column; what only its first row says is that of the row before."""
+    made = dict(zip(RUN_COLUMNS, row, strict=True))
+    if before is not None:
+        made |= {name: before[name] for name in _FIXED}
+    return made

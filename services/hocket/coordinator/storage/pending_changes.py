@@ -164,23 +164,27 @@ def batch_of(
                 unmade.append((tenure, run_id, dirty.fault))
                 continue
             try:
-                tried = [attempt_row(run_id, attempt) for attempt in attempts.get(run_id, ())]
+                _add_rows(batch, run_id, dirty, attempts.get(run_id, ()))
             except Exception as error:
                 end_if_short(error)
                 unmade.append((tenure, run_id, error))
-                continue
-            if dirty.row is not None:
-                batch.runs.append(dirty.row)
-            batch.steps += [row for row in dirty.steps.values() if row is not None]
-            batch.attempts += tried
-            if dirty.closes:
-                batch.closed.append(run_id)
         batch.outlooks += [
             (number, *key, estimate.weight, estimate.mean_ms, estimate.variance)
             for key, estimate in part.outlooks.items()
         ]
     batch.size_chars = batch_chars(batch)
     return batch, unmade
+
+
+def _add_rows(batch: Batch, run_id: str, dirty: Dirty, attempts: Collection[RecordAttempt]) -> None:
+    """Add the rows of a run, or none of them where those of its attempts cannot be made."""
+    tried = [attempt_row(run_id, attempt) for attempt in attempts]
+    if dirty.row is not None:
+        batch.runs.append(dirty.row)
+    batch.steps += [row for row in dirty.steps.values() if row is not None]
+    batch.attempts += tried
+    if dirty.closes:
+        batch.closed.append(run_id)
 
 
 def _add_remains(

@@ -196,12 +196,9 @@ class _Look:
             if node.fast is not None and self._degrades:
                 fast = self._with_hop(node.fast, self._beside(node.fast, after, least_after))
             self.result[node.path] = Expectation(own[name], after, fast, least_after)
+            least[name] = self._at_its_shortest(node, fast, inner_least)
             if name in left_out:
                 own[name] = replace(own[name], sure_ms=0.0)
-            least[name] = fast or self._with_hop(node, inner_least)
-            if node.node.optional:
-                least[name] = NOTHING
-            if name in left_out:
                 least[name] = replace(least[name], sure_ms=0.0)
         path = _latest([own[name].then(behind[name]) for name in scope.roots])
         if not self._degrades:
@@ -232,6 +229,13 @@ class _Look:
         self.result[node.path + UNIT] = Expectation(unit, after, None, least_after)
         own = _estimate(node, unit, measured)
         return own, own
+
+    def _at_its_shortest(self, node: NodePlan, fast: Estimate | None, least: Estimate) -> Estimate:
+        """Return what a node takes at its shortest: nothing where it may be left out, the time of its
+        fast alternative, or the least of its own."""
+        if node.node.optional:
+            return NOTHING
+        return fast or self._with_hop(node, least)
 
     def _with_hop(self, node: NodePlan, least: Estimate) -> Estimate:
         """Return what a node takes at its shortest with the way to its worker and back."""

@@ -77,9 +77,6 @@ class EventApplication:
         outcome = await self._outcome(run, event, at_ms)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
-        run = outcome.run
-        if run.plan is not None and run.plan.degrades and isinstance(event, AttemptFinished):
-            self._measurements.measure_hop(run, event)
 
     async def give_up(self, event: LogEvent, info: ErrorInfo, at_ms: float) -> None:
         """End the run of an event that cannot be applied."""
