@@ -146,8 +146,7 @@ def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
     if outside and len(rows) == 1 and not passages:
         yield from _row_checks(place, sentence.text, outside, rows[0])
     elif outside:
-        texts = [figure for p in passages for figure in figures(f"{p.title}\n{p.text}")]
-        yield from (_figure_check(place, one, sentence, rows, texts, known) for one in outside)
+        yield from _figure_checks(place, outside, sentence, passages, rows, known)
     if not sentence.citations and spans:
         yield Check("uncited", place, sentence.text[:80], False, "a quote without a citation")
 
@@ -290,6 +289,20 @@ def _between(text: str, start: int) -> Iterator[tuple[int, int]]:
         end = len(text) if end < 0 else end
         yield start, end
         start = end + len(BETWEEN)
+
+
+def _figure_checks(
+    place: int,
+    outside: Sequence[Figure],
+    sentence: Sentence,
+    passages: Sequence[Document],
+    rows: Sequence[_Row],
+    known: _Known,
+) -> Iterator[Check]:
+    """Check the figures of a sentence about several rows, or about passages."""
+    texts = [figure for p in passages for figure in figures(f"{p.title}\n{p.text}")]
+    for one in outside:
+        yield _figure_check(place, one, sentence, rows, texts, known)
 
 
 def _figure_check(

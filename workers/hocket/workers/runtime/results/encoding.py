@@ -137,24 +137,25 @@ def check_ends(value: Any) -> None:
 
     Looked at is what a JSON encoder reads by itself: dicts, lists, tuples, sets, dataclasses, models
     and what is derived from them, with what is in them."""
-    if type(value) in _NUMBERS:
-        return
+    if type(value) not in _NUMBERS:
+        _look_through(value)
+
+
+def _look_through(value: Any) -> None:
     seen, chars, values = 0, 0, 0
     stack: list[tuple[Any, str]] = [((value,), "output")]
     while stack:
         part, field = stack.pop()
         kind = type(part)
         items: Collection[Any]
-        if kind is list or kind is tuple:
+        if kind in _ARRAYS:
             items = part
         elif kind is dict:
             items = part.values()
             chars += _chars_of_keys(part)
-        elif isinstance(part, str | bytes | bytearray):
-            items = ()
-            chars += _base_of(part).__len__(part)
         else:
-            items = _held_by(part, field)
+            items, text_chars = _held_by(part, field)
+            chars += text_chars
         values += len(items)
         if values > MAX_CONTAINERS * VALUES_PER_CONTAINER:  # before they are looked at
             many = MAX_CONTAINERS * VALUES_PER_CONTAINER
@@ -186,16 +187,19 @@ def _base_of(text: Any) -> Any:
     return next(base for base in (str, bytes, bytearray) if isinstance(text, base))
 
 
-def _held_by(part: Any, field: str) -> Collection[Any]:
-    """Return what an encoder would read of a value that is no plain dict, list, tuple or scalar."""
+def _held_by(part: Any, field: str) -> tuple[Collection[Any], int]:
+    """Return what an encoder would read of a value that is no plain dict, list, tuple, text or scalar,
+    and how long a text it is itself."""
+    if isinstance(part, str | bytes | bytearray):
+        return (), _base_of(part).__len__(part)
     if isinstance(part, Iterator):
         raise _not_json(field, f"a {_kind(part)} gives its items once, and may never end")
     for base, held in _READ.items():
         if isinstance(part, base):
-            return held(part)
+            return held(part), 0
     if is_dataclass(part) and not isinstance(part, type):
-        return [getattr(part, each.name, None) for each in fields(part)]
-    return ()
+        return [getattr(part, each.name, None) for each in fields(part)], 0
+    return (), 0
 
 
 _READ: Mapping[Any, Callable[[Any], Collection[Any]]] = {
@@ -213,6 +217,7 @@ def _kind(value: Any) -> str:
     return str(type.__getattribute__(type(value), "__name__"))[:100]
 
 
+_ARRAYS = frozenset({list, tuple})
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _NUMBERS = frozenset({int, float, bool, type(None)})
 _WORD = 2**63
