@@ -1,28 +1,20 @@
-"""The attempts that a worker holds of one node type, and what the server is told of their messages."""
+"""The attempts that a worker holds of one node type."""
 
 import asyncio
 from collections.abc import Iterator
 
-from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.attempt import Attempt, State
-from hocket.workers.runtime.execution.background import Background
-from hocket.workers.runtime.intake.undeliverable import TERM
-from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.runtime.transport.probation_records import kind_of
-
-IN_PROGRESS = b"+WPI"
-AGAIN = b"-NAK"
+from hocket.workers.runtime.transport.settlement import Settlement
 
 
 class Attempts:
     """Attempts by their keys, from their delivery until their result is acknowledged."""
 
-    def __init__(self, bus: Bus, acks: Acks, background: Background, held: HeldSteps) -> None:
-        self._bus = bus
-        self._acks = acks
+    def __init__(self, settlement: Settlement, held: HeldSteps) -> None:
+        self._settlement = settlement
         self._held = held
-        self._background = background
         self._by_key: dict[str, Attempt] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -53,7 +45,7 @@ class Attempts:
         """Leave an attempt that has not begun to another worker, at once."""
         attempt.let_go = True
         self.drop(attempt)
-        self.send_back(attempt)
+        self._settlement.send_back(attempt)
 
     def give_ready_back(self) -> None:
         """Leave all that have not begun to other workers."""
@@ -65,46 +57,17 @@ class Attempts:
         """Stop every attempt without a result, and leave it to another worker; return how many."""
         stopped = [attempt for attempt in self if attempt.give_back()]
         for attempt in stopped:
-            self.send_back(attempt)
+            self._settlement.send_back(attempt)
         return len(stopped)
-
-    def send_back(self, attempt: Attempt, after_s: float = 0.0) -> None:
-        """Let the server deliver an attempt's message anew, later if need be."""
-        delay = b' {"delay": %d}' % round(after_s * 1e9) if after_s else b""
-        self._say(attempt, AGAIN + delay)
-
-    def end(self, attempt: Attempt) -> None:
-        """Take an attempt's message out of the stream."""
-        self._say(attempt, TERM)
 
     def keep_alive(self, older_than_s: float) -> None:
         """Tell the server about attempts that it has not heard of for so long."""
         now_s = self._loop.time()
         for attempt in self:
-            if now_s - attempt.touched_s >= older_than_s and self._acks.known(attempt):
-                attempt.touched_s = now_s
-                self._say(attempt, IN_PROGRESS)
-
-    def acknowledge(self, attempt: Attempt) -> None:
-        """Acknowledge an attempt's message soon, once it is sure which one that is."""
-        if self._acks.known(attempt):
-            self._acks.add(attempt)
-        else:
-            self._background.start(self._acknowledge_recognised(attempt))
+            if now_s - attempt.touched_s >= older_than_s:
+                self._settlement.in_progress(attempt, now_s)
 
     def recognise_all(self) -> None:
         """Look all messages up, after the connection was lost."""
         for attempt in self:
-            self._background.start(_recognise(self._acks, attempt))
-
-    async def _acknowledge_recognised(self, attempt: Attempt) -> None:
-        if await self._acks.recognise(attempt):
-            self._acks.add(attempt)
-
-    def _say(self, attempt: Attempt, what: bytes) -> None:
-        if self._acks.known(attempt):
-            self._bus.publish_nowait(attempt.ack_subject, what)
-
-
-async def _recognise(acks: Acks, attempt: Attempt) -> None:
-    await acks.recognise(attempt)
+            self._settlement.recognise(attempt)

@@ -22,6 +22,7 @@ from hocket.workers.runtime.intake.arrivals import Arrivals
 from hocket.workers.runtime.results.reporter import Reporter
 from hocket.workers.runtime.transport.fetching import Fetching
 from hocket.workers.runtime.transport.held_steps import RUNS, WAITS
+from hocket.workers.runtime.transport.settlement import Settlement
 
 
 class Pool:
@@ -48,12 +49,14 @@ class Pool:
         self._probation = parts.probation
         self._background = Background(node_type)
         self._held = parts.held
-        self.attempts = Attempts(parts.bus, parts.acks, self._background, parts.held)
-        self._reporter = Reporter(parts, self.attempts, meters)
+        settlement = Settlement(parts.bus, parts.acks, self._background)
+        self.attempts = Attempts(settlement, parts.held)
+        self._reporter = Reporter(parts, self.attempts, settlement, meters)
         self._runner = Runner(parts, handler, self._background, self._reporter, self._ended)
         self._arrivals = Arrivals(
             parts,
             self.attempts,
+            settlement,
             self.slots,
             self._background,
             suspect=partial(parts.probation.add, self),

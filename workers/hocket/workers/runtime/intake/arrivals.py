@@ -19,6 +19,7 @@ from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S, MAX_PASSED_ON
 from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
+from hocket.workers.runtime.transport.settlement import Settlement
 
 PASS_ON_S = 0.02
 """How long a step that came to a full worker waits for a slot before another worker may have it."""
@@ -33,6 +34,7 @@ class Arrivals:
         self,
         parts: Parts,
         attempts: Attempts,
+        settlement: Settlement,
         slots: Slots,
         background: Background,
         *,
@@ -43,6 +45,7 @@ class Arrivals:
         self.ready: ReadyQueue[Attempt] = ReadyQueue()
         self._bus = parts.bus
         self._attempts = attempts
+        self._settlement = settlement
         self._slots = slots
         self._probation = parts.probation
         self._background = background
@@ -79,7 +82,7 @@ class Arrivals:
             has_references=REFERENCE_MARK in msg.data,
         )
         if not self.is_open:
-            self._attempts.send_back(attempt)
+            self._settlement.send_back(attempt)
         elif (held := self._attempts.find(attempt.key)) is not None:
             self._attempts.came_again(held, attempt)
         elif delivery.deliveries >= MAX_DELIVERIES:
@@ -87,7 +90,7 @@ class Arrivals:
             self._background.start(bury)
         elif self._probation.has(step, delivery.deliveries):
             if self._probation.is_full:
-                self._attempts.send_back(attempt, AGAIN_AFTER_S)
+                self._settlement.send_back(attempt, AGAIN_AFTER_S)
                 return
             self._attempts.add(attempt)
             self._suspect(msg, attempt)
@@ -111,7 +114,7 @@ class Arrivals:
             await undeliverable.bury_ending_worker(
                 self._bus, msg, attempt.delivery, deaths, self._worker
             )
-            self._attempts.end(attempt)
+            self._settlement.end(attempt)
         finally:
             self._attempts.drop(attempt)
 

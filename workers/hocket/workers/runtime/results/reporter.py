@@ -19,6 +19,7 @@ from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.results import encoding
 from hocket.workers.runtime.results.failures import error_info
+from hocket.workers.runtime.transport.settlement import Settlement
 
 log = structlog.get_logger()
 
@@ -30,6 +31,7 @@ class Reporter:
         self,
         parts: Parts,
         attempts: Attempts,
+        settlement: Settlement,
         meters: TypeMeters,
     ) -> None:
         self.unacknowledged = 0
@@ -37,6 +39,7 @@ class Reporter:
         self._bus = parts.bus
         self._outbox = parts.outbox
         self._attempts = attempts
+        self._settlement = settlement
         self._large_values = parts.large_values
         self._probation = parts.probation
         self._meters = meters
@@ -113,7 +116,7 @@ class Reporter:
         if self._probation.is_serving:
             self._loop.call_soon(self._probation.turned)
         if failure is None:
-            self._attempts.acknowledge(attempt)
+            self._settlement.acknowledge(attempt)
         else:
             log.warning("result_not_posted", attempt_id=attempt.id, reason=failure)
 
