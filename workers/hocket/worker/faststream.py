@@ -39,8 +39,9 @@ from hocket.schemas.subjects import DEFAULT_QUEUE, pool_token
 from hocket.worker.node_type import NodeType
 from hocket.worker.worker import DEFAULT_CONCURRENCY, Worker
 from hocket.workers.errors import Retryable
-from hocket.workers.runtime.execution.context import Calls, Context
+from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import Function
+from hocket.workers.runtime.models.calls import Calls
 
 CONTEXT = "hocket"
 """By this name FastStream's context has the attempt."""

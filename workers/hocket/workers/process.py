@@ -26,11 +26,11 @@ from hocket.workers.http.services import Services
 from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nodes.registry import handlers as node_handlers
 from hocket.workers.nodes.resources import Resources
-from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.watchdog import LoopWatchdog
 from hocket.workers.runtime.execution.worker import Worker
+from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.sql.targets import Targets
 

@@ -1,22 +1,17 @@
 """What a handler is given: its step, its time, its log, and the way to a model."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from hocket.kit.nats.protocol import header_of
-from hocket.kit.process.clock import monotonic_ms
-from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import (
     NO_REQUIREMENTS,
     Attribution,
     CallReply,
-    CallRequest,
     ChatMessage,
     Document,
     OpenAIBody,
@@ -29,7 +24,8 @@ from hocket.schemas.tracing.context import TraceContext
 from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
 from hocket.workers.runtime.journal.durable import Durable
 from hocket.workers.runtime.journal.journal import Journal
-from hocket.workers.runtime.models.model_time import ModelTime
+from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCalls
+from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.models.openai_client import OpenAIPath, client_of
 from hocket.workers.runtime.values.large_values import LargeValues
 
@@ -37,14 +33,6 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _TRACEPARENT = b"traceparent"
-
-
-class Calls(Protocol):
-    """The way to the gateway."""
-
-    async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
-        """Return the gateway's reply, which may hold a typed error."""
-        ...
 
 
 class ModelCallFailed(HocketError):
@@ -89,12 +77,7 @@ class Context(Durable):
         self._head = head
         """Empty once the trace was read from it."""
         self._calls = calls
-        self._ordinal = 0
-        self.spent: Spend | None = None
-        """What the calls used so far, in sum; None where there was none."""
-        self._model_time: ModelTime | None = None
-        self.journals_models = False
-        """Whether model calls are kept in the journal: those of functions of somebody's own."""
+        self._model_calls: AttemptCalls | None = None
 
     @property
     def tenant(self) -> str:
@@ -181,7 +164,8 @@ class Context(Durable):
         is in the step's journal: the same question in another attempt is not asked again, unless
         `journal` is off.
         """
-        request = self._call(
+        models = self._to_models()
+        request = models.request(
             model,
             messages=(
                 *([ChatMessage(role="system", content=system)] if system else ()),
@@ -197,7 +181,7 @@ class Context(Durable):
             response_schema=response_schema,
             requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
         )
-        reply = await self._answered(request, journal=journal)
+        reply = await models.reply(request, self._models_once if journal else None)
         if reply.error is not None:
             raise ModelCallFailed(request.model, reply.error)
         return reply
@@ -205,29 +189,18 @@ class Context(Durable):
     def openai_client(self, **options: Any) -> "AsyncOpenAI":
         """Return a client of the package `openai` whose calls go through the platform as those of
         `model` do, journal included: for frameworks that want one. `options` are AsyncOpenAI's."""
-        return client_of(self._openai_reply, **options)
 
-    async def _openai_reply(self, path: OpenAIPath, body: dict[str, Any]) -> CallReply:
-        request = self._call(body["model"], openai=OpenAIBody(path=path, body=body))
-        return await self._answered(request, journal=True)
+        async def reply(path: OpenAIPath, body: dict[str, Any]) -> CallReply:
+            models = self._to_models()
+            request = models.request(body["model"], openai=OpenAIBody(path=path, body=body))
+            return await models.reply(request, self._models_once)
 
-    def _call(self, model: str, **asked: Any) -> CallRequest:
-        """Return a call of a model in the name of this attempt."""
-        self._ordinal += 1
-        step = self._step
-        return CallRequest(
-            call_id=ids.call_id(self.attempt_id, self.delivery, self._ordinal),
-            model=model,
-            deadline_at_ms=self.deadline_at_ms,
-            useful_until_ms=min(self.deadline_at_ms, step.deadline_at_ms),
-            priority=step.priority,
-            budget_usd=step.budget_usd,
-            budget_left_usd=step.budget_left_usd,
-            attribution=self.attribution,
-            capability=step.capability,
-            dispatched_at_ms=step.dispatched_at_ms,
-            **asked,
-        )
+        return client_of(reply, **options)
+
+    @property
+    def spent(self) -> Spend | None:
+        """What the calls used so far, in sum; None where there was none."""
+        return None if self._model_calls is None else self._model_calls.spent
 
     @property
     def spend(self) -> Spend:
@@ -237,73 +210,18 @@ class Context(Durable):
     @property
     def timing(self) -> Timing | None:
         """How long the attempt waited for models so far, None where it called none."""
-        return None if self._model_time is None else self._model_time.timing()
+        return None if self._model_calls is None else self._model_calls.timing
 
-    async def _answered(self, request: CallRequest, *, journal: bool) -> CallReply:
-        """Return the reply to a call, from the journal where it is there; it may hold an error."""
-        if journal and self.journals_models and self._new_journal is not None:
-            return await self._answered_once(request)
-        return await self._asked(request)
-
-    async def _answered_once(self, request: CallRequest) -> CallReply:
-        asked = request.model_dump_json(include=_ASKED)
-        digest = hashlib.sha256(asked.encode()).hexdigest()[:32]
-        fresh: list[CallReply] = []
-
-        async def ask() -> tuple[Any, Decimal, bool]:
-            reply = await self._asked(request)
-            fresh.append(reply)
-            value = reply.model_dump(mode="json", exclude_defaults=True)
-            return value, reply.cost_usd, reply.error is not None
-
-        value, found = await self._once(request.model, digest, ask)
-        if fresh:
-            return fresh[0]
-        reply = CallReply.model_validate(value)
-        if found is not None and found.unpaid:
-            self._spend(reply)
-        return reply
-
-    async def _asked(self, request: CallRequest) -> CallReply:
-        reply = await self._timed(request, {"traceparent": self.traceparent})
-        self._spend(reply)
-        return reply
-
-    def _spend(self, reply: CallReply) -> None:
-        spent = self.spend
-        self.spent = Spend(
-            calls=spent.calls + 1,
-            input_tokens=spent.input_tokens + reply.input_tokens,
-            output_tokens=spent.output_tokens + reply.output_tokens,
-            cost_usd=spent.cost_usd + reply.cost_usd,
-        )
-
-    async def _timed(self, request: CallRequest, headers: dict[str, str] | None) -> CallReply:
-        asked_at_ms, queue_ms = monotonic_ms(), 0.0
-        model_time = self._model_time = self._model_time or ModelTime()
-        model_time.asked(asked_at_ms)
-        try:
-            reply = await self._calls.make(request, headers)
-            queue_ms = reply.queue_ms
-        finally:
-            model_time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
-        return reply
-
-
-NOTHING_SPENT = Spend()
-_ASKED = {
-    "model",
-    "messages",
-    "documents",
-    "task",
-    "context",
-    "embed",
-    "max_tokens",
-    "temperature",
-    "response_schema",
-    "tools",
-    "tool_choice",
-    "openai",
-    "requires",
-}
-"""The fields of a call that say what is asked."""
+    def _to_models(self) -> AttemptCalls:
+        """Return this attempt's way to models, which is made with its first call."""
+        if self._model_calls is None:
+            self._model_calls = AttemptCalls(
+                self._calls,
+                self._step,
+                attempt_id=self.attempt_id,
+                delivery=self.delivery,
+                deadline_at_ms=self.deadline_at_ms,
+                attribution=self.attribution,
+                traceparent=self.traceparent,
+            )
+        return self._model_calls

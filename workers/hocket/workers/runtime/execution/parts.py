@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from hocket.kit.blobs import BlobStore
 from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.alarms import Alarms
-from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.intake.probation import Probation
 from hocket.workers.runtime.journal.store import JournalStore
-from hocket.workers.runtime.models.calls import ModelCalls
+from hocket.workers.runtime.models.calls import Calls, ModelCalls
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.cancellations import Cancellations
 from hocket.workers.runtime.transport.held_steps import HeldSteps

@@ -17,11 +17,11 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import StepCancelled, TypeDescribed
-from hocket.workers.runtime.execution.context import Calls
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.parts import parts
 from hocket.workers.runtime.execution.pool import Pool
 from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.transport.announcements import Announcements
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 from hocket.workers.runtime.transport.held_steps import HeldSteps, give_back

@@ -50,6 +50,13 @@ MAX_SCOPE_CHARS = 1_000
 _scope: contextvars.ContextVar[str] = contextvars.ContextVar("hocket_journal_scope", default="")
 
 
+Once = Callable[
+    [str, str, Callable[[], Awaitable[tuple[Any, Decimal, bool]]]],
+    Awaitable[tuple[Any, Found | None]],
+]
+"""Makes a call of that name and digest where the journal does not have it."""
+
+
 class OwnStep(StepRequested):
     """The step of a context, which can be called besides."""
 
@@ -85,6 +92,8 @@ class Durable:
     """Where functions run that are not async."""
     left_behind: Future[Any] | None = None
     """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
+    journals_models = False
+    """Whether model calls are kept in the journal: those of functions of somebody's own."""
 
     def __init__(
         self,
@@ -181,6 +190,11 @@ class Durable:
                 raise JournalMissing
             self._made = self._new_journal()
         return self._made
+
+    @property
+    def _models_once(self) -> Once | None:
+        """What makes a model call once; None where they are not kept."""
+        return self._once if self.journals_models and self._new_journal is not None else None
 
     async def _once(
         self,

@@ -8,6 +8,7 @@ cancelled caller cancels its call at the gateway.
 
 import asyncio
 from contextlib import suppress
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -22,6 +23,14 @@ from hocket.workers.errors import GatewayUnavailable, ModelTooSlow
 ASK_AGAIN_MS = 15_000.0
 NO_GATEWAY_MS = 10_000.0
 NO_GATEWAY_PAUSE_MS = 100.0
+
+
+class Calls(Protocol):
+    """The way to the gateway."""
+
+    async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
+        """Return the gateway's reply, which may hold a typed error."""
+        ...
 
 
 class ModelCalls:

@@ -1,0 +1,127 @@
+"""The model calls of one attempt: numbered, made in its name, kept in its journal, and what they cost
+and took in sum."""
+
+import hashlib
+from decimal import Decimal
+from typing import Any
+
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas import ids
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, Spend, Timing
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.runtime.journal.durable import Once
+from hocket.workers.runtime.models.calls import Calls
+from hocket.workers.runtime.models.model_time import ModelTime
+
+
+class AttemptCalls:
+    """Those of one attempt; made with the first of them."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        step: RequestedStep,
+        *,
+        attempt_id: str,
+        delivery: int,
+        deadline_at_ms: float,
+        attribution: Attribution,
+        traceparent: str,
+    ) -> None:
+        self.spent: Spend | None = None
+        """What they used so far, in sum; None where none was answered."""
+        self._calls = calls
+        self._step = step
+        self._attempt_id = attempt_id
+        self._delivery = delivery
+        self._deadline_at_ms = deadline_at_ms
+        self._attribution = attribution
+        self._traceparent = traceparent
+        self._ordinal = 0
+        self._time: ModelTime | None = None
+
+    @property
+    def timing(self) -> Timing | None:
+        """How long the attempt waited for them so far; None where none was made."""
+        return None if self._time is None else self._time.timing()
+
+    def request(self, model: str, **asked: Any) -> CallRequest:
+        """Return a call of a model in the name of this attempt."""
+        self._ordinal += 1
+        step = self._step
+        return CallRequest(
+            call_id=ids.call_id(self._attempt_id, self._delivery, self._ordinal),
+            model=model,
+            deadline_at_ms=self._deadline_at_ms,
+            useful_until_ms=min(self._deadline_at_ms, step.deadline_at_ms),
+            priority=step.priority,
+            budget_usd=step.budget_usd,
+            budget_left_usd=step.budget_left_usd,
+            attribution=self._attribution,
+            capability=step.capability,
+            dispatched_at_ms=step.dispatched_at_ms,
+            **asked,
+        )
+
+    async def reply(self, request: CallRequest, once: Once | None) -> CallReply:
+        """Return the reply to a call, which may hold an error: from the journal by `once`, where there
+        is one and it has the same call of an earlier attempt."""
+        if once is None:
+            return await self._asked(request)
+        asked = request.model_dump_json(include=_ASKED)
+        digest = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        fresh: list[CallReply] = []
+
+        async def ask() -> tuple[Any, Decimal, bool]:
+            reply = await self._asked(request)
+            fresh.append(reply)
+            value = reply.model_dump(mode="json", exclude_defaults=True)
+            return value, reply.cost_usd, reply.error is not None
+
+        value, found = await once(request.model, digest, ask)
+        if fresh:
+            return fresh[0]
+        reply = CallReply.model_validate(value)
+        if found is not None and found.unpaid:
+            self._spend(reply)
+        return reply
+
+    async def _asked(self, request: CallRequest) -> CallReply:
+        asked_at_ms, queue_ms = monotonic_ms(), 0.0
+        time = self._time = self._time or ModelTime()
+        time.asked(asked_at_ms)
+        try:
+            reply = await self._calls.make(request, {"traceparent": self._traceparent})
+            queue_ms = reply.queue_ms
+        finally:
+            time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
+        self._spend(reply)
+        return reply
+
+    def _spend(self, reply: CallReply) -> None:
+        spent = self.spent or NOTHING_SPENT
+        self.spent = Spend(
+            calls=spent.calls + 1,
+            input_tokens=spent.input_tokens + reply.input_tokens,
+            output_tokens=spent.output_tokens + reply.output_tokens,
+            cost_usd=spent.cost_usd + reply.cost_usd,
+        )
+
+
+NOTHING_SPENT = Spend()
+_ASKED = {
+    "model",
+    "messages",
+    "documents",
+    "task",
+    "context",
+    "embed",
+    "max_tokens",
+    "temperature",
+    "response_schema",
+    "tools",
+    "tool_choice",
+    "openai",
+    "requires",
+}
+"""The fields of a call that say what is asked."""
