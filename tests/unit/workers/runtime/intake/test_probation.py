@@ -10,6 +10,7 @@ from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.workers.errors import AttemptCancelled
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.intake import probation
+from hocket.workers.runtime.intake.isolation import Isolation
 from hocket.workers.runtime.intake.probation import (
     FREE_DELIVERIES,
     MAX_DEATHS_ALONE,
@@ -57,7 +58,7 @@ class Acknowledged:
 class Slots:
     """A pool in which a step runs until it is released."""
 
-    def __init__(self, owner: Probation) -> None:
+    def __init__(self, owner: Isolation) -> None:
         self.running = 0
         self.has_waiting = False
         self.begun: list[str] = []
@@ -115,6 +116,7 @@ class Parts(NamedTuple):
     slots: Slots
     records: Records
     closed: asyncio.Event
+    isolation: Isolation
 
 
 def attempt(rig: Rig, sent_at_ms: float = 1.0, deliveries: int = FREE_DELIVERIES + 1) -> Attempt:
@@ -130,9 +132,10 @@ def rig() -> Rig:
 @pytest.fixture
 async def parts() -> AsyncIterator[Parts]:
     records, closed = Records(), asyncio.Event()
-    tried = Probation(records, Acknowledged(), closed.set, HeldSteps())  # type: ignore[arg-type]
-    slots = Slots(tried)
-    yield Parts(tried, slots, records, closed)
+    isolation = Isolation(closed.set)
+    tried = Probation(records, Acknowledged(), isolation, HeldSteps())  # type: ignore[arg-type]
+    slots = Slots(isolation)
+    yield Parts(tried, slots, records, closed, isolation)
     await tried.close()
     await slots.close()
 
@@ -181,26 +184,26 @@ def test_many_steps_of_one_tenant_do_not_keep_those_of_others_waiting(rig: Rig) 
 async def test_steps_on_probation_run_one_at_a_time_and_nothing_beside_them(
     rig: Rig, parts: Parts
 ) -> None:
-    tried, slots, records, closed = parts
+    tried, slots, records, closed, _ = parts
     slots.running = 1
     first, second = (add(tried, slots, attempt(rig, at_ms)) for at_ms in (1.0, 2.0))
     await closed.wait()
     assert not slots.begun  # another step runs
     slots.ended()
     await slots.until(lambda: slots.begun == [first])
-    assert tried.is_closed
+    assert parts.isolation.is_closed
     assert records.kept[first] == Record(1, 1)  # as it is found if the worker ends now
     slots.release[first].set()
     await slots.until(lambda: slots.begun == [first, second])
     assert records.kept[first] == NOTHING
     slots.release[second].set()
-    await slots.until(lambda: not tried.is_closed)
+    await slots.until(lambda: not parts.isolation.is_closed)
 
 
 async def test_a_step_under_which_its_worker_ended_alone_too_often_is_buried(
     rig: Rig, parts: Parts
 ) -> None:
-    tried, slots, records, _ = parts
+    tried, slots, records, *_ = parts
     given = attempt(rig)
     records.kept[given.step.run_id] = Record(5, MAX_DEATHS_ALONE)
     killer = add(tried, slots, given)
@@ -209,7 +212,7 @@ async def test_a_step_under_which_its_worker_ended_alone_too_often_is_buried(
 
 
 async def test_a_worker_that_stops_takes_back_what_it_noted(rig: Rig, parts: Parts) -> None:
-    tried, slots, records, _ = parts
+    tried, slots, records, *_ = parts
     given = attempt(rig)
     before = records.kept[given.step.run_id] = Record(2, 1)
     name = add(tried, slots, given)
@@ -223,9 +226,9 @@ async def test_others_start_beside_a_long_step_and_it_is_no_death_alone_any_more
     rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probation, "ALONE_S", 0.0)
-    tried, slots, records, _ = parts
+    tried, slots, records, *_ = parts
     first, second = (add(tried, slots, attempt(rig, at_ms)) for at_ms in (1.0, 2.0))
-    await slots.until(lambda: slots.begun == [first] and not tried.is_closed)
+    await slots.until(lambda: slots.begun == [first] and not parts.isolation.is_closed)
     assert records.kept[first] == Record(1, 0)
     slots.release[first].set()
     await slots.until(lambda: slots.begun == [first, second])
@@ -235,17 +238,17 @@ async def test_a_step_that_is_never_alone_begins_all_the_same(
     rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probation, "GATHER_S", 0.0)
-    tried, slots, records, _ = parts
+    tried, slots, records, *_ = parts
     slots.running = 1
     name = add(tried, slots, attempt(rig))
-    await slots.until(lambda: slots.begun == [name] and not tried.is_closed)
+    await slots.until(lambda: slots.begun == [name] and not parts.isolation.is_closed)
     assert records.kept[name] == Record(1, 0)
 
 
 async def test_a_record_that_cannot_be_written_does_not_stop_the_worker(
     rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried, slots, records, _ = parts
+    tried, slots, records, *_ = parts
 
     async def refuse(step: Any, record: Record) -> None:
         raise RuntimeError("the server says something new")
@@ -261,14 +264,14 @@ async def test_a_worker_that_was_begun_anew_lets_others_begin_first(
     rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else steps that end their worker, one after the other, leave no time to those of others."""
-    tried, slots, _, _ = parts
-    monkeypatch.setattr(tried, "_open_until_s", asyncio.get_running_loop().time() + 1_000)
+    tried, slots, *_ = parts
+    monkeypatch.setattr(parts.isolation, "_open_until_s", asyncio.get_running_loop().time() + 1_000)
     monkeypatch.setattr(probation, "SETTLE_S", 0.001)
     slots.has_waiting = True
     name = add(tried, slots, attempt(rig))
     for _ in range(20):
         await asyncio.sleep(0.001)
-    assert not tried.is_closed
+    assert not parts.isolation.is_closed
     assert not slots.begun
     slots.has_waiting = False
     await slots.until(lambda: slots.begun == [name])
@@ -277,7 +280,7 @@ async def test_a_worker_that_was_begun_anew_lets_others_begin_first(
 async def test_steps_of_a_kind_that_ended_workers_are_tried_from_the_first_delivery(
     rig: Rig, parts: Parts
 ) -> None:
-    tried, slots, records, _ = parts
+    tried, slots, records, *_ = parts
     given = attempt(rig)
     records.kept[given.step.run_id] = Record(5, MAX_DEATHS_ALONE)
     assert not tried.has(given.step, 1)
@@ -288,7 +291,8 @@ async def test_steps_of_a_kind_that_ended_workers_are_tried_from_the_first_deliv
     assert not tried.has(rig.step(tenant="other"), 1)
     assert not tried.has(rig.step(config={"handler": "m:other"}), 1)
 
-    later = Probation(records, Acknowledged(), lambda: None, HeldSteps())  # type: ignore[arg-type]
+    isolation = Isolation(lambda: None)
+    later = Probation(records, Acknowledged(), isolation, HeldSteps())  # type: ignore[arg-type]
     await later.kinds.start()  # another worker knows it, too
     assert later.has(alike.step, 1)
 
@@ -317,7 +321,7 @@ def test_a_kind_is_its_function_whatever_else_its_nodes_say(rig: Rig) -> None:
 async def test_a_kind_whose_steps_ended_workers_waits_longer_and_others_do_not(
     rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried, slots, _, _ = parts
+    tried, slots, *_ = parts
     monkeypatch.setattr(probation, "SETTLE_S", 0.001)
     hostile = Attempt(rig.step(tenant="hostile"), "$JS.ACK.x", Delivery(9, 1, 1, 1, 0), b"", 0.0, 0)
     tried.kinds.suspicion.died_alone(kind_of(hostile.step))
@@ -336,9 +340,9 @@ async def test_a_kind_whose_steps_ended_workers_waits_longer_and_others_do_not(
 async def test_no_more_steps_wait_for_their_turn_than_there_is_room_for(
     rig: Rig, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried, slots, _, _ = parts
+    tried, slots, *_ = parts
     monkeypatch.setattr(probation, "MAX_SUSPECTS", 2)
-    monkeypatch.setattr(tried, "_open_until_s", asyncio.get_running_loop().time() + 1_000)
+    monkeypatch.setattr(parts.isolation, "_open_until_s", asyncio.get_running_loop().time() + 1_000)
     slots.has_waiting = True
     for at_ms in (1.0, 2.0):
         assert not tried.is_full

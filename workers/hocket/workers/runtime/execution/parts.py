@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from hocket.kit.blobs import BlobStore
 from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.alarms import Alarms
+from hocket.workers.runtime.intake.isolation import Isolation
 from hocket.workers.runtime.intake.probation import Probation
 from hocket.workers.runtime.journal.store import JournalStore
 from hocket.workers.runtime.models.calls import Calls, ModelCalls
@@ -31,6 +32,7 @@ class Parts:
     alarms: Alarms
     calls: Calls
     cancellations: Cancellations
+    isolation: Isolation
     probation: Probation
     held: HeldSteps
     large_values: LargeValues
@@ -50,6 +52,7 @@ def parts(
     """Make the parts of a worker. Model calls go over NATS, or to `calls`; `slots_changed` is called
     whenever other slots are to be announced."""
     acks = Acks(bus)
+    isolation = Isolation(slots_changed)
     over_nats = ModelCalls(bus)
     return Parts(
         worker,
@@ -59,7 +62,8 @@ def parts(
         Alarms(),
         calls or over_nats,
         Cancellations(),
-        Probation(ProbationRecords(bus), acks, slots_changed, held),
+        isolation,
+        Probation(ProbationRecords(bus), acks, isolation, held),
         held,
         LargeValues(blobs),
         over_nats,

@@ -47,6 +47,7 @@ class Pool:
         self.slots = Slots(node_type, slots, held_changed)
         self._large_values = parts.large_values
         self._probation = parts.probation
+        self._isolation = parts.isolation
         self._background = Background(node_type)
         self._held = parts.held
         settlement = Settlement(parts.bus, parts.acks, self._background)
@@ -71,7 +72,7 @@ class Pool:
         )
         self._scheduled = False
         self._loop = asyncio.get_running_loop()
-        parts.probation.join(self)
+        parts.isolation.join(self)
         meters.watch_running(lambda: self.slots.taken)
 
     @property
@@ -145,8 +146,8 @@ class Pool:
     def _turn(self) -> None:
         self._scheduled = False
         if self._probation.is_serving:
-            self._probation.turned()
-            if self._probation.is_closed:
+            self._isolation.turned()
+            if self._isolation.is_closed:
                 return
         slots, arrivals = self.slots, self._arrivals
         while slots.taken < slots.total and (attempt := arrivals.next()) is not None:

@@ -178,7 +178,7 @@ class Worker:
     def _free_slots(self) -> dict[str, int]:
         """Return how many steps of each type run at once, without the slots that are held. While one on
         probation is alone, other types get one, too: none would say that nobody knows."""
-        if self._parts.probation.is_closed:
+        if self._parts.isolation.is_closed:
             return {
                 pool.node_type: min(1, pool.slots.total - pool.slots.held) for pool in self._pools
             }

@@ -48,6 +48,7 @@ class Arrivals:
         self._settlement = settlement
         self._slots = slots
         self._probation = parts.probation
+        self._isolation = parts.isolation
         self._background = background
         self._suspect = suspect
         self._worker = parts.worker
@@ -120,7 +121,7 @@ class Arrivals:
 
     def _is_full(self) -> bool:
         slots = self._slots
-        return self._probation.is_closed or slots.taken + len(self.ready) > slots.total
+        return self._isolation.is_closed or slots.taken + len(self.ready) > slots.total
 
     def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
         """Give a step back that still waits for a slot: to a worker that asked before we do again."""

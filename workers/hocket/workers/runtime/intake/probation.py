@@ -16,7 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -25,6 +25,7 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.intake.isolation import OPEN_S, Isolation, Slots
 from hocket.workers.runtime.intake.known_kinds import KnownKinds
 from hocket.workers.runtime.intake.worker_deaths import MAX_DOUBLINGS
 from hocket.workers.runtime.transport.acks import Acks
@@ -55,7 +56,6 @@ ALONE_S = 60.0
 MAX_TIMES_ALONE = 4
 """A step under which the worker ended beside others is alone for longer the next time, up to so many
 times as long."""
-OPEN_S = 5.0
 MAX_SUSPECTS = 256
 """Steps that wait in a worker for their turn; others go back to the stream, for AGAIN_AFTER_S."""
 AGAIN_AFTER_S = 120.0
@@ -65,22 +65,6 @@ CLOSE_S = 5.0
 """How long a worker that stops waits for taking back what it noted."""
 
 log = structlog.get_logger()
-
-
-class Slots(Protocol):
-    """What this needs of the pool of a node type."""
-
-    @property
-    def is_busy(self) -> bool: ...
-
-    @property
-    def has_waiting(self) -> bool: ...
-
-    def begin(self, attempt: Attempt) -> None: ...
-
-    def schedule(self) -> None: ...
-
-    async def bury(self, msg: "RawMessage", attempt: Attempt, deaths: int) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -150,32 +134,25 @@ def next_of(
 
 
 class Probation:
-    """The steps on probation in one worker, whatever their type; `changed` is called whenever other
-    steps may not be started any more, or may again."""
+    """The steps on probation in one worker, whatever their type; `isolation` keeps others from starting
+    beside them."""
 
     def __init__(
         self,
         records: ProbationRecords,
         acks: Acks,
-        changed: "Callable[[], None]",
+        isolation: Isolation,
         held: HeldSteps,
     ) -> None:
-        self.is_closed = False
-        """Whether nothing but the step on probation may be started."""
         self.is_serving = False
-        """Whether there are steps on probation: then `turned` is to be called."""
+        """Whether there are steps on probation: then `Isolation.turned` is to be called."""
         self._records = records
         self._acks = acks
-        self._changed = changed
-        self._pools: list[Slots] = []
+        self._isolation = isolation
         self._waiting: list[Suspect] = []
-        self._turned = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._taking_back: asyncio.Task[None] | None = None
-        self._closed_at_s = 0.0
         self._loop = asyncio.get_running_loop()
-        self._open_until_s = self._loop.time() + OPEN_S
-        self._tried_at_s = self._loop.time()
         self._held = held
         self.kinds = KnownKinds(records, held)
 
@@ -188,20 +165,12 @@ class Probation:
         """Tell whether a step that was delivered so often is on probation."""
         return is_due(deliveries) or self.kinds.has(step)
 
-    def join(self, pool: Slots) -> None:
-        """Count a pool's steps among those that run beside others."""
-        self._pools.append(pool)
-
     def add(self, pool: Slots, msg: "RawMessage", attempt: Attempt) -> None:
         """Begin a step when it is its turn, or have its pool bury it."""
         self._waiting.append(Suspect(pool, msg, attempt))
         if not self.is_serving:
             self.is_serving = True
             self._serving = self._loop.create_task(self._serve(), name="probation")
-
-    def turned(self) -> None:
-        """Look again whether a step is alone, or at its end: something ended."""
-        self._turned.set()
 
     async def close(self) -> None:
         """Begin no more, and take back what was noted of the step that runs: its worker only stops."""
@@ -225,7 +194,7 @@ class Probation:
                 await self._serve_one(suspect)
             except Exception:  # a server that answers otherwise than we know
                 log.exception("probation_failed", attempt_id=suspect.attempt.id)
-                self._open()
+                self._isolation.open()
                 if suspect.waits:
                     suspect.pool.begin(suspect.attempt)
         self.is_serving = False
@@ -233,23 +202,19 @@ class Probation:
     async def _serve_one(self, suspect: Suspect) -> None:
         attempt, record = suspect.attempt, suspect.record or NOTHING
         if record.deaths_alone >= MAX_DEATHS_ALONE:
-            await self.kinds.ended_worker(attempt.step)
-            try:
-                await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
-            except HocketError as error:  # it is delivered again, and then buried
-                log.warning("step_not_buried", attempt_id=attempt.id, reason=str(error))
+            await self._bury(suspect, record)
             return
         if suspect.is_over:  # it is answered for, and not run
             suspect.pool.begin(attempt)
             return
-        self._close()
+        self._isolation.close()
         doublings = self._doublings(suspect)
         within_s = min(GATHER_S, OPEN_S * 2**doublings / GATHER_PART) if doublings else GATHER_S
-        alone = await self._until(lambda: not any(pool.is_busy for pool in self._pools), within_s)
+        alone = await self._isolation.until(lambda: not self._isolation.is_busy, within_s)
         if not alone and doublings and suspect.put_off < MAX_PUT_OFF:
             suspect.put_off += 1
             self._waiting.append(suspect)
-            self._open()
+            self._isolation.open()
             return
         self._acks.send()  # what ended before shall not come again
         try:
@@ -259,25 +224,30 @@ class Probation:
         except asyncio.CancelledError:  # the worker stops
             await self._take_back(attempt, record)
             raise
-        self._open()
+        self._isolation.open()
         await self._take_back(attempt, record)
         if attempt.state is State.CONCLUDED:
             await self.kinds.ended_on_probation(attempt)
+
+    async def _bury(self, suspect: Suspect, record: Record) -> None:
+        """Give up a step under which its worker ended alone too often; its kind is suspect now."""
+        attempt = suspect.attempt
+        await self.kinds.ended_worker(attempt.step)
+        try:
+            await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
+        except HocketError as error:  # it is delivered again, and then buried
+            log.warning("step_not_buried", attempt_id=attempt.id, reason=str(error))
 
     async def _is_its_turn(self, suspect: Suspect) -> bool:
         """Wait a little while others may begin; tell whether a step's turn has come then."""
         if not suspect.costs:
             return True
         doublings = self._doublings(suspect)
-        until_s = self._open_until_s
-        if doublings:
-            until_s = max(until_s, self._tried_at_s + OPEN_S * 2**doublings)
-        left_s = until_s - self._loop.time()
+        left_s = self._isolation.left_s(OPEN_S * 2**doublings if doublings else 0.0)
         if left_s <= 0:
             return True
         await asyncio.sleep(min(SETTLE_S, left_s))
-        quiet = not any(pool.has_waiting or pool.is_busy for pool in self._pools)
-        return quiet and not doublings and suspect.waits
+        return self._isolation.is_quiet and not doublings and suspect.waits
 
     def _doublings(self, suspect: Suspect) -> int:
         doublings = self.kinds.doublings(suspect.attempt.step)
@@ -307,35 +277,9 @@ class Probation:
             gone = attempt.task is None or attempt.task.done()
             return gone or attempt.state is State.CONCLUDED
 
-        if not alone or not await self._until(ended, alone_s(record)):
+        if not alone or not await self._isolation.until(ended, alone_s(record)):
             if alone:  # from here on another step may be what ends the worker
                 self._held.set(attempt.place, RUNS)
                 await self._records.write(attempt.step, record.after_death(alone=False))
-            self._open()
-            await self._until(ended, None)
-
-    async def _until(self, condition: "Callable[[], bool]", within_s: float | None) -> bool:
-        """Wait until a condition holds; tell whether it came about in time."""
-        try:
-            async with asyncio.timeout(within_s):
-                while not condition():
-                    self._turned.clear()
-                    await self._turned.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def _close(self) -> None:
-        self.is_closed = True
-        self._closed_at_s = self._loop.time()
-        self._changed()
-
-    def _open(self) -> None:
-        """Let other steps start; the next on probation waits for as long as none could."""
-        if self.is_closed:
-            self.is_closed = False
-            self._tried_at_s = now_s = self._loop.time()
-            self._open_until_s = 2 * now_s - self._closed_at_s
-            self._changed()
-            for pool in self._pools:
-                pool.schedule()
+            self._isolation.open()
+            await self._isolation.until(ended, None)

@@ -42,6 +42,7 @@ class Reporter:
         self._settlement = settlement
         self._large_values = parts.large_values
         self._probation = parts.probation
+        self._isolation = parts.isolation
         self._meters = meters
         self._worker = parts.worker
         self._loop = asyncio.get_running_loop()
@@ -114,7 +115,7 @@ class Reporter:
             self._none_left.set()
         self._attempts.drop(attempt)
         if self._probation.is_serving:
-            self._loop.call_soon(self._probation.turned)
+            self._loop.call_soon(self._isolation.turned)
         if failure is None:
             self._settlement.acknowledge(attempt)
         else:
