@@ -1,0 +1,53 @@
+"""What nodes share in a worker process, opened at its start and closed at its end."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hocket.kit.process.handler_allowlist import allowed_handlers
+from hocket.kit.process.lifecycle import Service
+from hocket.kit.process.settings import Settings
+from hocket.schemas.pipeline.handlers import AllowedHandlers
+from hocket.schemas.subjects import type_of
+from hocket.workers.configuration import Configuration
+from hocket.workers.http.services import Services
+from hocket.workers.mcp.servers import McpServers
+from hocket.workers.nodes.resources import Resources
+from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.sql.targets import Targets
+
+INDEX_POOL_SIZE = 8
+IMPORTING_THREADS = 8
+"""Threads beside those of the slots, for importing the modules of handlers."""
+
+
+@asynccontextmanager
+async def opened_resources(
+    service: Service,
+    configuration: Configuration,
+    settings: Settings,
+    sections: Mapping[str, Any],
+    types: Sequence[str],
+) -> AsyncIterator[Resources]:
+    """Give the resources of these node types, or of queues of them."""
+    slots = configuration.slots(types)
+    of_python = sum(count for pool, count in slots.items() if type_of(pool) == "python")
+    threads = StepThreads(max(1, of_python) + IMPORTING_THREADS)
+    targets = Targets(configuration.databases)
+    services = Services(configuration.http_services, service.secrets)
+    mcp_servers = McpServers(configuration.mcp_servers, service.secrets)
+    has_retrieval = "retrieval" in map(type_of, types)
+    try:
+        yield Resources(
+            threads=threads,
+            targets=targets,
+            handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
+            services=services,
+            mcp_servers=mcp_servers,
+            index=await service.pool(INDEX_POOL_SIZE) if has_retrieval else None,
+        )
+    finally:
+        await targets.close()
+        await services.close()
+        await mcp_servers.close()
+        threads.close()
