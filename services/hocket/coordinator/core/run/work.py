@@ -2,7 +2,6 @@
 or the run has ended; then the run is held to its bounds, and its deadline runs again where nobody
 is waited for."""
 
-from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, StartSubRun
 from hocket.coordinator.core.run.constructs.deadline_actions import watch_again
 from hocket.coordinator.core.run.constructs.fallbacks import failing, fallback_settled
 from hocket.coordinator.core.run.constructs.graph import activate, node_settled
@@ -12,7 +11,6 @@ from hocket.coordinator.core.run.constructs.races import branch_settled
 from hocket.coordinator.core.run.constructs.start import start
 from hocket.coordinator.core.run.constructs.waits import resume_deadline
 from hocket.coordinator.core.run.ends.ending import fail_run
-from hocket.coordinator.core.run.infeasible import is_watched
 from hocket.coordinator.core.run.run_size import (
     FREE_EVENT_OPERATIONS,
     MAX_RUN_OPERATIONS,
@@ -21,7 +19,6 @@ from hocket.coordinator.core.run.run_size import (
     RunComputesTooMuch,
     RunTooLarge,
 )
-from hocket.coordinator.core.run.state.messages import Command, Dispatch
 from hocket.coordinator.core.run.state.run import BRANCH, ITEM, NODE, OPEN, ROUND, RUNNING, Step
 from hocket.coordinator.core.run.transition import (
     ACTIVATE,
@@ -30,6 +27,7 @@ from hocket.coordinator.core.run.transition import (
     START_FAST,
     Transition,
 )
+from hocket.coordinator.core.run.withdrawn import without_withdrawn
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.templates.budget import MAX_TOGETHER_OPERATIONS
 
@@ -47,10 +45,10 @@ def work_off(t: Transition) -> None:
     if operations != run.operations:
         run.operations = operations
         t.run_changed = True
-    if run.paused_at_ms is not None and resume_deadline(t) and is_watched(t):
+    if run.paused_at_ms is not None and resume_deadline(t):
         watch_again(t)
     if run.reuse is not None:
-        t.commands = _without_withdrawn(t.commands)
+        t.commands = without_withdrawn(t.commands)
 
 
 def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> None:
@@ -94,27 +92,3 @@ def _check_bounds(t: Transition) -> None:
     if run.size_bytes > MAX_RUN_STATE_BYTES and not run.has_ended:
         error = RunTooLarge(size_bytes=run.size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
         fail_run(t, error.info())
-
-
-def _without_withdrawn(commands: list[Command]) -> list[Command]:
-    """Drop what was handed out and cancelled within one event: a race whose winner is taken over
-    pays for no loser."""
-    made: set[tuple[str, int] | str] = set()
-    withdrawn: set[tuple[str, int] | str] = set()
-    for command in commands:
-        named = _attempt_of(command)
-        if named is None:
-            continue
-        if isinstance(command, Dispatch | StartSubRun):
-            made.add(named)
-        elif named in made:
-            withdrawn.add(named)
-    return [one for one in commands if _attempt_of(one) not in withdrawn] if withdrawn else commands
-
-
-def _attempt_of(command: Command) -> tuple[str, int] | str | None:
-    if isinstance(command, Dispatch | CancelAttempt):
-        return command.step, command.attempt
-    if isinstance(command, StartSubRun):
-        return command.accepted.run_id
-    return command.run_id if isinstance(command, CancelSubRun) else None

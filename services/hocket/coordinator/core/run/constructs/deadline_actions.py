@@ -10,6 +10,7 @@ from hocket.coordinator.core.run.infeasible import (
     TooSlow,
     give_up_at_ms,
     is_too_late,
+    is_watched,
     may_be_spared,
 )
 from hocket.coordinator.core.run.state.run import (
@@ -69,7 +70,10 @@ def turn_came(t: Transition, event: AttemptFinished) -> None:
 
 
 def watch_again(t: Transition) -> None:
-    """Watch the nodes that run by the deadline as it is now, after it was moved."""
+    """Watch the nodes that run by the deadline as it is now, after it was moved; none, where nothing is
+    done about deadlines."""
+    if not is_watched(t):
+        return
     for step in t.run.live():
         node = step.node
         if step.link == NODE and (node.fast is not None or node.optional):
