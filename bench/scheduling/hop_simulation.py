@@ -22,7 +22,8 @@ from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.state.messages import Dispatch, EndRun
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.scheduling.gate import Gate, Order
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.node_types import Order
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.time.deadlines import Estimate, lane_of, observe
 from hocket.coordinator.core.time.forecasts import Outlooks

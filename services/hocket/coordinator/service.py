@@ -9,7 +9,8 @@ from functools import partial
 from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.core.scheduling import lease_records
 from hocket.coordinator.core.scheduling.backlog import Backlog
-from hocket.coordinator.core.scheduling.gate import Gate, Order
+from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.node_types import Order
 from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
 from hocket.coordinator.dispatch.dispatcher import Dispatcher

@@ -18,10 +18,9 @@ durable: a new owner offers again whatever its runs' state calls dispatched.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Literal
 
-from hocket.coordinator.core.scheduling.fifo import FifoQueue
-from hocket.coordinator.core.scheduling.priority_queue import Ready, Waiting
+from hocket.coordinator.core.scheduling.node_types import NodeTypes, Order
+from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import (
     INTERACTIVE_SHARE,
@@ -30,16 +29,8 @@ from hocket.coordinator.core.scheduling.type_queue import (
     TypeQueue,
 )
 from hocket.schemas.messages import Priority
-from hocket.schemas.pipeline.spec import WORKER_TYPES
-from hocket.schemas.worker_slots import WorkerSlots
-
-Order = Literal["slack", "arrival"]
 
 LEAVING_MS = 5_000.0
-UNSERVED = "unserved"
-"""Stands for the node types that no worker runs."""
-MAX_TYPES = 1_000
-"""Node types that are told apart because some worker announced them."""
 MAX_HELD = 500_000
 """Steps of one type held here; further ones go to the stream, which is on disk."""
 
@@ -60,20 +51,21 @@ class Gate:
         tenant_reserve: float = TENANT_RESERVE,
         holds_unserved: bool = True,
     ) -> None:
-        self._holds_unserved = holds_unserved
-        self._weights = dict(weights or {})
-        self._order = order
-        self._interactive_share = 0.0 if order == "arrival" else interactive_share
-        self._tenant_reserve = 0.0 if order == "arrival" else tenant_reserve
-        self._types: dict[str, TypeQueue] = {}
+        self._to_release: set[str] = set()
+        """Node types of which more steps may go out than before, or that have more waiting."""
+        self._types = NodeTypes(
+            weights,
+            order=order,
+            interactive_share=interactive_share,
+            tenant_reserve=tenant_reserve,
+            holds_unserved=holds_unserved,
+            may_more=self._to_release.add,
+        )
+        self._by_type = self._types.by_name
         self._out: dict[str, Ready] = {}
         self._held: dict[str, TypeQueue] = {}
         """Where an attempt waits."""
-        self._workers = WorkerSlots()
         self._leaving: deque[tuple[float, str]] = deque()
-        self._to_release: set[str] = set()
-        self._share = 1.0
-        self._ticked_at_ms: float | None = None
 
     # ---- steps ------------------------------------------------------------------------------
 
@@ -82,9 +74,9 @@ class Gate:
         stream drops the repeat), one that is held stays so."""
         if step.attempt_id in self._out:
             return True
-        kind = self._types.get(step.type)
+        kind = self._by_type.get(step.type)
         if kind is None:
-            kind = self._types[step.type] = self._new_type(step.type)
+            kind = self._types.add(step.type)
         held, window = len(kind.waiting), kind.window_for(step)
         if (held or kind.out >= window) and held < MAX_HELD:
             kind.waiting.push(step)
@@ -99,7 +91,7 @@ class Gate:
         step = self._out.pop(attempt_id, None)
         if step is None:
             return self._drop(attempt_id)
-        kind = self._types[step.type]
+        kind = self._by_type[step.type]
         kind.finished(step)
         self._free(kind, step)
         return step
@@ -119,7 +111,9 @@ class Gate:
             return []
         released: list[Ready] = []
         for node_type in sorted(self._to_release):
-            kind = self._types[node_type]
+            kind = self._by_type.get(node_type)
+            if kind is None:
+                continue  # nothing waited, and no worker runs it any more
             while len(kind.waiting) and kind.out < kind.window:
                 barred = kind.tenants.barred
                 if kind.out >= kind.others and not kind.waiting.has_right_of_way(barred):
@@ -137,8 +131,8 @@ class Gate:
         """Drop every attempt of a partition: it has another owner now."""
         for step in [s for s in self._out.values() if s.partition == partition]:
             del self._out[step.attempt_id]
-            self._free(self._types[step.type], step)
-        for node_type, kind in self._types.items():
+            self._free(self._by_type[step.type], step)
+        for node_type, kind in self._by_type.items():
             for step in kind.waiting.steps():
                 if step.partition == partition:
                     self._drop(step.attempt_id)
@@ -151,69 +145,34 @@ class Gate:
     ) -> None:
         """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
         himself with a key."""
-        self._count_slots(self._workers.announced(worker, slots, now_ms, pool), now_ms)
+        self._types.announced(worker, slots, now_ms, pool)
 
     def hears_again(self, now_ms: float) -> None:
         """Count no silence before this moment: nobody could be heard."""
-        self._workers.hears_again(now_ms)
+        self._types.hears_again(now_ms)
 
     def shares(self, share: float) -> None:
         """Use this part of every capacity (0 to 1): the rest is other coordinators'."""
-        if share != self._share:
-            self._share = share
-            for node_type, kind in self._types.items():
-                self._set_window(node_type, kind)
+        self._types.shares(share)
 
     def tick(self, now_ms: float) -> None:
         """Measure rates, forget who is silent; call it a few times a second."""
-        since_ms = now_ms - (self._ticked_at_ms if self._ticked_at_ms is not None else now_ms)
-        self._ticked_at_ms = now_ms
-        for worker in self._workers.silent(now_ms):
-            self.announced(worker, {}, now_ms)
-        for node_type, kind in list(self._types.items()):
-            kind.take_slots(self._workers.slots(node_type), now_ms)
-            kind.measure(since_ms, now_ms)
-            self._set_window(node_type, kind)
-            if kind.is_idle and node_type not in WORKER_TYPES:
-                del self._types[node_type]
-                self._to_release.discard(node_type)
+        self._types.tick(now_ms)
         while self._leaving and self._leaving[0][0] <= now_ms:
             _, attempt_id = self._leaving.popleft()
             step = self._out.pop(attempt_id, None)
             if step is not None:
-                self._free(self._types[step.type], step)
+                self._free(self._by_type[step.type], step)
 
     def capacity(self, node_type: str, priority: Priority) -> Capacity:
         """Return what a node type can do now for a class, in the partitions of this coordinator."""
-        kind = self._types.get(node_type)
-        return Capacity(0.0, 0.0) if kind is None else kind.capacity(priority, self._share)
+        return self._types.capacity(node_type, priority)
 
     def loads(self) -> dict[str, Load]:
-        """Return how every node type is doing; those that nobody runs, built-in ones apart, together as
-        UNSERVED, since their names are anybody's."""
-        loads: dict[str, Load] = {}
-        unserved = [0, 0]
-        for name, kind in self._types.items():
-            load = kind.load()
-            if load.slots or name in WORKER_TYPES:
-                loads[name] = load
-            else:
-                unserved[0] += load.held
-                unserved[1] += load.out
-        held, out = unserved
-        return {**loads, UNSERVED: Load(held=held, out=out, slots=0, window=0, rate_per_s=0.0)}
+        """Return how every node type is doing; those that nobody runs together as UNSERVED."""
+        return self._types.loads()
 
     # ---- helpers ----------------------------------------------------------------------------
-
-    def _new_type(self, node_type: str) -> TypeQueue:
-        waiting = FifoQueue() if self._order == "arrival" else Waiting(self._weights)
-        holds = self._holds_unserved and node_type not in WORKER_TYPES
-        return TypeQueue(
-            waiting,
-            self._interactive_share,
-            holds_unserved=holds,
-            tenant_reserve=self._tenant_reserve,
-        )
 
     def _hand_out(self, kind: TypeQueue, step: Ready) -> None:
         self._out[step.attempt_id] = step
@@ -227,18 +186,3 @@ class Gate:
         kind.free(step)
         if len(kind.waiting):
             self._to_release.add(step.type)
-
-    def _count_slots(self, changed: set[str], now_ms: float) -> None:
-        """Take up the slots of the types for which workers announced another number."""
-        for node_type in changed:
-            found = self._workers.slots(node_type)
-            if found and node_type not in self._types and len(self._types) < MAX_TYPES:
-                self._types[node_type] = self._new_type(node_type)
-            kind = self._types.get(node_type)
-            if kind is not None:
-                kind.take_slots(found, now_ms)
-                self._set_window(node_type, kind)
-
-    def _set_window(self, node_type: str, kind: TypeQueue) -> None:
-        if kind.set_window(self._share) and len(kind.waiting):
-            self._to_release.add(node_type)

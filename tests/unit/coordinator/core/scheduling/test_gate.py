@@ -79,7 +79,7 @@ def test_names_that_no_worker_runs_are_forgotten_with_their_steps_and_told_toget
     for step in steps:
         gate.cancel(step.attempt_id, NOW)
     gate.tick(NOW)
-    assert gate._types == {}
+    assert gate._types.by_name == {}
 
 
 def test_only_what_keeps_the_slots_busy_goes_out() -> None:
