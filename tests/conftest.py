@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -51,7 +52,17 @@ def _keep_files_in_memory() -> None:
         tempfile.tempdir = None
 
 
+def _keep_folders_apart() -> None:
+    """Give the tests of each checkout a folder of their own for pytest's: it closes the one that holds
+    those of all its sessions to other users whenever a session begins, Postgres's user too."""
+    name = f"hocket-tests-{zlib.crc32(str(Path(__file__).parent).encode()):08x}"
+    folder = Path(tempfile.gettempdir()) / name
+    folder.mkdir(mode=0o711, exist_ok=True)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
+
+
 _keep_files_in_memory()
+_keep_folders_apart()
 
 settings.register_profile("house", deadline=None)  # a shared machine is slow at times, not wrong
 settings.load_profile("house")

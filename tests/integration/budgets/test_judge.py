@@ -2,6 +2,7 @@
 killed gateway, what the engines metered is what is booked, to the token."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -30,6 +31,10 @@ PRICES = {"input_usd_per_mtok": str(INPUT_USD), "output_usd_per_mtok": str(OUTPU
 HEDGE = {"quantile": 0.5, "min_ms": 30, "share": 1.0, "burst": 50}
 KNOWN_CALLS = 24
 """Calls from which a model knows what is slow."""
+
+CANCELLED_HEDGES = """
+SELECT count(*) FROM hocket.usage WHERE kind = 'speculation' AND status = 'cancelled'
+"""
 
 Tokens = tuple[int, int]
 
@@ -111,6 +116,18 @@ class House:
             await response.read()
 
 
+async def _hedged(house: House) -> None:
+    """Call until a hedge was cancelled: what counts as slow is learned, and grows on a busy machine."""
+    for turn in itertools.count():
+        slow = {"kind": "delay", "delay_s": 0.5 * 2 ** min(turn, 3), "count": 4}
+        await house.script({"kind": "none", "count": 4}, slow)
+        first = 1_000 + 16 * turn
+        await asyncio.gather(*(call(house.bus, asks(n)) for n in range(first, first + 16)))
+        await until(lambda: _equal(house))
+        if await house.pool.fetchval(CANCELLED_HEDGES):
+            return
+
+
 def _headers(call_id: str, budget_usd: Decimal | None) -> dict[str, str]:
     budget = {} if budget_usd is None else {"X-Hocket-Budget-Usd": str(budget_usd)}
     return {"X-Hocket-Call-Id": call_id, "X-Hocket-Run-Id": "agent-7", **budget}
@@ -179,9 +196,8 @@ async def test_what_the_engines_metered_is_what_the_ledger_has_to_the_token(hous
     async with asyncio.timeout(BOUND_S):
         known = [call(house.bus, asks(number)) for number in range(KNOWN_CALLS)]
         assert all(reply.error is None for reply in await asyncio.gather(*known))
-    await house.script({"kind": "none", "count": 4}, {"kind": "delay", "delay_s": 0.5, "count": 4})
     async with asyncio.timeout(BOUND_S):
-        await asyncio.gather(*(call(house.bus, asks(number)) for number in range(50, 66)))
+        await _hedged(house)
     await house.script(
         *[{"kind": "status", "status": 503, "count": 3}, {"kind": "none", "count": 2}] * 6
     )
