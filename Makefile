@@ -194,6 +194,7 @@ docs: setup
 	$(PY) -m hocket.cli.asyncapi > docs/reference/asyncapi.yaml
 	$(PY) -m hocket.cli.worker_asyncapi > docs/reference/worker-protocol.yaml
 	$(PY) -m hocket.cli.settings_page > docs/reference/settings.md
+	$(PY) -m hocket.cli.client_code
 	.venv/bin/hocket schema > schemas/hocket/schemas/pipeline.schema.json
 
 lock:

@@ -1,0 +1,479 @@
+"""The methods of `hocket.client`, made from the API's own description, for asyncio and without.
+
+`python -m hocket.cli.client_code` writes them; `make docs` calls it. What a new operation is called has
+to be said in METHODS.
+"""
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from textwrap import wrap
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from pydantic import AwareDatetime, BaseModel
+
+import hocket.schemas
+from hocket.admin.app import make_app
+from hocket.admin.context import Context
+from hocket.kit.access.key_book import KeyBook
+
+FOLDER = Path(__file__).parents[1] / "client"
+RESOURCES = {
+    "runs": "RunsApi",
+    "pipelines": "PipelinesApi",
+    "approvals": "ApprovalsApi",
+    "bulk": "BulkApi",
+    "schedules": "SchedulesApi",
+    "webhooks": "WebhooksApi",
+    "types": "NodeTypesApi",
+    "costs": "CostsApi",
+    "calls": "CallsApi",
+    "content": "ContentApi",
+    "experiments": "ExperimentsApi",
+    "dead_letters": "DeadLettersApi",
+    "keys": "KeysApi",
+    "grants": "GrantsApi",
+    "audit": "AuditApi",
+    "platform": "PlatformApi",
+}
+METHODS = {
+    "submit_run": "runs.submit",
+    "list_runs": "runs.list",
+    "show_run": "runs.get",
+    "list_steps": "runs.steps",
+    "show_journal": "runs.journal",
+    "show_cost": "runs.cost",
+    "show_trace": "runs.trace",
+    "cancel_run": "runs.cancel",
+    "signal_run": "runs.signal",
+    "retry_run": "runs.retry",
+    "rerun_run": "runs.rerun",
+    "apply_pipeline": "pipelines.apply",
+    "validate_pipeline": "pipelines.validate",
+    "list_pipelines": "pipelines.list",
+    "show_pipeline": "pipelines.get",
+    "show_schema": "pipelines.json_schema",
+    "list_approvals": "approvals.list",
+    "submit_runs": "bulk.submit",
+    "preview_bulk": "bulk.preview",
+    "begin_bulk": "bulk.begin",
+    "list_bulk": "bulk.list",
+    "show_bulk": "bulk.get",
+    "stop_bulk": "bulk.stop",
+    "list_schedules": "schedules.list",
+    "preview_schedule": "schedules.preview",
+    "put_schedule": "schedules.put",
+    "show_schedule": "schedules.get",
+    "delete_schedule": "schedules.delete",
+    "pause_schedule": "schedules.pause",
+    "resume_schedule": "schedules.resume",
+    "trigger_schedule": "schedules.trigger",
+    "show_next": "schedules.next_times",
+    "list_firings": "schedules.firings",
+    "list_webhooks": "webhooks.list",
+    "put_webhook": "webhooks.put",
+    "show_webhook": "webhooks.get",
+    "delete_webhook": "webhooks.delete",
+    "enable_webhook": "webhooks.enable",
+    "disable_webhook": "webhooks.disable",
+    "rotate_webhook_secret": "webhooks.rotate_secret",
+    "test_webhook": "webhooks.test",
+    "redeliver_dead": "webhooks.redeliver_dead",
+    "list_deliveries": "webhooks.deliveries",
+    "show_delivery": "webhooks.delivery",
+    "redeliver": "webhooks.redeliver",
+    "list_types": "types.list",
+    "show_type": "types.get",
+    "costs_by_pipeline": "costs.by_pipeline",
+    "saved_by_cache": "costs.saved_by_cache",
+    "costs_by_kind": "costs.by_kind",
+    "costs_by_node": "costs.by_node",
+    "costs_by_run": "costs.by_run",
+    "calls_of_run": "calls.list",
+    "explain_call": "calls.explain",
+    "content_of_run": "content.list",
+    "list_experiments": "experiments.list",
+    "roll_back": "experiments.roll_back",
+    "restore": "experiments.restore",
+    "list_dead_letters": "dead_letters.list",
+    "show_dead_letter": "dead_letters.get",
+    "drop_dead_letter": "dead_letters.drop",
+    "redrive_dead_letter": "dead_letters.redrive",
+    "create_key": "keys.create",
+    "list_keys": "keys.list",
+    "show_own_key": "keys.own",
+    "show_key": "keys.get",
+    "revoke_key": "keys.revoke",
+    "rotate_key": "keys.rotate",
+    "list_roles": "keys.roles",
+    "show_grants": "grants.get",
+    "set_grants": "grants.set",
+    "list_audit": "audit.list",
+    "verify_audit": "audit.verify",
+    "delete_data": "platform.delete_data",
+    "system_health": "platform.health",
+}
+BY_HAND = {"follow_run", "follow_runs"}
+"""Streams: `AsyncHocket.follow` and `follow_all`."""
+MAY_REPEAT = {
+    "submit_run", "retry_run", "rerun_run", "cancel_run", "validate_pipeline", "apply_pipeline",
+    "preview_bulk", "preview_schedule",
+}  # fmt: skip
+"""Operations beside reads that do once what they are asked twice."""
+DOCUMENTS = {"apply_pipeline", "validate_pipeline"}
+WIDTH = 92
+"""Of docstrings."""
+LEFT_OUT = {"X-Hocket-Tenant", "idempotency-key"}
+"""Headers: the client has its tenant, and the key stands in the body."""
+SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "Any"}
+TO_SYNC = (
+    ("The client for asyncio. `sync_client.py` is made from this file (`make docs`).",
+     "The client without asyncio, made from `async_client.py` (`make docs`)."),
+    ("import asyncio\nimport os\n", "import os\nimport time\n"),
+    ("asyncio.sleep", "time.sleep"),
+    ("from contextlib import aclosing", "from contextlib import closing"),
+    ("aclosing(", "closing("),
+    ("async def ", "def "),
+    ("async with ", "with "),
+    ("async for ", "for "),
+    ("await ", ""),
+    ("Awaitable[Any]", "Any"),
+    ("import Awaitable, Callable", "import Callable"),
+    ("AsyncGenerator", "Generator"),
+    ("AsyncIterator", "Iterator"),
+    ("httpx2.AsyncClient", "httpx2.Client"),
+    ("httpx2.AsyncBaseTransport", "httpx2.BaseTransport"),
+    ("async_resources", "sync_resources"),
+    ("for asyncio", "without asyncio"),
+    ("__aenter__", "__enter__"),
+    ("__aexit__", "__exit__"),
+    ("aclose", "close"),
+    ("aread", "read"),
+    ("Async", ""),
+)  # fmt: skip
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Imports:
+    """What the generated module takes from where."""
+
+    names: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, module: str, name: str) -> str:
+        self.names.setdefault(module, set()).add(name)
+        return name
+
+    def lines(self) -> Iterator[str]:
+        for module in sorted(self.names):
+            yield f"from {module} import {', '.join(sorted(self.names[module]))}"
+
+
+@dataclass(slots=True)
+class _Parameter:
+    name: str
+    type: str
+    sent_as: str
+    is_required: bool
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}: {self.type}" + ("" if self.is_required else " | None = None")
+
+
+def described() -> Json:
+    """Return the OpenAPI document, as an app without connections describes itself."""
+    unused: Any = types.SimpleNamespace(capabilities=None)
+    context, book = typing.cast(Context, unused), typing.cast(KeyBook, unused)
+    app: FastAPI = make_app(context, CollectorRegistry(), book)
+    return app.openapi()
+
+
+def async_resources(document: Json) -> str:
+    """Return the module of methods for asyncio."""
+    imports = _Imports()
+    for name in ("ApiRequest", "Document", "given", "new_key", "path_of"):
+        imports.add("hocket.client.requests", name)
+    methods: dict[str, list[str]] = {name: [] for name in RESOURCES}
+    for path, item in document["paths"].items():
+        for verb, operation in item.items():
+            called = operation["operationId"]
+            if not path.startswith("/v1/") or called in BY_HAND:
+                continue
+            resource, _, method = METHODS[called].partition(".")
+            methods[resource] += _method(imports, verb.upper(), path, operation, method)
+    classes = [_class(name, of) for name, of in methods.items()]
+    attributes = "\n".join(
+        f"        self.{name} = Async{of}(send)" for name, of in RESOURCES.items()
+    )
+    return (
+        '"""What the API can do, for asyncio, made from its description (`make docs`)."""\n\n'
+        "from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence\n"
+        "from datetime import datetime\nfrom decimal import Decimal\nfrom typing import Any, Literal\n\n"
+        + "\n".join(imports.lines())
+        + "\n\nSend = Callable[[ApiRequest, Any], Awaitable[Any]]\n\n"
+        + "\n\n".join(classes)
+        + '\n\nclass AsyncResources:\n    """All operations, by what they are about."""\n\n'
+        f"    def __init__(self, send: Send) -> None:\n{attributes}\n"
+    )
+
+
+def as_sync(text: str) -> str:
+    """Return a module of the asynchronous client as it is without asyncio."""
+    text = re.sub(r"AsyncGenerator\[(.*), None\]", r"Generator[\1, None, None]", text)
+    for of_async, of_sync in TO_SYNC:
+        text = text.replace(of_async, of_sync)
+    return re.sub(r"for (\w+) in (.*):\n +yield \1\n", r"yield from \2\n", text)
+
+
+def modules() -> Mapping[str, str]:
+    """Return the text of each file that is made."""
+    resources = async_resources(described())
+    client = (FOLDER / "async_client.py").read_text("utf-8")
+    return {
+        "async_resources.py": _formatted(resources),
+        "sync_resources.py": _formatted(as_sync(resources)),
+        "sync_client.py": _formatted(as_sync(client)),
+    }
+
+
+def _class(name: str, methods: list[str]) -> str:
+    return (
+        f"class Async{RESOURCES[name]}:\n"
+        f'    """`client.{name}`."""\n\n'
+        "    def __init__(self, send: Send) -> None:\n        self._send = send\n\n"
+        + "\n\n".join(methods)
+    )
+
+
+def _method(imports: _Imports, verb: str, path: str, operation: Json, name: str) -> list[str]:
+    """Return the method of an operation, and where it gives pages one that goes through all of them."""
+    sent = _sent(operation)
+    fields, body = _body(imports, operation)
+    answer = _answer(imports, operation)
+    first = [*sent["path"], *(p for p in (*fields, *sent["query"]) if p.is_required)]
+    then = [p for p in (*fields, *sent["query"], *sent["header"]) if not p.is_required]
+    asked = [f'method="{verb}"', f"path=path_of({_path(path)})"]
+    for place, called in (("query", "query"), ("header", "headers")):
+        if sent[place]:
+            asked.append(f"{called}={_mapping(sent[place])}")
+    if body:
+        asked.append(f"body={body}")
+    if verb == "GET" or operation["operationId"] in MAY_REPEAT:
+        asked.append("may_repeat=True")
+    if any(p.name == "wait_ms" for p in fields):
+        asked.append("wait_ms=wait_ms or 0")
+    call = f"await self._send(ApiRequest({', '.join(asked)}), {answer})"
+    text = _signature(name, first, then, answer or "None") + _docstring(operation["description"])
+    if answer is not None:
+        call = f"answer: {answer} = {call}\n        return answer"
+    return [f"{text}        {call}\n", *_pages(imports, answer, name, first, then)]
+
+
+def _mapping(parameters: list[_Parameter]) -> str:
+    return "{" + ", ".join(f'"{p.sent_as}": {p.name}' for p in parameters) + "}"
+
+
+def _pages(
+    imports: _Imports,
+    answer: str | None,
+    name: str,
+    first: list[_Parameter],
+    then: list[_Parameter],
+) -> list[str]:
+    model = None if answer is None else _models().get(answer)
+    if (
+        model is None
+        or "next" not in model.model_fields
+        or not any(p.name == "after" for p in then)
+    ):
+        return []
+    items = [n for n, f in model.model_fields.items() if get_origin(f.annotation) is tuple]
+    assert len(items) == 1, (answer, items)
+    item = get_args(model.model_fields[items[0]].annotation)[0]
+    kind = imports.add(item.__module__, item.__name__)
+    after = next(p.type for p in then if p.name == "after")
+    then = [p for p in then if p.name != "after"]
+    given = ", ".join(
+        [*(p.name for p in first), *(f"{p.name}={p.name}" for p in then), "after=after"]
+    )
+    each = "each" if name == "list" else f"each_{name.removesuffix('s')}"
+    each = each.replace("deliverie", "delivery")
+    return [
+        _signature(each, first, then, f"AsyncIterator[{kind}]")
+        + f'        """Yield what `{name}` has on all its pages, `limit` at a time."""\n'
+        f"        after: {after} | None = None\n        while True:\n"
+        f"            page = await self.{name}({given})\n"
+        f"            for one in page.{items[0]}:\n                yield one\n"
+        "            if (after := page.next) is None:\n                return\n"
+    ]
+
+
+def _signature(name: str, first: list[_Parameter], then: list[_Parameter], answer: str) -> str:
+    parameters = [
+        "self",
+        *(p.text for p in first),
+        *(["*"] if then else []),
+        *(p.text for p in then),
+    ]
+    return f"    async def {name}({', '.join(parameters)}) -> {answer}:\n"
+
+
+def _docstring(text: str) -> str:
+    lines = [line for part in text.split("\n\n") for line in [*wrap(part, WIDTH), ""]][:-1]
+    if len(lines) == 1 and len(lines[0]) < 85:
+        return f'        """{lines[0]}"""\n'
+    return (
+        '        """'
+        + "\n".join([lines[0], *(f"        {line}".rstrip() for line in lines[1:])])
+        + '\n        """\n'
+    )
+
+
+def _path(path: str) -> str:
+    parts = path.removeprefix("/v1/").split("/")
+    return ", ".join(_plain(p[1:-1]) if p.startswith("{") else f'"{p}"' for p in parts)
+
+
+def _sent(operation: Json) -> Mapping[str, list[_Parameter]]:
+    """Return the parameters of an operation by where they are sent."""
+    sent: dict[str, list[_Parameter]] = {"path": [], "query": [], "header": []}
+    for p in operation.get("parameters", ()):
+        if p["name"] not in LEFT_OUT:
+            kind = _type_of_schema(p["name"], p["schema"])
+            of = _Parameter(_plain(p["name"]), kind, p["name"], bool(p.get("required")))
+            sent[p["in"]].append(of)
+    return sent
+
+
+def _plain(name: str) -> str:
+    name = name.replace("-", "_")
+    return f"{name}_" if name in ("from", "class") else name
+
+
+def _type_of_schema(name: str, schema: Json) -> str:
+    if name == "labels":
+        return "Mapping[str, str]"
+    if name.endswith("_usd"):
+        return "Decimal | str"
+    if name == "if-match":
+        return "int | str"
+    if choices := schema.get("enum"):
+        return f"Literal[{', '.join(repr(one) for one in choices)}]"
+    if schema.get("format") == "date-time":
+        return "datetime"
+    return SIMPLE[schema.get("type", "string")]
+
+
+def _body(imports: _Imports, operation: Json) -> tuple[list[_Parameter], str]:
+    """Return the parameters that make up an operation's body, and the text that makes it of them."""
+    content = operation.get("requestBody", {}).get("content")
+    if content is None:
+        return [], ""
+    if operation["operationId"] in DOCUMENTS:
+        return [_Parameter("document", "Document", "", True)], "document"
+    name = re.search(r"#/components/schemas/(\w+)", str(content))
+    assert name is not None, operation["operationId"]
+    model = _models()[name[1]]
+    fields = []
+    for called, of in model.model_fields.items():
+        kind = _type_text(imports, of.annotation).removesuffix(" | None")
+        if called.endswith("_usd"):
+            kind = "Decimal | str | float"
+        is_required = of.is_required() and operation["requestBody"].get("required", False)
+        fields.append(_Parameter(called, kind, of.alias or called, is_required))
+    pairs = []
+    for p in fields:
+        is_key = p.name == "idempotency_key" and operation["operationId"] == "submit_run"
+        pairs.append(f'"{p.sent_as}": ' + (f"{p.name} or new_key()" if is_key else p.name))
+    return fields, "given({" + ", ".join(pairs) + "})"
+
+
+def _answer(imports: _Imports, operation: Json) -> str | None:
+    names: list[str] = []
+    for status, answer in operation["responses"].items():
+        if status.startswith("2"):
+            schema = answer.get("content", {}).get("application/json", {}).get("schema")
+            found = re.findall(r"#/components/schemas/(\w+)", str(schema))
+            names += [name for name in found if name not in names]
+            if schema and not found:
+                return "dict[str, Any]"
+    for name in names:
+        imports.add(_models()[name].__module__, name)
+    return " | ".join(sorted(names)) or None
+
+
+@cache
+def _models() -> Mapping[str, type[BaseModel]]:
+    """Return the models of the API by name."""
+    found: dict[str, type[BaseModel]] = {}
+    for module in pkgutil.walk_packages(hocket.schemas.__path__, "hocket.schemas."):
+        if module.name == "hocket.schemas.messages":
+            continue  # what goes over NATS
+        found |= {
+            name: one
+            for name, one in vars(importlib.import_module(module.name)).items()
+            if isinstance(one, type)
+            and issubclass(one, BaseModel)
+            and one.__module__ == module.name
+        }
+    return found
+
+
+def _type_text(imports: _Imports, annotation: Any) -> str:
+    """Return an annotation as code has it."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_text(imports, inner[0])
+    if origin in (Union, types.UnionType):
+        texts = [_type_text(imports, one) for one in inner if one is not type(None)]
+        return " | ".join([*dict.fromkeys(texts), *(["None"] if type(None) in inner else [])])
+    if origin is Literal:
+        return f"Literal[{', '.join(repr(one) for one in inner)}]"
+    if origin in (tuple, list, frozenset):
+        return f"Sequence[{_type_text(imports, inner[0])}]"
+    if origin is dict or (origin is not None and issubclass(origin, Mapping)):
+        return f"Mapping[{_type_text(imports, inner[0])}, {_type_text(imports, inner[1])}]"
+    return _class_text(imports, annotation)
+
+
+def _class_text(imports: _Imports, kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"Literal[{', '.join(repr(one.value) for one in kind)}]"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return imports.add(kind.__module__, kind.__name__) + " | Mapping[str, Any]"
+    return "datetime" if kind is AwareDatetime else getattr(kind, "__name__", "Any")
+
+
+def _formatted(text: str) -> str:
+    """Return code as the project's formatter has it."""
+    ruff = Path(sys.executable).with_name("ruff")
+    for command in (["check", "-q", "--fix", "--select", "I,F401"], ["format", "-q"]):
+        done = subprocess.run(
+            [ruff, *command, "--stdin-filename", str(FOLDER / "made.py"), "-"],
+            input=text, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        text = done.stdout
+    return text
+
+
+def main() -> None:
+    """Write the files."""
+    for name, text in modules().items():
+        (FOLDER / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

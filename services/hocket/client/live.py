@@ -1,0 +1,60 @@
+"""Streams of events as data: what is asked for, where it goes on, what an event says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hocket.client.requests import ApiRequest, path_of, read_answer
+from hocket.schemas.administration.live import LiveEnd, RunNotice
+from hocket.schemas.rest import RunResult, StepDetail
+
+OK = 200
+LAGGED, RESET = "lagged", "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStream:
+    """The stream of one run, or of a list of runs. `kinds`: what its events say."""
+
+    path: str
+    kinds: Mapping[str, Any]
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, run_id: str) -> "RunStream":
+        """That of a run: its steps, and its end."""
+        kinds = {"step": StepDetail, "run": RunResult}
+        return cls(path_of("runs", run_id, "events"), kinds)
+
+    @classmethod
+    def of_list(cls, query: Mapping[str, Any]) -> "RunStream":
+        """That of the runs which `query` asks for."""
+        kinds = {"run": RunNotice, RESET: LiveEnd}
+        return cls(path_of("runs", "events"), kinds, query)
+
+    def request(self, last: "LastEvent") -> ApiRequest:
+        """Return the request for what comes behind the last event."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": last.id}
+        return ApiRequest(
+            method="GET", path=self.path, query=self.query, headers=headers, may_repeat=True
+        )
+
+
+@dataclass(slots=True)
+class LastEvent:
+    """The place behind which a stream goes on when it is connected again; None: from now."""
+
+    id: str | None = None
+
+    def note(self, event: str, event_id: str) -> None:
+        """Keep the place of an event; after a reset there is none."""
+        if event == RESET:
+            self.id = None
+        elif event_id:
+            self.id = event_id
+
+
+def read_event(stream: RunStream, url: str, event: str, data: str) -> Any:
+    """Return what an event says; None for one that a caller has no use for. Raises AnswerUnreadable."""
+    kind = stream.kinds.get(event)
+    return None if kind is None or not data else read_answer(kind, url, OK, data.encode())

@@ -1,0 +1,135 @@
+"""Requests of the client as data, and what an answer means: nothing here waits or sends."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode
+from uuid import uuid4
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from hocket.client.errors import AnswerUnreadable, RequestRefused
+from hocket.schemas.rest import ErrorReply
+
+Document = str | bytes | BaseModel | Mapping[str, Any]
+"""A pipeline: as YAML or JSON text, as a model, or as the object that it is in JSON."""
+TIMEOUT_S = 30.0
+MAX_TRIES = 4
+FIRST_PAUSE_S = 0.2
+MAX_PAUSE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRequest:
+    """One request. `headers`: a number is a revision, sent as its ETag. `may_repeat`: sending it twice
+    does what sending it once does, so that one whose answer was lost is sent again. `wait_ms`: how
+    much longer its answer may take than others."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, int | str | None] = field(default_factory=dict)
+    body: Any = None
+    may_repeat: bool = False
+    wait_ms: float = 0.0
+
+    @property
+    def url(self) -> str:
+        """The path with its query."""
+        given = {name: as_text(value) for name, value in self.query.items() if value is not None}
+        return f"{self.path}?{urlencode(given)}" if given else self.path
+
+    @property
+    def timeout_s(self) -> float:
+        """How long its answer is waited for."""
+        return TIMEOUT_S + self.wait_ms / 1_000
+
+    def sent_headers(self) -> dict[str, str]:
+        """Return its headers: those that are given, and what its body is."""
+        headers = {
+            name: f'"{value}"' if isinstance(value, int) else value
+            for name, value in self.headers.items()
+            if value is not None
+        }
+        if self.body is not None:
+            is_text = isinstance(self.body, str | bytes)
+            headers["Content-Type"] = "application/yaml" if is_text else "application/json"
+        return headers
+
+    def content(self) -> bytes | None:
+        """Return its body: text as it is, anything else as JSON."""
+        if self.body is None or isinstance(self.body, bytes):
+            return self.body
+        return (
+            self.body.encode() if isinstance(self.body, str) else to_json(self.body, by_alias=True)
+        )
+
+
+def path_of(*parts: object) -> str:
+    """Return the path of these parts below /v1, each quoted."""
+    return "/v1/" + "/".join(quote(as_text(part), safe="") for part in parts)
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a body that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def new_key() -> str:
+    """Return an idempotency key that no other task has."""
+    return uuid4().hex
+
+
+def as_text(value: Any) -> str:
+    """Return a value as paths and queries have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Mapping):  # labels
+        return ",".join(f"{name}={quote(str(text), safe='')}" for name, text in value.items())
+    return str(value)
+
+
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def read_answer(kind: Any, url: str, status: int, body: bytes) -> Any:
+    """Return a 2xx answer as a `kind`; raise RequestRefused for another status, with the API's error,
+    and AnswerUnreadable for what is not Hocket's."""
+    try:
+        if not 200 <= status < 300:
+            raise RequestRefused(status, ErrorReply.model_validate_json(body).error)
+        return None if kind is None else _reader(kind).validate_json(body)
+    except ValidationError as error:
+        reason = str(error.errors(include_url=False)[0]["msg"])
+        raise AnswerUnreadable(url=url, status=status, reason=reason) from error
+
+
+def pause_s(
+    request: ApiRequest, tries: int, status: int | None, retry_after: str | None = None
+) -> float | None:
+    """Return how long to wait before a request is sent again; None where it is not. `status`: of its
+    answer, None where none came. A 429 did nothing, so anything may come again; where an answer was
+    lost (or a proxy gave a 502, 503 or 504) only what `may_repeat`."""
+    if tries >= MAX_TRIES:
+        return None
+    is_lost = status in (None, 502, 503, 504)
+    if status != 429 and not (is_lost and request.may_repeat):
+        return None
+    if retry_after is not None and retry_after.isascii() and retry_after.isdecimal():
+        return min(float(retry_after), MAX_PAUSE_S) + random.uniform(0, FIRST_PAUSE_S)
+    longest_s: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (tries - 1))
+    return random.uniform(0.5, 1.0) * longest_s

@@ -1,0 +1,189 @@
+"""The client without asyncio, made from `async_client.py` (`make docs`)."""
+
+import os
+import time
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from hocket.client.errors import ApiUnreachable, RunNotSucceeded
+from hocket.client.live import LastEvent, RunStream, read_event
+from hocket.client.requests import ApiRequest, pause_s, read_answer
+from hocket.client.sync_resources import Resources
+from hocket.schemas.administration.live import LiveEnd, RunNotice
+from hocket.schemas.rest import RunDetail, RunResult, StepDetail
+
+API_ENV, KEY_ENV, TENANT_ENV = "HOCKET_API_URL", "HOCKET_API_KEY", "HOCKET_TENANT"
+DEFAULT_URL = "http://127.0.0.1:8080"
+CONNECT_S = 10.0
+QUIET_S = 60.0
+"""A stream of events sends at least a comment every 15 s."""
+SUCCEEDED = ("succeeded", "degraded")
+
+
+class Hocket(Resources):
+    """The REST API of one platform, with one key. `url`, `key` and `tenant` are by default those of
+    HOCKET_API_URL, HOCKET_API_KEY and HOCKET_TENANT; a tenant is named only for keys of all tenants.
+    Use it as a context manager, or call `close`.
+
+    Every call raises RequestRefused with the API's error, ApiUnreachable where no answer came, and
+    AnswerUnreadable. What may be sent twice is sent again where its answer was lost: reads, and tasks,
+    which always have an idempotency key.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self.url = (url or os.environ.get(API_ENV) or DEFAULT_URL).rstrip("/")
+        headers = {"Accept": "application/json"}
+        if key := key or os.environ.get(KEY_ENV):
+            headers["Authorization"] = f"Bearer {key}"
+        if tenant := tenant or os.environ.get(TENANT_ENV):
+            headers["X-Hocket-Tenant"] = tenant
+        self._http = httpx2.Client(headers=headers, transport=transport)
+        super().__init__(self._send)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def run(
+        self,
+        pipeline: str,
+        input: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        deadline_ms: float | None = None,
+        budget_usd: Decimal | str | float | None = None,
+        version: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> RunDetail:
+        """Submit a task and wait for the end of its run, however long that takes. Raise RunNotSucceeded
+        where it did not succeed."""
+        taken = self.runs.submit(
+            pipeline,
+            input=input,
+            idempotency_key=idempotency_key,
+            deadline_ms=deadline_ms,
+            budget_usd=budget_usd,
+            version=version,
+            labels=labels,
+        )
+        return self.result(taken.run_id)
+
+    def result(self, run_id: str) -> RunDetail:
+        """Wait for the end of a run. Raise RunNotSucceeded where it did not succeed."""
+        with closing(self.follow(run_id)) as events:
+            for event in events:
+                if isinstance(event, RunResult):
+                    break
+        run = self.runs.get(run_id)
+        if run.status not in SUCCEEDED:
+            raise RunNotSucceeded(run)
+        return run
+
+    def follow(self, run_id: str) -> Generator[StepDetail | RunResult, None, None]:
+        """Yield the steps of a run as they change, from how they are now, and its end at last. A
+        connection that drops is made again; a step may be told twice then."""
+        for event in self._events(RunStream.of_run(run_id)):
+            if isinstance(event, StepDetail | RunResult):
+                yield event
+            if isinstance(event, RunResult):
+                return
+
+    def follow_all(
+        self,
+        *,
+        pipeline: str | None = None,
+        status: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Generator[RunNotice | LiveEnd, None, None]:
+        """Yield each run that is accepted or ends, from now on and for ever, of those that are wanted. A
+        connection that drops is made again, and what was missed is told; where it cannot be, a LiveEnd
+        says so: load again what you show."""
+        query = {"pipeline": pipeline, "status": status, "labels": labels}
+        for event in self._events(RunStream.of_list(query)):
+            if isinstance(event, RunNotice | LiveEnd):
+                yield event
+
+    def _send(self, request: ApiRequest, kind: Any) -> Any:
+        """Send a request, again where that is right; return its answer as a `kind`."""
+        tries = 0
+        while True:
+            tries += 1
+            status, retry_after, reason = None, None, ""
+            try:
+                answer = self._http.request(
+                    request.method,
+                    self.url + request.url,
+                    headers=request.sent_headers(),
+                    content=request.content(),
+                    timeout=httpx2.Timeout(request.timeout_s, connect=CONNECT_S),
+                )
+                status, retry_after = answer.status_code, answer.headers.get("retry-after")
+            except httpx2.TransportError as error:
+                reason = str(error) or type(error).__name__
+            wait_s = pause_s(request, tries, status, retry_after)
+            if wait_s is None:
+                break
+            time.sleep(wait_s)
+        if status is None:
+            raise ApiUnreachable(url=self.url, reason=reason)
+        return read_answer(kind, self.url, status, answer.content)
+
+    def _events(
+        self, stream: RunStream
+    ) -> Generator[StepDetail | RunResult | RunNotice | LiveEnd, None, None]:
+        """Yield the events of a stream, over as many connections as it takes."""
+        last, tries = LastEvent(), 0
+        while True:
+            tries += 1
+            request = stream.request(last)
+            status, retry_after, reason = None, None, "the stream ended"
+            try:
+                with self._http.stream(
+                    "GET",
+                    self.url + request.url,
+                    headers=request.sent_headers(),
+                    timeout=httpx2.Timeout(QUIET_S, connect=CONNECT_S),
+                ) as answer:
+                    status, retry_after = answer.status_code, answer.headers.get("retry-after")
+                    if status == httpx2.codes.OK:
+                        for sent in httpx2.EventSource(answer):
+                            tries = 0
+                            last.note(sent.event, sent.id)
+                            event = read_event(stream, self.url, sent.event, sent.data)
+                            if event is not None:
+                                yield event
+                        status = None
+                    else:
+                        answer.read()
+            except (httpx2.TransportError, httpx2.SSEError) as error:
+                status, reason = None, str(error) or type(error).__name__
+            wait_s = pause_s(request, max(tries, 1), status, retry_after)
+            if wait_s is None:
+                if status is None:
+                    raise ApiUnreachable(url=self.url, reason=reason)
+                read_answer(None, self.url, status, answer.content)
+                return
+            time.sleep(wait_s)
