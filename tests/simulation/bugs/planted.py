@@ -37,7 +37,7 @@ from hocket.coordinator.partition.runs import (
 from hocket.coordinator.storage import committer, pending_changes
 from hocket.coordinator.storage.batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
-from hocket.coordinator.storage.tenure import Tenure
+from hocket.coordinator.storage.unwritten_changes import UnwrittenChanges
 from hocket.kit.nats.connection import durable_publisher
 from hocket.kit.nats.consumers import ordered_consumer
 from hocket.kit.nats.kv import seals
@@ -113,8 +113,8 @@ def _offset_first(original: Any) -> Any:
 
 
 def _never_applying(_original: Any) -> Any:
-    def take(self: Tenure) -> Any:
-        part, self._pending = self._pending, None
+    def take(self: UnwrittenChanges) -> Any:
+        part, self.pending = self.pending, None
         return part
 
     return take
@@ -493,12 +493,12 @@ BUGS: dict[str, Bug] = {
         "the offset is moved before the event is applied, and may be written without it",
         _both(
             _replaced(event_handler.EventHandler, "handle", _offset_first),
-            _replaced(Tenure, "take", _never_applying),
+            _replaced(UnwrittenChanges, "take", _never_applying),
         ),
     ),
     "half-an-event-committed": Bug(
         "a commit may take what an event changed without the offset behind it",
-        _replaced(Tenure, "take", _never_applying),
+        _replaced(UnwrittenChanges, "take", _never_applying),
     ),
     "rewind-not-detected": Bug(
         "reading goes on behind the last sequence, whatever message is there",
@@ -586,7 +586,7 @@ BUGS: dict[str, Bug] = {
     ),
     "read-back-without-unwritten": Bug(
         "a run that an exception left half changed is read back without what is not written yet",
-        _replaced(Tenure, "unwritten", lambda original: lambda self, run_id: []),
+        _replaced(UnwrittenChanges, "of", lambda original: lambda self, run_id: []),
     ),
     "skipped-scope-open": Bug(
         "a scope that failed leaves its steps running",

@@ -99,11 +99,11 @@ class Committer:
     def _take(self) -> dict[Tenure, Pending]:
         taken = {}
         for tenure in self._tenures.values():
-            part = tenure.take()
+            part = tenure.unwritten.take()
             if part is None:
                 continue
             taken[tenure] = part
-            if tenure.has_pending:  # a flush was meant for what came later, too
+            if tenure.unwritten.has_more:  # a flush was meant for what came later, too
                 self._schedule.notify()
                 self._schedule.request_flush()
         return taken
@@ -211,7 +211,7 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
         part.aside[run_id] = Kept.NOTHING
         return
     part.aside[run_id] = Kept.BARE
-    dirty.steps |= tenure.withdraw(run_id)
+    dirty.steps |= tenure.unwritten.withdraw(run_id)
     part.after = [one for one in part.after if one[0] != run_id]
     part.after.append((run_id, ended.follows))
     dirty.run = ended.run

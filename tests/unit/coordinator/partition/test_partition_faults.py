@@ -20,11 +20,12 @@ class Notes:
     def __init__(self) -> None:
         self.applied_seqs: list[int] = []
         self.applying = False
+        self.unwritten = self
 
     async def wait_for_capacity(self) -> None:
         return
 
-    def unwritten(self, run_id: str) -> list[Any]:
+    def of(self, run_id: str) -> list[Any]:
         return []
 
     write_watermark = None

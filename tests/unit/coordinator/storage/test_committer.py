@@ -133,12 +133,12 @@ async def test_an_event_that_is_half_applied_is_not_written(
     committer: Committer, epochs: Epochs
 ) -> None:
     half, other = tenure(committer, 0), tenure(committer, 1)
-    half.begin_event()
+    half.unwritten.begin_event()
     add(half, "half")
     add(other, "other")
     await flushed(other)
     assert run_ids(epochs.batches) == ["other"]
-    half.end_event()
+    half.unwritten.end_event()
     half.applied(1, "id", 10)
     await flushed(half)
     assert epochs.batches[-1].offsets == {0: (1, 1, "id")}
@@ -149,7 +149,7 @@ async def test_a_partition_that_always_applies_an_event_is_written_up_to_the_one
     committer: Committer, epochs: Epochs
 ) -> None:
     busy, other, written = tenure(committer, 0), tenure(committer, 1), asyncio.Event()
-    busy.begin_event()
+    busy.unwritten.begin_event()
     add(busy, "r1")
     add(other, "other")
     await flushed(other)  # and the busy one was passed over

@@ -27,6 +27,7 @@ class EventHandler:
     def __init__(self, context: TenureContext, application: EventApplication) -> None:
         self._services = services = context.services
         self._tenure = context.tenure
+        self._unwritten = context.tenure.unwritten
         self._runs = context.runs
         self._application = application
         self._reader = EventReader(
@@ -37,7 +38,7 @@ class EventHandler:
         """Apply one message of the log."""
         await self._services.committer.wait_for_capacity()
         await self._services.bus.wait_for_capacity()
-        self._tenure.begin_event()
+        self._unwritten.begin_event()
         try:
             events = await self._reader.events_of(message)
             for event in self._reader.believed(events, message):
@@ -45,7 +46,7 @@ class EventHandler:
                 await self._apply_surely(event, message)
             self._services.dispatcher.release()
         finally:
-            self._tenure.end_event()
+            self._unwritten.end_event()
         self._tenure.applied(message.seq, message.msg_id, len(message.body))
         for event in events:
             if not isinstance(event, OutlookChanged):

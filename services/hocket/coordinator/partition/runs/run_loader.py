@@ -46,7 +46,7 @@ class RunLoader:
         run = self._runs.get(run_id)
         if run is not None:
             return run
-        unwritten = self._tenure.unwritten(run_id)
+        unwritten = self._tenure.unwritten.of(run_id)
         stored = as_decided(await self._services.store.stored_for_events(run_id), unwritten)
         if stored is None:
             return None

@@ -35,7 +35,10 @@ async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
         return None
 
     tenure = SimpleNamespace(
-        epoch=1, partition=0, write_watermark=None, unwritten=lambda run_id: []
+        epoch=1,
+        partition=0,
+        write_watermark=None,
+        unwritten=SimpleNamespace(of=lambda run_id: []),
     )
     partition = lone_partition(tenure, store=SimpleNamespace(stored_for_events=stored))
     application = partition._events._application

@@ -56,6 +56,7 @@ class Notes:
     epoch = 1
     partition = 0
     write_watermark = None
+    unwritten = None
 
     def __init__(self) -> None:
         self.answered: list[str] = []
