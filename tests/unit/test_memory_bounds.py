@@ -13,10 +13,10 @@ from hocket.admin.requests.body_limit import BodiesFull, BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
 from hocket.admin.requests.identity import TENANT
 from hocket.admin.requests.request_limit import RequestLimit
-from hocket.coordinator.storage import duration_stats as durations_module
-from hocket.coordinator.storage import pipeline_catalog as catalog_module
-from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines import duration_stats as durations_module
+from hocket.coordinator.storage.pipelines import pipeline_catalog as catalog_module
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.kit.postgres.errors import is_row_fault, may_be_row_fault
 
 SPEC = '{"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:echo"}}}'

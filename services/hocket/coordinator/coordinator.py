@@ -17,7 +17,7 @@ from hocket.coordinator.ownership.leases import Ownership
 from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
 from hocket.coordinator.partition.partition_set import PartitionSet
 from hocket.coordinator.storage.committer import Committer
-from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.task_stop import stop_tasks

@@ -37,8 +37,8 @@ from hocket.coordinator.partition.runs.change_publisher import ChangePublisher
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.committer import Committer
-from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store

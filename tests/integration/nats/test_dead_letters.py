@@ -14,8 +14,8 @@ from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.service import build_intake
-from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.pipeline_catalog import PipelineUnknown
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.pipeline_catalog import PipelineUnknown
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.delivery import Delivery

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
-from hocket.coordinator.storage import pipeline_catalog
+from hocket.coordinator.storage.pipelines import pipeline_catalog
 from hocket.schemas.pipeline import expressions
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from simulation.engine.database import Database

@@ -9,7 +9,7 @@ import structlog
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.deadlines import DurationForecast
 from hocket.coordinator.core.time.model_demand import expected_nodes, needs_models
-from hocket.coordinator.storage.pipeline_catalog import Entry
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Entry
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import PayloadTooLarge

@@ -28,7 +28,7 @@ from hocket.coordinator.core.scheduling.load_prediction import (
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorInfo, HocketError

@@ -4,7 +4,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hocket.coordinator.intake.task_message import Task, admit
-from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.kit.nats import cloudevents
 from hocket.kit.process.clock import now_ms

@@ -8,7 +8,7 @@ from hocket.coordinator.core.time.deadlines import HOP, UNIT
 from hocket.coordinator.core.time.forecasts import KeptEstimate, Outlooks
 from hocket.coordinator.core.time.hop_times import hop_ms
 from hocket.coordinator.partition.events.log_posts import LogPosts
-from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.schemas.messages import (
     AttemptFinished,
     OutlookChanged,

@@ -6,8 +6,8 @@ from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.committer import Committer
-from hocket.coordinator.storage.duration_stats import Durations
-from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus

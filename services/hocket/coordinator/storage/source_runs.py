@@ -8,7 +8,7 @@ from hocket.coordinator.core.run.faults import RunNotRestorable, reason_of
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.state.restore import StoredRun, readable, restored
 from hocket.coordinator.core.run.state.run import Owner, Run
-from hocket.coordinator.storage.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.store import Store
 from hocket.kit.logs.run_lines import of_run
 from hocket.schemas.errors import HocketError, RunUnknown

@@ -14,7 +14,7 @@ from hocket.coordinator.dispatch.workload import UNCONFIRMED_FOR_MS, Load
 from hocket.coordinator.intake import admission_queue as module
 from hocket.coordinator.intake.admission_queue import Candidate, Overload
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.process import clock
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted

@@ -14,7 +14,7 @@ from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.runs.end_publisher import result_for
 from hocket.coordinator.partition.runs.known_runs import KnownRuns
 from hocket.coordinator.partition.tenure_context import TenureContext
-from hocket.coordinator.storage.pipeline_catalog import Entry
+from hocket.coordinator.storage.pipelines.pipeline_catalog import Entry
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY

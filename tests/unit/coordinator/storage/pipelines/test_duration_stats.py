@@ -2,7 +2,7 @@
 
 from hocket.coordinator.core.run.event_checks import doubt
 from hocket.coordinator.core.time.forecasts import Outlooks
-from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
 
 
 def test_a_time_that_clocks_made_negative_is_none_at_all() -> None:

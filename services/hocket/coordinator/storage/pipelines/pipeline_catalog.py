@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
-from hocket.coordinator.storage.duration_stats import Durations
+from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.store import Store
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import PipelineUnknown

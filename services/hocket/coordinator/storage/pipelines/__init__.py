@@ -1,0 +1,1 @@
+"""Pipelines as runs need them: their versions, compiled, and how long their nodes take."""
