@@ -24,11 +24,12 @@ from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.time.deadlines import Estimate
 from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.cache_store import CacheStore, Filling
+from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.coordinator.storage.store import PartitionLost, Store
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import compile_pipeline
 from simulation.engine.cache_tables import CacheTables, SimulatedCacheStore
-from simulation.engine.database import Database, SimulatedStore
+from simulation.engine.database import Database, SimulatedPipelineStore, SimulatedStore
 from simulation.engine.scenes import play_scene
 from simulation.engine.world import EPOCH_S, Process, World
 from support.runs.made import altered
@@ -43,10 +44,15 @@ class Parts:
     """The stores under test, and a way to apply a pipeline to their database."""
 
     def __init__(
-        self, store: Any, cache: Any, apply: Callable[[dict[str, Any]], Awaitable[None]]
+        self,
+        store: Any,
+        cache: Any,
+        pipelines: Any,
+        apply: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
         self.store: Store = store
         self.cache: CacheStore = cache
+        self.pipelines: PipelineStore = pipelines
         self.apply = apply
 
 
@@ -73,7 +79,7 @@ async def _play_real(scene: Scene, url: str) -> None:
                 json.dumps(document),
             )
 
-        await scene(Parts(Store(pool), CacheStore(pool), apply))
+        await scene(Parts(Store(pool), CacheStore(pool), PipelineStore(pool), apply))
 
 
 def _play_simulated(scene: Scene) -> None:
@@ -89,6 +95,7 @@ def _play_simulated(scene: Scene) -> None:
             Parts(
                 SimulatedStore(database, process),
                 SimulatedCacheStore(tables, database, process),
+                SimulatedPipelineStore(database, process),
                 apply,
             )
         )
@@ -349,17 +356,17 @@ def test_a_batch_that_comes_after_a_later_one_writes_nothing(play: Play) -> None
 
 def test_specs_by_version_and_the_newest(play: Play) -> None:
     async def scene(parts: Parts) -> None:
-        assert await parts.store.spec("t", "p", None) is None
+        assert await parts.pipelines.spec("t", "p", None) is None
         await parts.apply(SPEC)
         await parts.apply(SPEC | {"description": "two"})
-        newest = await parts.store.spec("t", "p", None)
-        first = await parts.store.spec("t", "p", 1)
+        newest = await parts.pipelines.spec("t", "p", None)
+        first = await parts.pipelines.spec("t", "p", 1)
         assert newest is not None
         assert first is not None
         assert (newest[0], json.loads(newest[1])["description"]) == (2, "two")
         assert json.loads(first[1]) == SPEC
-        assert await parts.store.spec("t", "p", 3) is None
-        assert await parts.store.spec("other", "p", None) is None
+        assert await parts.pipelines.spec("t", "p", 3) is None
+        assert await parts.pipelines.spec("other", "p", None) is None
 
     play(scene)
 
@@ -368,9 +375,9 @@ def test_estimates_and_outlooks_are_kept(play: Play) -> None:
     async def scene(parts: Parts) -> None:
         store = parts.store
         await store.acquire(0, "a")
-        await store.keep_durations([("t", "p", "a", Estimate(1.5, 0.25, 2.0))])
-        await store.keep_durations([("t", "p", "a", Estimate(2.5, 0.5, 3.0))])
-        assert await store.durations("t", "p") == {"a": Estimate(2.5, 0.5, 3.0)}
+        await parts.pipelines.keep_durations([("t", "p", "a", Estimate(1.5, 0.25, 2.0))])
+        await parts.pipelines.keep_durations([("t", "p", "a", Estimate(2.5, 0.5, 3.0))])
+        assert await parts.pipelines.durations("t", "p") == {"a": Estimate(2.5, 0.5, 3.0)}
         batch = batch_of(1, 1)
         batch.outlooks = [(0, "t", "p", "a", 2.0, 1.5, 0.25)]
         await store.commit(batch)

@@ -15,6 +15,7 @@ from hocket.coordinator.coordinator import Coordinator
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.service import build_coordinator
 from hocket.coordinator.storage.cache_store import CacheStore
+from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.bucket import Bucket
@@ -64,6 +65,7 @@ class Rig:
             self.bus,
             Store(self.pool),
             CacheStore(self.pool),
+            PipelineStore(self.pool),
             Health(),
             CoordinatorMetrics(self.registry),
             leases,

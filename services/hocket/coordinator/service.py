@@ -39,6 +39,7 @@ from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.coordinator.storage.source_runs import Origins
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
@@ -88,6 +89,7 @@ async def main(service: Service) -> None:
         bus,
         Store(pool),
         CacheStore(pool),
+        PipelineStore(pool),
         service.health,
         CoordinatorMetrics(service.telemetry.registry),
         leases,
@@ -125,6 +127,7 @@ def build_coordinator(
     bus: Bus,
     store: Store,
     cache_store: CacheStore,
+    pipeline_store: PipelineStore,
     health: Health,
     metrics: CoordinatorMetrics,
     leases: Leases,
@@ -144,8 +147,8 @@ def build_coordinator(
     grants: GrantBook | None = None,
 ) -> Coordinator:
     """Put a coordinator together. `name` is its own among the coordinators of an installation."""
-    durations = Durations(store)
-    catalog = Catalog(store, durations)
+    durations = Durations(pipeline_store)
+    catalog = Catalog(pipeline_store, durations)
     committer = Committer(store, health, metrics, ChangePublisher(bus).committed)
     step_cache = StepCache(
         bus, cache_store, metrics, partitions=partitions, capabilities=capabilities

@@ -326,14 +326,25 @@ class SimulatedStore:
     async def place(self, run_id: str, step: str) -> StepPlace | None:
         return await self._ask(lambda: self._database.place(run_id, step))
 
+    async def outlook(self, partition: int) -> list[KeptEstimate]:
+        return await self._ask(lambda: self._database.outlook(partition))
+
+    async def _ask(self, statement: Callable[[], Any]) -> Any:
+        return await asked(self._database, self._process, statement)
+
+
+class SimulatedPipelineStore:
+    """That of one process, over the one database: a `PipelineStore` of `hocket.coordinator.storage`."""
+
+    def __init__(self, database: Database, process: Process) -> None:
+        self._database = database
+        self._process = process
+
     async def spec(self, tenant: str, pipeline: str, version: int | None) -> Any:
         return await self._ask(lambda: self._database.spec(tenant, pipeline, version))
 
     async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
         return await self._ask(lambda: self._database.durations(tenant, pipeline))
-
-    async def outlook(self, partition: int) -> list[KeptEstimate]:
-        return await self._ask(lambda: self._database.outlook(partition))
 
     async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
         kept = list(durations)

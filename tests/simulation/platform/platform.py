@@ -24,7 +24,7 @@ from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.workers.runtime.execution.worker import Worker
 from simulation.engine.cache_tables import CacheTables, SimulatedCacheStore
-from simulation.engine.database import Database, SimulatedStore
+from simulation.engine.database import Database, SimulatedPipelineStore, SimulatedStore
 from simulation.engine.nats_server import Server
 from simulation.engine.swaps import swapped
 from simulation.engine.world import Process, World
@@ -157,6 +157,7 @@ class Platform:
             bus,
             SimulatedStore(self.database, process),  # type: ignore[arg-type]
             SimulatedCacheStore(self.cache, self.database, process),  # type: ignore[arg-type]
+            SimulatedPipelineStore(self.database, process),  # type: ignore[arg-type]
             Health(),
             Silence(),  # type: ignore[arg-type]
             leases := Bucket(

@@ -152,16 +152,6 @@ class Store:
         row = await self._pool.fetchrow(_PLACE, run_id, step)
         return None if row is None else StepPlace(**dict(row))
 
-    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
-        """Return version and spec (JSON text) of a pipeline, the newest without a version."""
-        row = await self._pool.fetchrow(_SPEC, tenant, pipeline, version)
-        return None if row is None else (row["version"], row["spec"])
-
-    async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
-        """Return how long the nodes of a pipeline took, by node path."""
-        rows = await self._pool.fetch(_DURATIONS, tenant, pipeline)
-        return {r["path"]: Estimate(r["mean_ms"], r["variance"], r["weight"]) for r in rows}
-
     async def outlook(self, partition: int) -> list[KeptEstimate]:
         """Return what a partition expects of its pipelines, as of its offset."""
         rows = await self._pool.fetch(_OUTLOOK, partition)
@@ -174,11 +164,6 @@ class Store:
             )
             for r in rows
         ]
-
-    async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
-        """Keep estimates by (tenant, pipeline, path)."""
-        rows = [(t, p, path, e.weight, e.mean_ms, e.variance) for t, p, path, e in durations]
-        await self._pool.executemany(_KEEP_DURATION, rows)
 
 
 def _fences(batch: Batch) -> list[Row]:
@@ -365,21 +350,6 @@ _PLACE = """
 SELECT path, role, coalesce(facts ->> 'home', '') AS home
 FROM hocket.step WHERE run_id = $1 AND key = $2
 """
-_SPEC = """
-SELECT version, spec FROM hocket.pipeline
-WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)
-ORDER BY version DESC LIMIT 1
-"""
-_DURATIONS = """
-SELECT path, weight, mean_ms, variance FROM hocket.duration WHERE tenant = $1 AND pipeline = $2
-"""
 _OUTLOOK = """
 SELECT tenant, pipeline, path, weight, mean_ms, variance FROM hocket.outlook WHERE partition = $1
-"""
-_KEEP_DURATION = """
-INSERT INTO hocket.duration (tenant, pipeline, path, weight, mean_ms, variance)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (tenant, pipeline, path) DO UPDATE
-SET weight = excluded.weight, mean_ms = excluded.mean_ms, variance = excluded.variance,
-    updated_at = now()
 """

@@ -14,7 +14,7 @@ import structlog
 
 from hocket.coordinator.core.time.deadlines import HOP, DurationForecast, Estimate, observe, outlook
 from hocket.coordinator.core.time.hop_times import observe_hop
-from hocket.coordinator.storage.store import Store
+from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
@@ -41,7 +41,7 @@ class _Measured:
 class Durations:
     """How long the nodes of pipelines take, learned and kept."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PipelineStore) -> None:
         self._store = store
         self._measured: OrderedDict[tuple[str, str], _Measured] = OrderedDict()
         self._given_up: OrderedDict[tuple[str, str], int] = OrderedDict()

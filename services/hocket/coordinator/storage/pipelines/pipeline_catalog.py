@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
-from hocket.coordinator.storage.store import Store
+from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
@@ -28,7 +28,7 @@ class Entry:
 class Catalog:
     """Compiled pipelines by tenant, name and version."""
 
-    def __init__(self, store: Store, durations: Durations) -> None:
+    def __init__(self, store: PipelineStore, durations: Durations) -> None:
         self._store = store
         self._durations = durations
         self._entries: OrderedDict[tuple[str, str, int], Entry] = OrderedDict()

@@ -1,0 +1,47 @@
+"""What the coordinator reads from and writes to Postgres of pipelines: their specs, and how long their
+nodes take."""
+
+from collections.abc import Iterable
+
+import asyncpg
+
+from hocket.coordinator.core.time.deadlines import Estimate
+
+
+class PipelineStore:
+    """The statements that read pipelines, and keep the durations of their nodes."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
+        """Return version and spec (JSON text) of a pipeline, the newest without a version."""
+        row = await self._pool.fetchrow(_SPEC, tenant, pipeline, version)
+        return None if row is None else (row["version"], row["spec"])
+
+    async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
+        """Return how long the nodes of a pipeline took, by node path."""
+        rows = await self._pool.fetch(_DURATIONS, tenant, pipeline)
+        return {r["path"]: Estimate(r["mean_ms"], r["variance"], r["weight"]) for r in rows}
+
+    async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
+        """Keep estimates by (tenant, pipeline, path)."""
+        rows = [(t, p, path, e.weight, e.mean_ms, e.variance) for t, p, path, e in durations]
+        await self._pool.executemany(_KEEP_DURATION, rows)
+
+
+_SPEC = """
+SELECT version, spec FROM hocket.pipeline
+WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)
+ORDER BY version DESC LIMIT 1
+"""
+_DURATIONS = """
+SELECT path, weight, mean_ms, variance FROM hocket.duration WHERE tenant = $1 AND pipeline = $2
+"""
+_KEEP_DURATION = """
+INSERT INTO hocket.duration (tenant, pipeline, path, weight, mean_ms, variance)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, pipeline, path) DO UPDATE
+SET weight = excluded.weight, mean_ms = excluded.mean_ms, variance = excluded.variance,
+    updated_at = now()
+"""
