@@ -12,7 +12,8 @@ from unittest import mock
 
 from hocket.coordinator.core.run import machine, work
 from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, Wake
-from hocket.coordinator.core.run.constructs import graph, leaf, maps, races, results, reuse
+from hocket.coordinator.core.run.constructs import graph, leaf, results, reuse
+from hocket.coordinator.core.run.constructs.containers import maps, races
 from hocket.coordinator.core.run.state.messages import EndRun
 from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, SUCCEEDED, Step
 from hocket.coordinator.core.run.transition import Outcome, Transition

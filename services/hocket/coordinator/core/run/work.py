@@ -2,12 +2,12 @@
 or the run has ended; then the run is held to its bounds, and its deadline runs again where nobody
 is waited for."""
 
+from hocket.coordinator.core.run.constructs.containers.fallbacks import failing, fallback_settled
+from hocket.coordinator.core.run.constructs.containers.loops import round_settled
+from hocket.coordinator.core.run.constructs.containers.maps import item_settled
+from hocket.coordinator.core.run.constructs.containers.races import branch_settled
 from hocket.coordinator.core.run.constructs.deadline_actions import watch_again
-from hocket.coordinator.core.run.constructs.fallbacks import failing, fallback_settled
 from hocket.coordinator.core.run.constructs.graph import activate, node_settled
-from hocket.coordinator.core.run.constructs.loops import round_settled
-from hocket.coordinator.core.run.constructs.maps import item_settled
-from hocket.coordinator.core.run.constructs.races import branch_settled
 from hocket.coordinator.core.run.constructs.start import start
 from hocket.coordinator.core.run.constructs.waits import resume_deadline
 from hocket.coordinator.core.run.ends.ending import fail_run

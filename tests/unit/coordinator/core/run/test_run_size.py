@@ -4,7 +4,7 @@ import pytest
 from pydantic_core import to_json
 
 from hocket.coordinator.core.run import work
-from hocket.coordinator.core.run.constructs import maps
+from hocket.coordinator.core.run.constructs.containers import maps
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import SignalReceived, StepRequested, encoded
 from support.run_player import Play, python

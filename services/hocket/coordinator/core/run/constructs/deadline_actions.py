@@ -1,7 +1,7 @@
 """What is done about a node that the run can wait for no longer (`on_infeasible`): the run ends,
 the node's fast variant takes over, or the node is left out."""
 
-from hocket.coordinator.core.run.constructs.fallbacks import open_fast
+from hocket.coordinator.core.run.constructs.containers.fallbacks import open_fast
 from hocket.coordinator.core.run.constructs.leaf import dispatch_again
 from hocket.coordinator.core.run.constructs.results import hand_out
 from hocket.coordinator.core.run.ends.ending import cancel_below, close_scope, end_run, withdraw

@@ -1,12 +1,12 @@
 """The beginning of a step. A node unfolds from the outside in: map, then loop, then what its type
 says; `start` opens the outermost layer that a step's link still has to."""
 
-from hocket.coordinator.core.run.constructs.fallbacks import open_fast
+from hocket.coordinator.core.run.constructs.containers.fallbacks import open_fast
+from hocket.coordinator.core.run.constructs.containers.loops import open_loop
+from hocket.coordinator.core.run.constructs.containers.maps import open_map
+from hocket.coordinator.core.run.constructs.containers.races import open_race
 from hocket.coordinator.core.run.constructs.graph import open_scope
-from hocket.coordinator.core.run.constructs.loops import open_loop
-from hocket.coordinator.core.run.constructs.maps import open_map
 from hocket.coordinator.core.run.constructs.planned import count_step
-from hocket.coordinator.core.run.constructs.races import open_race
 from hocket.coordinator.core.run.constructs.results import start_leaf
 from hocket.coordinator.core.run.constructs.reuse import edited_input
 from hocket.coordinator.core.run.constructs.waits import begin_wait
