@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test upgrade-test docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -169,6 +169,11 @@ mcp-conformance: setup
 # three NATS servers with certificates on both sides, the leader of LOG killed every 15 s under load
 cluster-test: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.cluster_play --seconds $(SECONDS)
+
+# the release before, from its wheel, rolled to this tree under load and back: docs/how-to/upgrade.md, about
+# 4 minutes. FOLDER keeps its environment for the next time
+upgrade-test: setup
+	PYTHONPATH=tests $(PY) -W ignore -m deploy.upgrade_play $(if $(FOLDER),--folder $(FOLDER))
 
 # Postgres' primary killed and its synchronous standby promoted, TIMES times under load
 failover-test: setup

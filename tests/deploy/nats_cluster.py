@@ -1,0 +1,139 @@
+"""NATS servers with certificates on both sides, and a user with a password and permissions for each of
+our processes, as docs/reference/nats-access.md has them: one server, or a cluster."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from hocket.cli.local.backing_servers import BackingServers
+from hocket.kit.access.account_files import ACCOUNTS, SEED, kept_accounts
+from hocket.kit.embedded.ports import LOOPBACK, remembered_port
+from hocket.schemas.access.nats_table import ACCESS_USER, OWNER
+from support.certificates import Authority
+
+CLIENT = "client"
+
+
+class NatsCluster:
+    """Servers in a folder, each in a process of its own."""
+
+    def __init__(self, folder: Path, servers: int) -> None:
+        self._folder = folder
+        self._files = folder / "tls"
+        """What servers and clients read; certificates are made elsewhere and put here."""
+        self._files.mkdir(parents=True)
+        self._authorities = 0
+        self._ports = [remembered_port(folder / f"{n}.port") for n in range(servers)]
+        self._routes = [remembered_port(folder / f"{n}.route") for n in range(servers)]
+        self._authority = self._new_authority()
+        shutil.copy(self._authority.certificate, self._files / "ca.crt")
+        self._put_certificates()
+        kept_accounts(folder / "users", self._servers_url())
+        for number in range(servers):
+            self._config_file(number).write_text(self._config(number))
+        self.processes = [self._started(number) for number in range(servers)]
+
+    def url_of(self, user: str) -> str:
+        """Return the URL of a user: all servers, with its password and the files of TLS."""
+        return (self._folder / "users" / f"{user}.url").read_text("ascii").strip()
+
+    @property
+    def access_seed(self) -> str:
+        """The secret of whoever decides which keys may connect."""
+        return (self._folder / "users" / SEED).read_text("ascii").strip()
+
+    def restart(self, number: int) -> None:
+        """Kill a server and start it again."""
+        self.processes[number].kill()
+        self.processes[number].wait(10)
+        self.processes[number] = self._started(number)
+
+    def trust_another_authority(self) -> None:
+        """The first part of a rotation: certificates of a new authority are believed, too."""
+        self._authority = self._new_authority()
+        bundle = self._files / "ca.crt"
+        bundle.write_text(bundle.read_text() + self._authority.certificate.read_text())
+        self._reload()
+
+    def show_its_certificates(self) -> None:
+        """The second part: servers and clients have certificates of the new authority."""
+        self._put_certificates()
+        self._reload()
+
+    def trust_it_alone(self) -> None:
+        """The last part: those of the old one are refused."""
+        shutil.copy(self._authority.certificate, self._files / "ca.crt")
+        self._reload()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait(10)
+
+    def _reload(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGHUP)
+
+    def _new_authority(self) -> Authority:
+        self._authorities += 1
+        return Authority(self._folder / f"authority-{self._authorities}")
+
+    def _put_certificates(self) -> None:
+        names = [CLIENT, *(f"n{number}" for number in range(len(self._ports)))]
+        for name in names:
+            for made in self._authority.issue(name, "localhost"):
+                shutil.copy(made, self._files / made.name)
+
+    def _servers_url(self) -> str:
+        servers = ",".join(f"tls://{LOOPBACK}:{port}" for port in self._ports)
+        files = self._files
+        return f"{servers}?ca={files}/ca.crt&cert={files}/{CLIENT}.crt&key={files}/{CLIENT}.key"
+
+    def _started(self, number: int) -> subprocess.Popen[bytes]:
+        server = Path(sys.executable).parent / "nats-server"
+        log = self._folder / f"n{number}.log"
+        return subprocess.Popen([server, "-c", self._config_file(number), "-l", log])
+
+    def _config_file(self, number: int) -> Path:
+        return self._folder / f"n{number}.conf"
+
+    def _config(self, number: int) -> str:
+        files = self._files
+        tls = (
+            f'tls {{ cert_file: "{files}/n{number}.crt", key_file: "{files}/n{number}.key", '
+            f'ca_file: "{files}/ca.crt", verify: true, timeout: 5 }}'
+        )
+        routes = ", ".join(f"nats-route://{LOOPBACK}:{port}" for port in self._routes)
+        cluster = (
+            f"cluster {{ name: hocket, listen: {LOOPBACK}:{self._routes[number]}, "
+            f"routes: [{routes}], {tls} }}\n"
+        )
+        return (
+            f"server_name: n{number}\nlisten: {LOOPBACK}:{self._ports[number]}\n{tls}\n"
+            f"{cluster if len(self._ports) > 1 else ''}"
+            f"jetstream {{ store_dir: {self._folder}/js{number}, max_file_store: 30GB }}\n"
+            f"include users/{ACCOUNTS}\n"
+        )
+
+
+class GivenServers(BackingServers):
+    """That cluster and a Postgres, each process as the user that it is on NATS."""
+
+    def __init__(self, folder: Path, cluster: NatsCluster, database_url: str) -> None:
+        super().__init__(
+            folder,
+            nats_url=cluster.url_of(OWNER),
+            database_url=database_url,
+            nats_port=0,
+            replicas=str(len(cluster.processes)),
+        )
+        self._cluster = cluster
+
+    def nats_url_of(self, user: str) -> str:
+        return self._cluster.url_of(user)
+
+    @property
+    def nats_access(self) -> tuple[str, str]:
+        return self._cluster.url_of(ACCESS_USER), self._cluster.access_seed
