@@ -20,7 +20,7 @@ import asyncpg
 import structlog
 import yaml
 
-from deploy.nats_cluster import GivenServers, NatsCluster
+from deploy.cluster.nats_cluster import GivenServers, NatsCluster
 from deploy.releases import (
     BOOK_LATER,
     PRESENT,
@@ -51,6 +51,8 @@ BOUND_S = 180.0
 LATER_S = 15.0
 LONG_S = 55.0
 STOP_INTO_S = 5.0
+DRAIN_S = 10.0
+"""How long a worker that is told to stop goes on with its steps (`workers.drain_s`)."""
 NUMBERS = {"coordinator": 2, "worker": 2, "gateway": 2}
 ORDER = ("coordinator", "gateway", "ledger", "admin", "worker")
 """As docs/how-to/backup.md says; the way back is the other way round."""
@@ -140,9 +142,10 @@ class Load:
 class Play:
     """Processes, the load on them, and what both come to."""
 
-    def __init__(self, processes: dict[str, RolledProcess], load: Load) -> None:
+    def __init__(self, processes: dict[str, RolledProcess], load: Load, meter: "Meter") -> None:
         self._processes = processes
         self._load = load
+        self._meter = meter
 
     async def roll(self, release: Release, kinds: Iterable[str]) -> None:
         """Replace all processes by those of a release, one after the other."""
@@ -152,20 +155,22 @@ class Play:
                 if name.partition("-")[0] == kind:
                     longest = max(longest, await process.roll(release))
         await asyncio.sleep(AROUND_S)
-        print(f"rolled to {release.name}: the slowest took {longest:.1f} s to end", flush=True)
+        print(f"rolled to {release.name}: the slowest took {longest:.1f} s to end", end="")
+        print(f"; {self._meter.paid_twice} paid twice so far", flush=True)
 
-    async def stop_during_long_step(self, meter: "Meter") -> str:
+    async def stop_during_long_step(self) -> str:
         """Replace every worker while a step of 55 s runs in one of them; return the id of its run."""
         run_id = self._load.give("long")
         async with asyncio.timeout(BOUND_S):
-            while not meter.paid(run_id):  # the step before it  # noqa: ASYNC110
+            while not self._meter.paid(run_id):  # the step before it  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await asyncio.sleep(STOP_INTO_S)
         await self.roll(PRESENT, ("worker",))
         return run_id
 
     async def rotate(self, cluster: NatsCluster) -> None:
-        """Give servers and clients certificates of another authority; connect all anew by them."""
+        """Give servers and clients certificates of another authority. Whoever is started from here on
+        connects by them: those of before are refused."""
         for part in (
             cluster.trust_another_authority,
             cluster.show_its_certificates,
@@ -173,9 +178,8 @@ class Play:
         ):
             await asyncio.to_thread(part)
             await asyncio.sleep(AROUND_S)
-        await asyncio.to_thread(cluster.restart, 0)
-        await asyncio.sleep(AROUND_S)
-        print("certificates of another authority, and connections made anew by them", flush=True)
+        print("certificates of another authority", end="")
+        print(f"; {self._meter.paid_twice} paid twice so far", flush=True)
 
 
 class Meter:
@@ -190,9 +194,17 @@ class Meter:
 
     def faults(self, runs: set[str]) -> list[str]:
         """Return what was paid for twice, never, or for no run."""
-        counts = Counter(one["request_id"].partition(":")[0] for one in self._paid())
+        counts = self._counts()
         faults = [f"{run} was paid {counts[run]} times" for run in runs if counts[run] != 1]
         return faults + [f"{run} was paid and is no run" for run in counts.keys() - runs]
+
+    @property
+    def paid_twice(self) -> int:
+        """How many runs were paid for more than once."""
+        return sum(count > 1 for count in self._counts().values())
+
+    def _counts(self) -> Counter[str]:
+        return Counter(one["request_id"].partition(":")[0] for one in self._paid())
 
     def _paid(self) -> list[dict[str, Any]]:
         return [one for one in self._entries() if one["completion_tokens"]]
@@ -202,13 +214,19 @@ UNBOOKED = """
     SELECT count(*) FROM hocket.run
     WHERE run_id NOT IN (SELECT run_id FROM hocket.usage WHERE kind = 'call' AND run_id IS NOT NULL)
 """
-GOING = "SELECT count(*) FROM hocket.run WHERE finished_at IS NULL"
+NOT_ENDED = """
+    SELECT count(*) FROM unnest($1::text[]) AS accepted(run_id) LEFT JOIN hocket.run USING (run_id)
+    WHERE finished_at IS NULL
+"""
+"""A task that is accepted may wait in TASKS, and have no row yet."""
 
 
-async def none_left(connection: asyncpg.Connection, query: str, bound_s: float) -> int:
+async def none_left(
+    connection: asyncpg.Connection, query: str, *values: object, bound_s: float
+) -> int:
     """Wait until a query counts nothing, or time is up; return what it counts."""
     until = time.monotonic() + bound_s
-    while (count := int(await connection.fetchval(query))) and time.monotonic() < until:  # noqa: ASYNC110
+    while (count := int(await connection.fetchval(query, *values))) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.5)
     return count
 
@@ -219,11 +237,11 @@ async def booked_faults(
     """Wait until each run's call is booked. Calls that wait for the newer ledger, as they may of
     BOOK_LATER alone, get it."""
     waits = previous in BOOK_LATER
-    count = await none_left(connection, UNBOOKED, LATER_S if waits else BOUND_S)
+    count = await none_left(connection, UNBOOKED, bound_s=LATER_S if waits else BOUND_S)
     if count and waits:
         print(f"{count} calls waited for the newer ledger, which runs again", flush=True)
         await ledger.roll(PRESENT)
-        count = await none_left(connection, UNBOOKED, BOUND_S)
+        count = await none_left(connection, UNBOOKED, bound_s=BOUND_S)
     rows = await connection.fetch(
         "SELECT run_id, count(*) FROM hocket.usage WHERE kind = 'call' "
         "GROUP BY run_id HAVING count(*) > 1"
@@ -236,7 +254,7 @@ async def run_faults(
     connection: asyncpg.Connection, accepted: set[str], long_run: str
 ) -> list[str]:
     """Wait until all has ended; return what became of runs that should not have."""
-    await none_left(connection, GOING, BOUND_S)
+    await none_left(connection, NOT_ENDED, list(accepted), bound_s=BOUND_S)
     rows = await connection.fetch(
         "SELECT run_id, status, error, "
         "extract(epoch FROM finished_at - accepted_at)::float AS took_s FROM hocket.run"
@@ -251,7 +269,7 @@ async def run_faults(
     ]
     took_s = by_run[long_run]["took_s"] if long_run in by_run else None
     print(f"the run with a step of {LONG_S:g} s took {took_s or 0:.1f} s", flush=True)
-    if (took_s or 0) < LONG_S + STOP_INTO_S:
+    if (took_s or 0) < LONG_S + STOP_INTO_S + DRAIN_S:
         faults.append(f"its step was not interrupted: {took_s} s")
     return faults
 
@@ -302,11 +320,13 @@ async def played(folder: Path, previous: Release, commit: str) -> tuple[int, lis
                 meter = Meter(engine.engine.journal.entries)
                 loading = asyncio.create_task(load.run())
                 await asyncio.sleep(AROUND_S)
-                play = Play(processes, load)
+                play = Play(processes, load, meter)
                 await asyncio.to_thread(PRESENT.hocket, "migrate", DATABASE_URL=database_url)
                 await asyncio.sleep(AROUND_S)
+                waiting = await bus.api("STREAM.INFO.USAGE", {}, timeout_ms=10_000)
+                print(f"{waiting['state']['messages']} records wait for a newer ledger", flush=True)
                 await play.roll(PRESENT, ORDER)
-                long_run = await play.stop_during_long_step(meter)
+                long_run = await play.stop_during_long_step()
                 await play.roll(PRESENT, ORDER)
                 await play.rotate(cluster)
                 await play.roll(previous, reversed(ORDER))

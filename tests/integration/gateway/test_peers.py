@@ -5,10 +5,13 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from nats.aio.msg import Msg
 
+from hocket.gateway.api.peers import Peers
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
@@ -77,6 +80,38 @@ async def test_a_call_asked_again_at_another_gateway_is_not_made_twice(
             booked = [one.call_id for one in await records(bus)]
     assert [reply.text for reply in replies] == ["tidal"] * (1 + ASKED)
     assert (len(upstream.bodies), booked) == (1, ["r1:draft:1:1:1"])
+
+
+async def test_a_gateway_that_comes_back_later_than_others_is_heard(
+    bus: Bus, nats_url: str
+) -> None:
+    class Holder:
+        """Has a call that is being made."""
+
+        def find(self, _tenant: str, _call_id: str) -> "asyncio.Future[CallReply]":
+            return asyncio.get_running_loop().create_future()
+
+    questions: list[bytes] = []
+    asked = asyncio.Event()
+
+    async def overheard(message: Msg) -> None:
+        questions.append(message.data)
+        asked.set()
+
+    late = await Bus.connect(nats_url, name="late")
+    listening = await bus.subscribe(subjects.GATEWAY_HELD, overheard)
+    one = Peers(bus, cast("CallRegistry", None), lambda _reply_to, _reply: None)
+    other = Peers(late, cast("CallRegistry", Holder()), lambda _reply_to, _reply: None)
+    try:
+        holding = asyncio.create_task(one.hold("default", "r1:draft:1:1:1", bus.nc.new_inbox()))
+        await asyncio.wait_for(asked.wait(), BOUND_S)
+        await other.open()
+        assert await asyncio.wait_for(holding, BOUND_S)
+        assert len(set(questions)) == 1 < len(questions)
+    finally:
+        await listening.unsubscribe()
+        await other.close()
+        await late.close()
 
 
 async def test_a_call_whose_gateway_was_killed_is_known_and_made_again_under_its_own_id(

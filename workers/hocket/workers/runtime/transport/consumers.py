@@ -3,7 +3,7 @@ coordinator otherwise (`kit/nats/consumers/step_consumers.py`)."""
 
 import asyncio
 
-from nats.js.errors import NotFoundError
+from nats.errors import Error as NatsError
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.step_consumers import ACK_WAIT_S, ask_for_consumers, make_consumers
@@ -39,6 +39,6 @@ async def ensure_consumers(bus: Bus, pool: str, ack_wait_s: float = ACK_WAIT_S) 
 async def _is_there(bus: Bus, name: str, ack_wait_s: float) -> bool:
     try:
         found = await bus.js.consumer_info(subjects.STEPS, name)
-    except NotFoundError:
+    except NatsError:  # not found; or a cluster has no leader yet, and nobody answers
         return False
     return bool(found.config.ack_wait == ack_wait_s)

@@ -1,10 +1,13 @@
 """NATS servers with certificates on both sides, and a user with a password and permissions for each of
 our processes, as docs/reference/nats-access.md has them: one server, or a cluster."""
 
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hocket.cli.local.backing_servers import BackingServers
@@ -14,19 +17,31 @@ from hocket.schemas.access.nats_table import ACCESS_USER, OWNER
 from support.certificates import Authority
 
 CLIENT = "client"
+CLIENTS = -1
+"""In the place of a server that calls another."""
+CLOSED_PORT = 1
+ELECTED = re.compile(
+    r"\[\d+\] (\S+ \S+) \[INF\] JetStream cluster new (?:stream leader for '\S+ > (?:TASKS|LOG|STEPS)'"
+    r"|consumer leader for '\S+ > (?:TASKS > intake|STEPS > step-python-\S+)')"
+)
+"""How a server's log tells of the leaders that runs of Python steps need."""
+LOG_TIME = "%Y/%m/%d %H:%M:%S.%f"
 
 
 class NatsCluster:
-    """Servers in a folder, each in a process of its own."""
+    """Servers in a folder, each in a process of its own. `links` are ports of proxies, by who calls
+    whom; all others call each other directly."""
 
-    def __init__(self, folder: Path, servers: int) -> None:
+    def __init__(
+        self, folder: Path, servers: int, links: Mapping[tuple[int, int], int] | None = None
+    ) -> None:
         self._folder = folder
+        self._links = links or {}
         self._files = folder / "tls"
         """What servers and clients read; certificates are made elsewhere and put here."""
-        self._files.mkdir(parents=True)
+        self._files.mkdir(parents=True, exist_ok=True)
         self._authorities = 0
-        self._ports = [remembered_port(folder / f"{n}.port") for n in range(servers)]
-        self._routes = [remembered_port(folder / f"{n}.route") for n in range(servers)]
+        self._ports, self._routes = ports_of(folder, servers)
         self._authority = self._new_authority()
         shutil.copy(self._authority.certificate, self._files / "ca.crt")
         self._put_certificates()
@@ -44,10 +59,12 @@ class NatsCluster:
         """The secret of whoever decides which keys may connect."""
         return (self._folder / "users" / SEED).read_text("ascii").strip()
 
-    def restart(self, number: int) -> None:
-        """Kill a server and start it again."""
+    def restart(self, number: int, *, wiped: bool = False) -> None:
+        """Kill a server and start it again; `wiped`: with an empty disk."""
         self.processes[number].kill()
         self.processes[number].wait(10)
+        if wiped:
+            shutil.rmtree(self._folder / f"js{number}")
         self.processes[number] = self._started(number)
 
     def trust_another_authority(self) -> None:
@@ -66,6 +83,17 @@ class NatsCluster:
         """The last part: those of the old one are refused."""
         shutil.copy(self._authority.certificate, self._files / "ca.crt")
         self._reload()
+
+    def elected(self, after: float, within_s: float) -> float | None:
+        """Return when the last stream or durable consumer that runs need got a new leader, of those
+        that got one in some time (wall clock); None where none did."""
+        found: list[float] = []
+        for number in range(len(self.processes)):
+            for line in self._log_file(number).read_text().splitlines():
+                if (elected := ELECTED.match(line)) is not None:
+                    moment = datetime.strptime(elected[1], LOG_TIME).replace(tzinfo=UTC)
+                    found.append(moment.timestamp())
+        return max((one for one in found if after <= one < after + within_s), default=None)
 
     def stop(self) -> None:
         for process in self.processes:
@@ -87,14 +115,18 @@ class NatsCluster:
                 shutil.copy(made, self._files / made.name)
 
     def _servers_url(self) -> str:
-        servers = ",".join(f"tls://{LOOPBACK}:{port}" for port in self._ports)
+        ports = (self._links.get((CLIENTS, n), port) for n, port in enumerate(self._ports))
+        servers = ",".join(f"tls://{LOOPBACK}:{port}" for port in ports)
         files = self._files
         return f"{servers}?ca={files}/ca.crt&cert={files}/{CLIENT}.crt&key={files}/{CLIENT}.key"
 
     def _started(self, number: int) -> subprocess.Popen[bytes]:
         server = Path(sys.executable).parent / "nats-server"
-        log = self._folder / f"n{number}.log"
-        return subprocess.Popen([server, "-c", self._config_file(number), "-l", log])
+        command = [server, "-c", self._config_file(number), "-l", self._log_file(number)]
+        return subprocess.Popen(command)
+
+    def _log_file(self, number: int) -> Path:
+        return self._folder / f"n{number}.log"
 
     def _config_file(self, number: int) -> Path:
         return self._folder / f"n{number}.conf"
@@ -105,17 +137,32 @@ class NatsCluster:
             f'tls {{ cert_file: "{files}/n{number}.crt", key_file: "{files}/n{number}.key", '
             f'ca_file: "{files}/ca.crt", verify: true, timeout: 5 }}'
         )
-        routes = ", ".join(f"nats-route://{LOOPBACK}:{port}" for port in self._routes)
+        ports = (
+            self._links.get((number, other), port)
+            for other, port in enumerate(self._routes)
+            if other != number
+        )
+        routes = ", ".join(f"nats-route://{LOOPBACK}:{port}" for port in ports)
+        # nobody learns of an address from others: it would lead past the proxies
+        told = f'no_advertise: true, advertise: "{LOOPBACK}:{CLOSED_PORT}", '
         cluster = (
             f"cluster {{ name: hocket, listen: {LOOPBACK}:{self._routes[number]}, "
-            f"routes: [{routes}], {tls} }}\n"
+            f"{told if self._links else ''}routes: [{routes}], {tls} }}\n"
         )
         return (
             f"server_name: n{number}\nlisten: {LOOPBACK}:{self._ports[number]}\n{tls}\n"
+            "logtime_utc: true\n"
             f"{cluster if len(self._ports) > 1 else ''}"
             f"jetstream {{ store_dir: {self._folder}/js{number}, max_file_store: 30GB }}\n"
             f"include users/{ACCOUNTS}\n"
         )
+
+
+def ports_of(folder: Path, servers: int) -> tuple[list[int], list[int]]:
+    """Return on which ports servers of a folder listen for clients, and for each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    clients = [remembered_port(folder / f"{n}.port") for n in range(servers)]
+    return clients, [remembered_port(folder / f"{n}.route") for n in range(servers)]
 
 
 class GivenServers(BackingServers):

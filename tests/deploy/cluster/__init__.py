@@ -1,0 +1,1 @@
+"""NATS servers as operators have them, and what may happen to them."""
