@@ -27,7 +27,7 @@ from hocket.kit.postgres import report_logins
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import migrate
 from hocket.ledger.prices import KnownPrices
-from hocket.ledger.record import Record, booked
+from hocket.ledger.records.record import Record, booked
 from hocket.ledger.store import insert
 from hocket.ledger.upkeep import usage_partitions
 from hocket.ledger.upkeep.retention import MAX_ROWS

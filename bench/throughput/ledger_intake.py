@@ -32,10 +32,10 @@ from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import migrate
 from hocket.kit.process.lifecycle import Health
-from hocket.ledger.intake import Intake
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.prices import KnownPrices
-from hocket.ledger.record import record_of
+from hocket.ledger.records.intake import Intake
+from hocket.ledger.records.record import record_of
 from hocket.ledger.store import insert
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, UsageRecord

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.record_pull import DURABLE
 from hocket.kit.process.lifecycle import Health
-from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.records.intake import ANNOUNCED, BOOKED, Intake
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import (

@@ -32,7 +32,9 @@ from hocket.gateway.capacity.membership import Membership, name_of
 from hocket.gateway.capacity.shared_limits import SharedLimits
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.granted_models import GrantedModels
-from hocket.gateway.config.routes import Reload, Routes, read_routes
+from hocket.gateway.config.reading import read_routes
+from hocket.gateway.config.reload import Reload
+from hocket.gateway.config.routes import Routes
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.config.access import Access
 from hocket.gateway.core.routing import membership_records

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
-from hocket.ledger.record import COLUMNS, Record
+from hocket.ledger.records.record import COLUMNS, Record
 
 SETTLED_S = 120.0
 """How old a note is before it goes; longer than a booking may take."""

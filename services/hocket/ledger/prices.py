@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from hocket.kit.process.clock import monotonic_ms
-from hocket.ledger.record import COLUMNS, Record
+from hocket.ledger.records.record import COLUMNS, Record
 
 MAX_PRICES = 10_000
 """Prices that are remembered; beyond it all are forgotten."""

@@ -19,9 +19,9 @@ from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.lifecycle import Service
 from hocket.ledger import step_journals
 from hocket.ledger.content.door import ContentDoor
-from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.kinds import settle
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.records.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
 from hocket.ledger.upkeep import day_partitions, tenant_periods, usage_partitions

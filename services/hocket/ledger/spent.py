@@ -18,7 +18,7 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.task_stop import stop_tasks
-from hocket.ledger.record import moment
+from hocket.ledger.records.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
 from hocket.schemas.messages import SpentAsked, SpentTold

@@ -8,7 +8,7 @@ import asyncpg
 
 from hocket.ledger.kinds import late_runs
 from hocket.ledger.prices import KnownPrices
-from hocket.ledger.record import (
+from hocket.ledger.records.record import (
     BOOKED_COLUMNS,
     IDENTITY_NAMES,
     OPENED_COLUMNS,

@@ -17,8 +17,8 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process import clock
 from hocket.kit.process.lifecycle import Health
-from hocket.ledger.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.records.intake import ANNOUNCED, BOOKED, Intake
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     ArmRolledBack,

@@ -24,7 +24,7 @@ from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTabl
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.warming.drivers import Driver, StartFailed, build_driver
 from hocket.ledger.prices import KnownPrices
-from hocket.ledger.record import record_of
+from hocket.ledger.records.record import record_of
 from hocket.ledger.store import insert
 from hocket.schemas.messages import WarmRecord
 

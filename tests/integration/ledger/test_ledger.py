@@ -254,7 +254,7 @@ from prometheus_client import CollectorRegistry
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.lifecycle import Health
-from hocket.ledger.intake import Intake
+from hocket.ledger.records.intake import Intake
 from hocket.ledger.metrics import LedgerMetrics
 
 async def main(nats_url, database_url):

@@ -10,7 +10,7 @@ import pytest
 from hocket.kit.postgres.database import connect_pool
 from hocket.ledger import kinds
 from hocket.ledger.prices import KnownPrices
-from hocket.ledger.record import Record, booked
+from hocket.ledger.records.record import Record, booked
 from hocket.ledger.store import insert
 from hocket.schemas.messages import Attribution
 from support.ledger_rig import record

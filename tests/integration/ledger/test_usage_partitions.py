@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.ledger.prices import KnownPrices
-from hocket.ledger.record import Record, booked
+from hocket.ledger.records.record import Record, booked
 from hocket.ledger.store import insert
 from hocket.ledger.upkeep import usage_partitions
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics

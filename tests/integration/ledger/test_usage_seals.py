@@ -21,7 +21,7 @@ from hocket.kit.nats.consumers import record_pull
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.settings import Settings, read
-from hocket.ledger import unsealed
+from hocket.ledger.records import unsealed
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, keys_of, usage_key_of
 from hocket.schemas.errors import InvalidInput

@@ -13,7 +13,6 @@ from hocket.admin.console.pages import (
     money,
     pipelines,
     provider_sign_in,
-    run,
     runs,
     schedules,
     sign_in,
@@ -22,13 +21,18 @@ from hocket.admin.console.pages import (
 )
 from hocket.admin.console.playground import page as playground
 from hocket.admin.console.rendering import ASSETS
+from hocket.admin.console.run import data as run_data
+from hocket.admin.console.run import page as run_page
+from hocket.admin.console.run import step as run_step
 
 PAGES = (
     sign_in,
     provider_sign_in,
     live,
     runs,
-    run,
+    run_page,
+    run_data,
+    run_step,
     bulk,
     compare,
     approvals,

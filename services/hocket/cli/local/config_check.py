@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from hocket.gateway.config.backend_pool import retire_missing
-from hocket.gateway.config.routes import LITELLM_SECTIONS, SECTIONS, read_routes
+from hocket.gateway.config.reading import LITELLM_SECTIONS, SECTIONS, read_routes
 from hocket.kit.process import config
 from hocket.kit.process.handler_allowlist import SECTION as MODULES
 from hocket.kit.process.handler_allowlist import listed_in

@@ -4,16 +4,11 @@ A run that was accepted names the models of its nodes and when each begins (Runs
 gateway): of each model that has no replica up, one is started, the one that is latest first. Nodes
 whose handler chooses the model are known by what they called before. Calls that met only cold replicas
 start the best of them. Each gateway that does not lead tells the one that does what its calls use and
-miss (ReplicasUsed, every USED_S).
+miss (ReplicasUsed: `replica_news.py`).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-
-import structlog
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from pydantic import ValidationError
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
@@ -25,18 +20,10 @@ from hocket.gateway.warming.drivers import build_driver
 from hocket.gateway.warming.node_models import NodeModels
 from hocket.gateway.warming.policy import MAX_RETAINED_MS
 from hocket.gateway.warming.replica_manager import ReplicaManager
+from hocket.gateway.warming.replica_news import ReplicaNews
 from hocket.gateway.warming.replica_usage import ReplicaUsage
-from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.process.task_stop import stop_tasks
-from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution, ReplicasUsed, RunsExpected
-
-USED_S = 1.0
-MAX_MISSED = 256
-
-log = structlog.get_logger()
-_reporting = Reporting()
 
 
 class Warming:
@@ -53,7 +40,6 @@ class Warming:
         book: Book,
         metrics: GatewayMetrics,
     ) -> None:
-        self._bus = bus
         self._membership = membership
         self._scheduler = scheduler
         self._now_ms = now_ms
@@ -63,10 +49,10 @@ class Warming:
         self._managers: dict[str, ReplicaManager] = {}
         self._table = RoutingTable({})
         self._node_models = NodeModels()
-        self._missed: dict[str, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._subscriptions: list[Subscription] = []
-        self._publishing: asyncio.Task[None] | None = None
+        self._news = ReplicaNews(
+            bus, membership, usage, now_ms=now_ms, expect=self.expect, used=self._on_used
+        )
         scheduler.observe_cold(self._on_missed)
         membership.observe(self._look)
 
@@ -100,18 +86,11 @@ class Warming:
     async def open(self, routes: Routes) -> None:
         """Manage the replicas of these routes; hear of runs, and of what other gateways do."""
         self.use(routes)
-        self._subscriptions = [
-            await self._bus.subscribe(subjects.RUNS_EXPECTED, self._on_runs),
-            await self._bus.subscribe(subjects.REPLICAS_USED, self._on_used),
-        ]
-        self._publishing = asyncio.create_task(self._publish_usage(), name="replicas-used")
+        await self._news.open()
 
     async def close(self) -> None:
         """Manage nothing any more; the replicas stay as they are."""
-        for subscription in self._subscriptions:
-            await subscription.unsubscribe()
-        if self._publishing is not None:
-            await stop_tasks([self._publishing])
+        await self._news.close()
         for manager in self._managers.values():
             await manager.close()
         if self._closing:
@@ -159,22 +138,7 @@ class Warming:
 
     # ---- what happens ------------------------------------------------------------------------
 
-    async def _on_runs(self, message: Msg) -> None:
-        try:
-            self.expect(RunsExpected.model_validate_json(message.data))
-        except ValidationError as error:
-            if count := _reporting.due("runs_expected_malformed"):
-                log.warning("runs_expected_malformed", reason=str(error)[:500], count=count)
-
-    async def _on_used(self, message: Msg) -> None:
-        try:
-            used = ReplicasUsed.model_validate_json(message.data)
-        except ValidationError as error:
-            if count := _reporting.due("replicas_used_malformed"):
-                log.warning("replicas_used_malformed", reason=str(error)[:500], count=count)
-            return
-        if used.gateway == self._membership.name:
-            return
+    def _on_used(self, used: ReplicasUsed) -> None:
         for key, manager in self._managers.items():
             manager.used_elsewhere(used.busy_ms.get(key, 0.0), key in used.in_use)
         self._start(used.missed)
@@ -183,9 +147,8 @@ class Warming:
         """A call met cold replicas, the best one first."""
         if self._membership.leads:
             self._start(cold)
-        elif len(self._missed) < MAX_MISSED and not self._missed.keys() >= set(cold):
-            self._missed.update(dict.fromkeys(cold))
-            self._publish_used()
+        else:
+            self._news.missed(cold)
 
     def _start(self, cold: Sequence[str]) -> None:
         """Start the first of these replicas, unless one of them starts already."""
@@ -205,23 +168,6 @@ class Warming:
             if (start := manager.cold_start) is not None
         }
         self._scheduler.use_cold(cold)
-
-    async def _publish_usage(self) -> None:
-        while True:
-            await asyncio.sleep(USED_S)
-            if self._managers and not self._membership.leads:
-                self._publish_used()
-
-    def _publish_used(self) -> None:
-        used = ReplicasUsed(
-            gateway=self._membership.name,
-            busy_ms=self._usage.take_all(self._now_ms()),
-            in_use=self._usage.in_use(),
-            missed=tuple(self._missed),
-        )
-        if used.busy_ms or used.in_use or used.missed:
-            self._bus.publish_nowait(subjects.REPLICAS_USED, used.model_dump_json().encode())
-        self._missed.clear()
 
 
 def _managed(table: RoutingTable) -> list[tuple[str, BackendSpec]]:

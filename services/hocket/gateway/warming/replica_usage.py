@@ -17,6 +17,11 @@ class ReplicaUsage:
         """Note the use of these replicas from now on."""
         self._managed = keys
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether there are replicas whose use is noted."""
+        return bool(self._managed)
+
     def began(self, key: str, at_ms: float) -> None:
         """Note that a replica has a call, after it had none."""
         if key in self._managed:

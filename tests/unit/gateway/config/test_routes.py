@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from hocket.gateway.config.backend_pool import retire_missing
-from hocket.gateway.config.routes import Reload, Routes, read_routes
+from hocket.gateway.config.reading import read_routes
+from hocket.gateway.config.reload import Reload
+from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.kit.process import config
 from hocket.kit.process.lifecycle import Health

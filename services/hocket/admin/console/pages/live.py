@@ -14,13 +14,12 @@ from hocket.admin.console.pages.runs import ROWS, filter_of
 from hocket.admin.console.rendering import TENANT, render, root_of
 from hocket.admin.console.views import run_list
 from hocket.admin.context import Context, Ctx
-from hocket.admin.live.endpoints import LastEventId, follow_run, streamed
+from hocket.admin.live.endpoints import streamed
 from hocket.admin.live.live_events import ListFilter
 from hocket.admin.live.streams import QUIET, QUIET_S
 from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
-from hocket.admin.runs.lookup import RunId
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import read_labels
@@ -82,19 +81,6 @@ async def _lines(
             yield QUIET
             while not follower.has_ended:
                 yield await follower.next(QUIET_S) or QUIET
-
-
-@router.get("/live/runs/{run_id}")
-@needs(Permission.RUNS_READ)
-async def console_live_run(
-    run_id: RunId,
-    request: Request,
-    context: Ctx,
-    caller: CallerDep,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Follow a run, as the API does."""
-    return await follow_run(run_id, request, context, caller, last_event_id)
 
 
 @router.get("/live/rows")

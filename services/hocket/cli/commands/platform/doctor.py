@@ -16,7 +16,8 @@ def doctor(context: typer.Context) -> None:
 
     from rich.text import Text
 
-    from hocket.cli.remote.checks import Verdict, examine
+    from hocket.cli.remote.checks import examine
+    from hocket.cli.remote.findings import Verdict
     from hocket.cli.terminal.console import out
 
     signs = {

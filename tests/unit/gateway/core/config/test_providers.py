@@ -8,7 +8,7 @@ import yaml
 from structlog.testing import capture_logs
 
 from hocket.gateway.config.backend_pool import retire_missing
-from hocket.gateway.config.routes import read_routes
+from hocket.gateway.config.reading import read_routes
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import ModelSkipped, ModelUnknown, RoutingInvalid

@@ -22,7 +22,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.record import MAX_RECORDS, SEPARATOR
+from hocket.ledger.records.record import MAX_RECORDS, SEPARATOR
 from hocket.schemas import subjects
 from hocket.schemas.checks.bounded import MAX_USD
 from hocket.schemas.errors import ErrorClass, HocketError

@@ -1,0 +1,1 @@
+"""A run in the console: its page, a step of it, and what their scripts load."""

@@ -1,0 +1,84 @@
+"""What the scripts of a run's page load: its timeline, its graph, its trace for Perfetto, its events."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.views import timeline
+from hocket.admin.console.views.graph import graph_of
+from hocket.admin.context import Ctx
+from hocket.admin.live.endpoints import LastEventId, follow_run
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads as runs
+from hocket.admin.runs.lookup import RunId
+from hocket.admin.traces.reads import trace_of
+from hocket.kit.traces.chrome_trace import chrome_trace
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
+from hocket.schemas.tracing.replies import RunTrace
+
+router = page_router()
+
+
+@router.get("/runs/{run_id}/trace.json")
+@needs(Permission.RUNS_READ)
+async def console_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
+    """Return the trace of a run as Chrome's trace events, which Perfetto shows."""
+    await runs.run_row(context.pool, caller.tenant, run_id)
+    found = await trace_of(context, caller.tenant, run_id, _for_perfetto)
+    return Response(found, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _for_perfetto(trace: RunTrace) -> str:
+    return json.dumps(
+        chrome_trace(trace.model_dump(mode="json"), now=datetime.now(UTC).isoformat())
+    )
+
+
+@router.get("/runs/{run_id}/timeline.json")
+@needs(Permission.RUNS_READ)
+async def console_timeline(
+    run_id: RunId,
+    context: Ctx,
+    caller: CallerDep,
+    node: Annotated[str | None, Query(max_length=MAX_STEP_CHARS)] = None,
+    after: Annotated[str, Query(max_length=MAX_STEP_CHARS)] = "",
+) -> Response:
+    """Return the nodes of a run, with the steps of a short one; or a page of one node's steps."""
+    run = await runs.run_row(context.pool, caller.tenant, run_id)
+    if node is None and not after:
+        found = await timeline.overview(context.pool, run)
+    else:
+        found = await timeline.steps(context.pool, run, node, after)
+    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+
+
+@router.get("/runs/{run_id}/graph.json")
+@needs(Permission.RUNS_READ, Permission.PIPELINES_READ)
+async def console_run_graph(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
+    """Return the graph of a run's pipeline with how far its nodes are."""
+    run = await runs.run_row(context.pool, caller.tenant, run_id)
+    _, plan = await context.plans.plan_of(
+        context.pool, caller.tenant, run["pipeline"], run["version"]
+    )
+    found = graph_of(plan)
+    found["nodes"] = await timeline.nodes(context.pool, run)
+    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+
+
+@router.get("/live/runs/{run_id}")
+@needs(Permission.RUNS_READ)
+async def console_live_run(
+    run_id: RunId,
+    request: Request,
+    context: Ctx,
+    caller: CallerDep,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Follow a run, as the API does."""
+    return await follow_run(run_id, request, context, caller, last_event_id)

@@ -1,0 +1,42 @@
+"""A step of a run: a page, or a panel beside the graph."""
+
+from typing import Annotated
+
+from fastapi import Path, Request
+from fastapi.responses import Response
+
+from hocket.admin.console.page_route import page_router
+from hocket.admin.console.rendering import is_part, render
+from hocket.admin.console.views import run_page
+from hocket.admin.context import Ctx
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads as runs
+from hocket.admin.runs.content import shown
+from hocket.admin.runs.lookup import RunId
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
+
+StepName = Annotated[str, Path(max_length=MAX_STEP_CHARS)]
+
+router = page_router()
+
+
+@router.get("/runs/{run_id}/steps/{step:path}")
+@needs(Permission.RUNS_READ)
+async def console_step(
+    request: Request, run_id: RunId, step: StepName, context: Ctx, caller: CallerDep
+) -> Response:
+    """Show a step with its values: a page, or only its part of one."""
+    run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
+    found = await runs.one_step(context.pool, run_id, step)
+    if not caller.sees_content:
+        found = found.model_copy(update={"input": None, "output": None})
+    part = is_part(request)
+    values = {
+        "section": "Runs",
+        "run": run,
+        "step": found,
+        "queue_ms": run_page.queue_ms,
+    }
+    return render(request, caller, "step_panel.html" if part else "step.html", values)

@@ -1,0 +1,86 @@
+"""Reading the configuration again while the gateway runs.
+
+A file is read on start (a bad one ends the process), on SIGHUP, and when it has changed on disk and
+changes no more (one that is being written may be empty, or half of itself); then a bad one changes
+nothing, and is reported with the field and its cure.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from hocket.gateway.config.backend_pool import retire_missing
+from hocket.gateway.config.reading import read_routes
+from hocket.gateway.config.routes import Routes
+from hocket.kit.process.lifecycle import Health
+from hocket.schemas.errors import HocketError
+
+log = structlog.get_logger()
+
+
+class Reload:
+    """Reads the configuration again on SIGHUP and when the file changed; a bad one changes nothing."""
+
+    def __init__(
+        self, path: Path | None, routes: Routes, use: Callable[[Routes], None], health: Health
+    ) -> None:
+        self.routes = routes
+        self._path = path
+        self._use = use
+        self._health = health
+        self._reading: asyncio.Task[None] | None = None
+        self._read_as = self._seen_as = _version(path)
+        self._report()
+
+    @contextmanager
+    def on_hangup(self) -> Iterator[None]:
+        """Listen to SIGHUP inside the block."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._start)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    def look(self) -> None:
+        """Read the file again if it is not as it was read last, and is as it was at the last look."""
+        version = _version(self._path)
+        if version == self._seen_as and version != self._read_as:
+            self._start()
+        self._seen_as = version
+
+    def _start(self) -> None:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self.read(), name="reload")
+
+    async def read(self) -> None:
+        """Replace the routes, or say why not."""
+        self._read_as = _version(self._path)
+        before = self.routes
+        try:
+            self.routes = await read_routes(self._path, before)
+        except HocketError as error:
+            log.warning("routing_rejected", path=str(self._path), reason=str(error))
+            detail = f"old routes; reload refused: {error}"
+            self._health.report("routing", True, detail, degraded=True)
+            return
+        self._use(self.routes)
+        await retire_missing(before.served, self.routes.served)
+        log.info("routing_reloaded", models=self.routes.table.names())
+        self._report()
+
+    def _report(self) -> None:
+        self._health.report("routing", True, f"{len(self.routes.table.models)} models")
+
+
+def _version(path: Path | None) -> tuple[int, int] | None:
+    """Return what changes when a file does; None where there is none."""
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if found else None

@@ -1,0 +1,1 @@
+"""Records of calls: out of the stream, into Postgres."""
