@@ -531,7 +531,7 @@ BUGS: dict[str, Bug] = {
     ),
     "result-of-lost-history": Bug(
         "what was executed with another input, before the log lost its end, is taken",
-        _replaced(results, "_is_of_another_input", lambda original: lambda step, event: False),
+        _replaced(results, "is_of_another_input", lambda original: lambda step, event: False),
     ),
     "retry-pays-again": Bug(
         "a retry takes nothing over from the run that it repeats",

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from hocket.coordinator.core.run import work as rules
-from hocket.coordinator.core.run.constructs.results import may_tell
+from hocket.coordinator.core.run.constructs.result_checks import may_tell
 from hocket.coordinator.core.run.state.messages import Command, Dispatch
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.run.transition import Outcome

@@ -8,27 +8,22 @@ an event that cannot be applied: the run is half changed then, and must be read 
 from math import inf
 
 from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
-from hocket.coordinator.core.run.constructs.caching import ask_of
 from hocket.coordinator.core.run.constructs.deadline_actions import (
     give_up,
     turn_came,
     waited_in_vain,
 )
-from hocket.coordinator.core.run.constructs.leaf import dispatch_again
+from hocket.coordinator.core.run.constructs.redispatch import hand_out_again
+from hocket.coordinator.core.run.constructs.result_checks import may_tell
 from hocket.coordinator.core.run.constructs.results import (
     cache_answered,
     finished,
-    may_tell,
     woken,
 )
-from hocket.coordinator.core.run.constructs.sub_runs import start_sub_run
 from hocket.coordinator.core.run.constructs.waits import signal_received, wait_timed_out
 from hocket.coordinator.core.run.ends.ending import deadline_has_come, end_run, expire_run
 from hocket.coordinator.core.run.plan.forecasts import PlanForecast
-from hocket.coordinator.core.run.plan.nodes import SUBRUN
 from hocket.coordinator.core.run.state.run import (
-    DISPATCHED,
-    LOOKING_UP,
     RUN_CANCELLED,
     RUN_FAILED,
     WAITING,
@@ -88,14 +83,7 @@ def resume(run: Run, now_ms: float, forecast: PlanForecast) -> Outcome:
     """Return what a new owner must do for a run in flight: hand its attempts out again (the same
     messages; whoever has them already drops the repeat) and ask for its next wake-up."""
     t = Transition(run, forecast, now_ms)
-    for step in run.live():
-        if step.state == LOOKING_UP:
-            t.commands.append(ask_of(t, step))
-        elif step.state == DISPATCHED and step.role == SUBRUN:
-            t.commands.append(start_sub_run(t, step))
-        elif step.state == DISPATCHED:
-            step.set_seldom(is_repeated=True)
-            t.commands.append(dispatch_again(t, step))
+    hand_out_again(t)
     run.armed_at_ms = None
     t.arm(_next_wake_ms(run))
     return t

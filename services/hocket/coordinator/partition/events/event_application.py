@@ -6,7 +6,7 @@ done, read back as it was decided until then (`runs/run_loader.py`), and the eve
 
 import structlog
 
-from hocket.coordinator.core.run.constructs.results import may_tell
+from hocket.coordinator.core.run.constructs.result_checks import may_tell
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.machine import apply
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run

@@ -1,0 +1,119 @@
+"""What is kept of an attempt that ended, and what follows where it failed: the step is tried again
+after a backoff (`retry`), handed out again where its worker did not know the handler, or fails."""
+
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.plan.nodes import LEAF
+from hocket.coordinator.core.run.retries import NOT_HERE, asked_anew_ms, backoff_ms
+from hocket.coordinator.core.run.state.messages import cancel_attempt
+from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, PastAttempt, Step
+from hocket.coordinator.core.run.transition import Transition
+from hocket.coordinator.core.time.timestamps import nearest
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import AttemptFinished
+
+PYTHON = "python"
+
+
+def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
+    """Keep what whoever ran the present attempt says of it."""
+    if step.is_repeated:  # the second message of it may reach a worker yet
+        t.commands.append(cancel_attempt(t.run, step, "its result has come"))
+        step.set_seldom(is_repeated=False)
+    started_at_ms = event.started_at_ms
+    if started_at_ms:
+        step.started_at_ms = nearest(started_at_ms)
+        step.took_ms = max(0.0, event.finished_at_ms - started_at_ms)
+    else:
+        step.started_at_ms = None
+        step.took_ms = None
+    step.queued_at_ms = nearest(event.queued_at_ms) or None
+    if step.timing is not event.timing:
+        step.timing = event.timing
+    step.worker = event.worker
+
+
+def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
+    """Try a step again after a backoff, where its policy and the deadline leave room; else it fails."""
+    run = t.run
+    retry = step.node.spec.retry
+    if error.code == NOT_HERE and step.node.type == PYTHON:
+        _pass_on(t, step, error)
+        return
+    wait_ms = backoff_ms(retry, error, run_id=run.run_id, step=step.key, attempt=event.attempt)
+    if wait_ms is None or t.now_ms + wait_ms >= run.deadline_at_ms:
+        t.keep(step)
+        t.fail(step, error)
+        return
+    outcome = "timed_out" if error.error_class is ErrorClass.TIMEOUT else "failed"
+    record(t, step, event, outcome)
+    step.state = BACKOFF
+    step.error = error
+    step.wake_at_ms = nearest(t.now_ms + wait_ms)
+    step.tries = (*step.tries, _past(step, t.now_ms))
+    t.keep(step)
+
+
+def attempt_after_backoff(step: Step) -> int:
+    """Return the number of a step's next attempt: that of the one which its worker passed on, or one
+    more."""
+    if step.error is not None and step.error.code == NOT_HERE:
+        step.error = None
+        return step.attempt
+    return step.attempt + 1
+
+
+def supersede(t: Transition, step: Step) -> None:
+    """End the present attempt, because another one is to take its place."""
+    if step.role == LEAF:
+        t.commands.append(cancel_attempt(t.run, step, "superseded"))
+    step.tries = (*step.tries, _past(step, t.now_ms))
+
+
+def late_outcome(step: Step, event: AttemptFinished) -> str:
+    """Tell the end of an attempt that was stopped from one that nobody waited for any more."""
+    error = event.error
+    stopped = error is not None and error.error_class is ErrorClass.CANCELLED
+    return "cancelled" if stopped and step.state == CANCELLED else "late"
+
+
+def record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> None:
+    """Have an attempt recorded that did not end its step."""
+    t.commands.append(
+        RecordAttempt(
+            key=step.key,
+            attempt=event.attempt,
+            outcome=outcome,
+            error=event.error,
+            dispatched_at_ms=step.dispatched_at_ms,
+            started_at_ms=event.started_at_ms or None,
+            finished_at_ms=t.now_ms,
+            worker=event.worker,
+        )
+    )
+
+
+def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
+    """Hand an attempt out again after a while, under its number, that its worker does not know: another
+    one may. It is no failure, and waits until the run's deadline."""
+    waited_ms = t.now_ms - step.ready_at_ms
+    wait_ms = asked_anew_ms(waited_ms, run_id=t.run.run_id, step=step.key)
+    if t.now_ms + wait_ms >= t.run.deadline_at_ms:
+        t.keep(step)
+        t.fail(step, error)
+        return
+    step.state = BACKOFF
+    step.error = error
+    step.wake_at_ms = nearest(t.now_ms + wait_ms)
+    t.keep(step)
+
+
+def _past(step: Step, finished_at_ms: float) -> PastAttempt:
+    assert step.dispatched_at_ms is not None, step.key
+    return PastAttempt(
+        step.dispatched_at_ms,
+        finished_at_ms,
+        step.queued_at_ms,
+        step.started_at_ms,
+        step.took_ms,
+        step.timing,
+    )

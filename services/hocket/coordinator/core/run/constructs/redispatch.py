@@ -1,0 +1,20 @@
+"""What is in flight of a run, handed out again: by a new owner, and where a server may have lost it."""
+
+from hocket.coordinator.core.run.constructs.caching import ask_of
+from hocket.coordinator.core.run.constructs.leaf import dispatch_again
+from hocket.coordinator.core.run.constructs.sub_runs import start_sub_run
+from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.state.run import DISPATCHED, LOOKING_UP
+from hocket.coordinator.core.run.transition import Transition
+
+
+def hand_out_again(t: Transition) -> None:
+    """Ask anew for all that the steps of a run wait for; who has it already drops the repeat."""
+    for step in t.run.live():
+        if step.state == LOOKING_UP:
+            t.commands.append(ask_of(t, step))
+        elif step.state == DISPATCHED and step.role == SUBRUN:
+            t.commands.append(start_sub_run(t, step))
+        elif step.state == DISPATCHED:
+            step.set_seldom(is_repeated=True)
+            t.commands.append(dispatch_again(t, step))

@@ -1,0 +1,44 @@
+"""What must be so of a result before it counts: whose it is, and that it is of what was asked."""
+
+from pydantic_core import from_json
+
+from hocket.coordinator.core.run.constructs.sub_runs import child_input
+from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.state.run import TERMINAL, Run, Step
+from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.ids import input_digest
+from hocket.schemas.messages import AttemptFinished
+
+
+def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None) -> bool:
+    """Tell whether a result comes from who got its attempt: it has the capability of that dispatch.
+    What was dispatched without one, by a release that knew none, needs none until it has ended:
+    whether a step that ended had one is not kept."""
+    if capabilities is None:
+        return True
+    if event.capability is not None:
+        return capabilities.is_of_attempt(
+            event.capability,
+            run.tenant,
+            event.run_id,
+            event.step,
+            event.attempt,
+            event.dispatched_at_ms,
+        )
+    step = run.steps.get(event.step)
+    if step is None or step.capable or step.state in TERMINAL:
+        return False
+    return event.attempt <= step.attempt
+
+
+def is_of_another_input(step: Step, event: AttemptFinished) -> bool:
+    """Tell whether what was executed under the number of the present attempt is something else: the
+    end of the log was lost after it was handed out, and what came before the step came out
+    otherwise."""
+    if event.dispatched_at_ms is None or event.dispatched_at_ms == step.dispatched_at_ms:
+        return False
+    if event.input_digest == "":
+        return False
+    if step.role == SUBRUN and not isinstance(step.input.value, dict):
+        return event.input_digest != input_digest(child_input(step))
+    return event.input_digest != input_digest(from_json(step.input.text))
