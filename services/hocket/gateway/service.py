@@ -20,6 +20,7 @@ from hocket.gateway.accounting.booking import Booking
 from hocket.gateway.accounting.budget_store import BudgetStore
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
+from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.api.control import ControlDoor
@@ -114,7 +115,11 @@ async def serve(
             metrics=metrics,
             usage=usage,
             experiments=experiments,
-            budgets=await _shared_budgets(bus, membership, seals, settings),
+            spending=Spending(
+                routes.budgets,
+                clock.now_ms,
+                await _shared_budgets(bus, membership, seals, settings),
+            ),
         )
         stack.push_async_callback(calls.spending.close, BUDGETS_S)
         stack.push_async_callback(_retire_backends, calls)

@@ -7,23 +7,21 @@ here.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call import Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.calls.relay import Relay
+from hocket.gateway.calls.reply_summary import ReplySummary
 from hocket.gateway.calls.stages import Stages
 from hocket.gateway.capacity.occupancy import UsageTracker
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
-from hocket.gateway.core.calls.records import call_refused
 from hocket.gateway.experiments.experiments import Assigned, Experiments
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallReply, CallRequest
 
 
@@ -40,20 +38,18 @@ class Calls:
         metrics: GatewayMetrics | None = None,
         usage: UsageTracker | None = None,
         experiments: Experiments | None = None,
-        budgets: SharedBudgets | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self.scheduler = CallScheduler(routes.table, now_ms, metrics, usage)
-        self.spending = Spending(routes.budgets, now_ms, budgets)
+        self.spending = spending or Spending(routes.budgets, now_ms)
         self._experiments = experiments
         self._routes = routes
         self._now_ms = now_ms
-        self._books = books
-        self._gateway = gateway
-        self._stages = Stages(
-            CallDependencies(
-                lambda: self._routes, self.scheduler, self.spending, books, now_ms, gateway, metrics
-            )
+        dependencies = CallDependencies(
+            lambda: self._routes, self.scheduler, self.spending, books, now_ms, gateway, metrics
         )
+        self._stages = Stages(dependencies)
+        self._replies = ReplySummary(dependencies)
 
     @property
     def routes(self) -> Routes:
@@ -81,10 +77,8 @@ class Calls:
         try:
             reply = await self._stages.make(call, relay)
         except HocketError as error:
-            reply = self._bare(call, error.info())
-            if not call.attempts:
-                self._refuse(call, error.info())
-        reply = self._summed(call, reply)
+            reply = self._replies.refused(call, error.info())
+        reply = self._replies.summed(call, reply)
         if assigned is not None and self._experiments is not None:
             latency_ms = reply.latency_ms - reply.queue_ms
             self._experiments.called(
@@ -95,37 +89,6 @@ class Calls:
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
         """Let requests that lost and are read on end within `drain_ms`, then end them."""
         await self._stages.settle_trailing(drain_ms, flush_ms)
-
-    def _refuse(self, call: Call, error: ErrorInfo) -> None:
-        now_ms = self._now_ms()
-        self._books.refuse(call_refused(call.request, error, gateway=self._gateway, now_ms=now_ms))
-
-    def _bare(self, call: Call, error: ErrorInfo) -> CallReply:
-        request = call.request
-        return CallReply(
-            call_id=request.call_id, model=request.model, backend=call.backend, error=error
-        )
-
-    def _summed(self, call: Call, reply: CallReply) -> CallReply:
-        """Return a reply with what the whole call took and cost, all its attempts included, and an
-        error with what is left of time and money, for whoever has to decide what to do."""
-        now_ms = self._now_ms()
-        changes: dict[str, Any] = {
-            "latency_ms": now_ms - call.started_ms,
-            "cost_usd": call.cost_usd,
-            "queue_ms": call.queue_ms,
-        }
-        if reply.error is not None:
-            changes["error"] = reply.error.model_copy(update=self._left(call, reply.error, now_ms))
-        return reply.model_copy(update=changes)
-
-    def _left(self, call: Call, error: ErrorInfo, now_ms: float) -> dict[str, Any]:
-        usual_ms = self.scheduler.durations.of_kind(call.kind, 0.5) or 0.0
-        left: dict[str, Any] = {"slack_ms": call.request.deadline_at_ms - now_ms - usual_ms}
-        if error.budget_left_usd is None:
-            left_usd = self.spending.left_usd(call.request)
-            left["budget_left_usd"] = None if left_usd is None else str(left_usd)
-        return left
 
 
 def _assign(call: Call, assigned: Assigned) -> None:

@@ -6,18 +6,17 @@ WHOLE_S. A key that is not known here, or has another secret, is looked for at t
 refused, so that a key counts everywhere from the moment it is made; those who wait for that share a
 look, and there are few looks.
 
-Requests that are open when their key goes (a stream, a wait) are ended.
+Requests that are open when their key goes are ended: `open_requests.py`.
 """
 
 import asyncio
-import heapq
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 
-import structlog
-
+from hocket.kit.access.held_keys import HeldKeys
 from hocket.kit.access.key_source import KeySource
 from hocket.kit.access.key_store import MAX_KEYS
+from hocket.kit.access.open_requests import OpenRequests
 from hocket.kit.postgres.database import said
 from hocket.kit.process import clock
 from hocket.schemas.access.key_messages import KeyRow
@@ -36,13 +35,9 @@ LOOK_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 2.5
 BEHIND_S = 5.0
 """After how long without an answer of its source the process says that it may miss revocations."""
-MAX_TIMER_S = 86_400.0
-"""For how long a request with a token may be open at most."""
 USE_EVERY_S = 10.0
 """How often it is written when keys were used."""
 COMPONENT = "keys"
-
-log = structlog.get_logger(__name__)
 
 
 class KeysNotLoaded(HocketError):
@@ -61,17 +56,17 @@ class KeyBook:
     ) -> None:
         self._source = source
         self._report = report
-        self._keys: dict[str, Principal] = {}
+        self._requests = OpenRequests()
+        self._held = HeldKeys(self._requests)
+        self._keys = self._held.by_id
         self._change = -1
         self._loaded = False
         self._whole_s = self._used_s = self._heard_s = 0.0
         self._used: dict[str, float] = {}
-        self._ends: list[tuple[float, str]] = []
-        self._open: dict[str, set[asyncio.Task[object]]] = {}
         self._look = asyncio.Event()
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
-        self.lost = asyncio.Event()
+        self.lost = self._held.lost
         """Set whenever a secret that was known here counts no more."""
 
     @asynccontextmanager
@@ -145,44 +140,9 @@ class KeyBook:
             await self.looked()
         return self.holder(key_id)
 
-    @contextmanager
-    def open(self, bearer: Principal) -> Iterator[None]:
+    def open(self, bearer: Principal) -> AbstractContextManager[None]:
         """End the present task where the key goes inside the block; then raise KeyRefused."""
-        task = asyncio.current_task()
-        assert task is not None, "requests are answered in tasks"
-        key_id = bearer.row_id or bearer.key_id
-        tasks = self._open.setdefault(key_id, set())
-        tasks.add(task)
-        ending = self._ends_by_itself(bearer, key_id, task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task in tasks:
-                raise
-            task.uncancel()
-            raise KeyRefused(reason=UNKNOWN) from None
-        finally:
-            if ending is not None:
-                ending.cancel()
-            tasks.discard(task)
-            if not tasks and self._open.get(key_id) is tasks:
-                del self._open[key_id]
-
-    def _ends_by_itself(
-        self, bearer: Principal, key_id: str, task: asyncio.Task[object]
-    ) -> asyncio.TimerHandle | None:
-        """End a request when the token ends that it came with, of which nobody else tells."""
-        if not bearer.is_token:
-            return None
-        left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
-        return asyncio.get_running_loop().call_later(
-            min(left_s, MAX_TIMER_S), self._end_request, key_id, task
-        )
-
-    def _end_request(self, key_id: str, task: asyncio.Task[object]) -> None:
-        self._open.get(key_id, set()).discard(task)
-        log.info("request_ended", reason="its token has expired", key=key_id)
-        task.cancel()
+        return self._requests.open(bearer)
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -223,11 +183,11 @@ class KeyBook:
         if whole:
             self._whole_s, self._loaded = now_s, True
         for row in found:
-            self._take(row)
+            self._held.take(row)
         for key_id in gone:
-            self._drop(key_id)
+            self._held.drop(key_id)
         self._change = last
-        self._drop_expired()
+        self._held.end_expired()
         if self._used and now_s - self._used_s > USE_EVERY_S:
             self._used_s = now_s
             await self._write_used()
@@ -245,40 +205,6 @@ class KeyBook:
             if not page.more or len(found) >= 2 * MAX_KEYS:
                 return (last if whole else max(after, self._change)), found
 
-    def _take(self, row: KeyRow) -> None:
-        if row.revoked:
-            self._drop(row.key_id)
-            return
-        known = self._keys.get(row.key_id)
-        found = self._keys[row.key_id] = row.principal()
-        if known is not None and known.secret_sha256 != found.secret_sha256:
-            self.lost.set()
-        if known is not None and _ends_sessions(known, found):
-            self._end_requests(row.key_id)
-        if found.expires_at_s != float("inf"):
-            heapq.heappush(self._ends, (found.expires_at_s, row.key_id))
-
-    def _drop_expired(self) -> None:
-        now_s = clock.now_ms() / 1000
-        while self._ends and self._ends[0][0] <= now_s:
-            _, key_id = heapq.heappop(self._ends)
-            found = self._keys.get(key_id)
-            if found is not None and found.expires_at_s <= now_s:
-                self._end_requests(key_id)
-
-    def _drop(self, key_id: str) -> None:
-        if self._keys.pop(key_id, None) is not None:
-            self.lost.set()
-        self._end_requests(key_id)
-
-    def _end_requests(self, key_id: str) -> None:
-        tasks = self._open.pop(key_id, set())
-        ending = list(tasks)
-        tasks.clear()
-        for task in ending:
-            log.info("request_ended", reason="its key does not count any more", key=key_id)
-            task.cancel()
-
     def _fall_behind(self, reason: str) -> None:
         silent_s = clock.monotonic_ms() / 1000 - self._heard_s
         if silent_s > BEHIND_S:
@@ -289,10 +215,3 @@ class KeyBook:
         used, self._used = self._used, {}
         if used:
             await self._source.note_used(used)
-
-
-def _ends_sessions(known: Principal, found: Principal) -> bool:
-    """Tell whether what is open with a key must end: a person has other groups, or the secret was
-    replaced and counts no more."""
-    replaced = known.secret_sha256 not in (found.secret_sha256, found.former_sha256)
-    return replaced or known.groups != found.groups

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from hocket.gateway.api.http.answering.replies import answered
 from hocket.gateway.api.http.answers import ResponseOptions, whole
-from hocket.gateway.api.http.door import _json
 from hocket.gateway.backends import http_endpoint
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import BackendError, Chunk
@@ -256,7 +256,7 @@ async def test_a_number_beyond_numbers_reaches_a_caller_as_null() -> None:
     async with saying(reply(body)) as backend:
         made = await asked(backend, openai={"path": "chat/completions", "body": {}})
     told = ResponseOptions("chat/completions", "writer", "c", 0)
-    answer = _json(whole(told, CallReply(call_id="c", openai=made.openai))).body
+    answer = answered(whole(told, CallReply(call_id="c", openai=made.openai))).body
     assert isinstance(answer, bytes)
     assert json.loads(answer, parse_constant=pytest.fail)["x"] is None
 

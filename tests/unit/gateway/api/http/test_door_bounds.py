@@ -171,7 +171,7 @@ async def test_bodies_beyond_the_bound_are_refused_until_others_are_done(
         _, first = await door.connect()
         first.write(door.request(b"{", length=9_000))
         async with asyncio.timeout(BOUND_S):
-            while not door.door._bodies.held_bytes:  # noqa: ASYNC110
+            while not door.door._requests._calls._bodies.held_bytes:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         reader, second = await door.connect()
         second.write(door.request(b"{", length=9_000))
@@ -180,14 +180,14 @@ async def test_bodies_beyond_the_bound_are_refused_until_others_are_done(
         assert b"retry-after:" in head.lower()
         first.close()
         async with asyncio.timeout(BOUND_S):
-            while door.door._bodies.held_bytes:  # noqa: ASYNC110
+            while door.door._requests._calls._bodies.held_bytes:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         reader, third = await door.connect()
         third.write(door.request(asks()))
         assert await status(reader) == 200
         second.close()
         third.close()
-    assert door.door._bodies.held_bytes == 0
+    assert door.door._requests._calls._bodies.held_bytes == 0
 
 
 async def test_a_body_without_a_length_is_counted_as_it_comes(
@@ -231,7 +231,7 @@ async def test_a_compressed_body_is_refused_and_never_unpacked() -> None:
         head, _, content = door.request(packed).partition(b"\r\n\r\n")
         writer.write(head + b"\r\nContent-Encoding: gzip\r\n\r\n" + content)
         assert await status(reader) == 415
-        assert door.door._bodies.held_bytes == 0
+        assert door.door._requests._calls._bodies.held_bytes == 0
         writer.close()
 
 

@@ -1,0 +1,112 @@
+"""Calls over HTTP: their bodies read, made, answered whole or as a stream.
+
+A caller that goes away cancels its call within the same turn of the event loop. A stream begins with the
+first chunk, so that what fails before it is a plain error answer; what fails later ends the stream with
+an error event. `[DONE]` follows when the call is booked.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from hocket.gateway.api.http import bodies
+from hocket.gateway.api.http.answering.event_stream import EventStream
+from hocket.gateway.api.http.answering.replies import Failures, answered, headers_of
+from hocket.gateway.api.http.answers import Answers
+from hocket.gateway.api.http.call_request import called
+from hocket.gateway.api.http.intake import Bodies, Body, Release
+from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.config.access import Key
+from hocket.gateway.core.errors import GatewayStalled
+from hocket.gateway.core.protocols.openai_api import EMBEDDINGS
+from hocket.kit.process import clock
+from hocket.kit.request_turns import Turn, give_way
+from hocket.schemas.messages import CallReply, CallRequest
+
+BOOKING_GRACE_MS = 30_000.0
+"""How long after its deadline a call may take to be booked before its caller is let go."""
+
+
+class HttpCalls:
+    """Answers the calls that are let in."""
+
+    def __init__(self, registry: CallRegistry, failures: Failures) -> None:
+        self._registry = registry
+        self._failures = failures
+        self._bodies = Bodies()
+
+    async def answer(
+        self, path: str, request: web.BaseRequest, key: Key | None, turn: Turn
+    ) -> web.StreamResponse:
+        """Read a call, make it, and answer; the `turn` is given back while its body comes."""
+        turn.give_back()
+        held = await self._bodies.read(request)
+        try:
+            await turn.take()
+        except BaseException:
+            held.release()
+            raise
+        try:
+            return await self._asked(path, request, key, held)
+        except asyncio.CancelledError:
+            raise  # the call goes on, and releases its body when it ends
+        except BaseException:
+            held.release()
+            raise
+
+    async def _asked(
+        self, path: str, request: web.BaseRequest, key: Key | None, held: Body
+    ) -> web.StreamResponse:
+        """Answer a call whose body is here; the call releases it when it ends."""
+        held.weigh()
+        body = bodies.read(path, held.content)
+        held.content = b""
+        if key is not None:
+            key.check(body["model"])
+        stream = body.get("stream") is True and path != EMBEDDINGS
+        call, answers = called(path, body, request.headers, key, stream=stream)
+        if stream:
+            return await self._streamed(request, call, answers, held.release)
+        reply = await self._made(request, call, None, held.release)
+        if reply.error is not None:
+            return self._failures.answer(reply.error)
+        return answered(answers.whole(reply), headers_of(reply))
+
+    async def _streamed(
+        self, request: web.BaseRequest, call: CallRequest, answers: Answers, release: Release
+    ) -> web.StreamResponse:
+        sending = EventStream(request, answers, call.call_id)
+        try:
+            reply = await self._made(request, call, sending.chunk, release)
+        except asyncio.CancelledError:
+            if sending.begun and request.transport is not None:
+                request.transport.abort()  # a stream whose key goes ends unfinished
+            raise
+        if reply.error is not None and not sending.begun:
+            return self._failures.answer(reply.error)
+        if reply.error is not None:
+            return await sending.failed(self._failures.body(reply.error))
+        return await sending.end(reply)
+
+    async def _made(
+        self,
+        request: web.BaseRequest,
+        call: CallRequest,
+        chunks: Callable[[Chunk], Awaitable[None]] | None,
+        release: Release,
+    ) -> CallReply:
+        """Make a call; a caller that goes away, which cancels this, cancels it too."""
+        making = self._registry.begin(call, request.headers, chunks, ended=release)
+        give_way()
+        left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
+        try:
+            done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
+        except asyncio.CancelledError:
+            tenant = call.attribution.tenant
+            self._registry.cancel(tenant, call.call_id, "its caller went away")
+            raise
+        if not done:
+            raise GatewayStalled(component="gateway")
+        return making.result()

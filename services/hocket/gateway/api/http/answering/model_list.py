@@ -1,0 +1,30 @@
+"""The list of models, as far as a key may call them."""
+
+from typing import Any
+
+from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.config.access import Key, ModelForbidden
+
+
+class ModelList:
+    """That of the routes in force."""
+
+    def __init__(self, registry: CallRegistry) -> None:
+        self._registry = registry
+
+    def all(self, key: Key | None) -> dict[str, Any]:
+        """Return the models that a key may call."""
+        names = self._registry.table.names()
+        allowed = names if key is None or key.models is None else sorted(key.models & set(names))
+        return {"object": "list", "data": [_described(name) for name in allowed]}
+
+    def one(self, name: str, key: Key | None) -> dict[str, Any]:
+        """Return a model; raise ModelUnknown, or ModelForbidden."""
+        self._registry.table.model(name)
+        if key is not None and key.models is not None and name not in key.models:
+            raise ModelForbidden(name=key.name, model=name)
+        return _described(name)
+
+
+def _described(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hocket"}

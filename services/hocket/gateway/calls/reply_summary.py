@@ -1,0 +1,51 @@
+"""What a reply says of its whole call: what it took and cost, and what an error leaves."""
+
+from typing import Any
+
+from hocket.gateway.calls.call import Call
+from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.core.calls.records import call_refused
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import CallReply
+
+
+class ReplySummary:
+    """Sums up the calls of a gateway."""
+
+    def __init__(self, dependencies: CallDependencies) -> None:
+        self._scheduler = dependencies.scheduler
+        self._spending = dependencies.spending
+        self._books = dependencies.recorder
+        self._gateway = dependencies.gateway
+        self._now_ms = dependencies.now_ms
+
+    def refused(self, call: Call, error: ErrorInfo) -> CallReply:
+        """Return the reply of a call that failed; one that asked no backend is booked as refused."""
+        request = call.request
+        if not call.attempts:
+            now_ms = self._now_ms()
+            self._books.refuse(call_refused(request, error, gateway=self._gateway, now_ms=now_ms))
+        return CallReply(
+            call_id=request.call_id, model=request.model, backend=call.backend, error=error
+        )
+
+    def summed(self, call: Call, reply: CallReply) -> CallReply:
+        """Return a reply with what the whole call took and cost, all its attempts included, and an
+        error with what is left of time and money, for whoever has to decide what to do."""
+        now_ms = self._now_ms()
+        changes: dict[str, Any] = {
+            "latency_ms": now_ms - call.started_ms,
+            "cost_usd": call.cost_usd,
+            "queue_ms": call.queue_ms,
+        }
+        if reply.error is not None:
+            changes["error"] = reply.error.model_copy(update=self._left(call, reply.error, now_ms))
+        return reply.model_copy(update=changes)
+
+    def _left(self, call: Call, error: ErrorInfo, now_ms: float) -> dict[str, Any]:
+        usual_ms = self._scheduler.durations.of_kind(call.kind, 0.5) or 0.0
+        left: dict[str, Any] = {"slack_ms": call.request.deadline_at_ms - now_ms - usual_ms}
+        if error.budget_left_usd is None:
+            left_usd = self._spending.left_usd(call.request)
+            left["budget_left_usd"] = None if left_usd is None else str(left_usd)
+        return left
