@@ -120,14 +120,9 @@ class WatchedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        cast(dict[str, Any], self.scope)[GONE] = partial(self._gone, self.cycle)
+        cast(dict[str, Any], self.scope)[GONE] = partial(_has_gone, self.transport, self.cycle)
         self._since_s, self._part = self.loop.time(), "body"
         self._framing_bytes = 0
-
-    def _gone(self, cycle: RequestResponseCycle) -> bool:
-        """Tell whether nobody is there to hear the answer; uvicorn misses none then."""
-        cycle.disconnected |= self.transport.is_closing()
-        return cycle.disconnected
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -172,6 +167,12 @@ def gone_of(scope: Mapping[str, Any]) -> bool:
     """Tell whether the caller of a request has gone, as far as its server says it."""
     gone = scope.get(GONE)
     return gone is not None and bool(gone())
+
+
+def _has_gone(transport: asyncio.Transport, cycle: RequestResponseCycle) -> bool:
+    """Tell whether nobody is there to hear the answer; uvicorn misses none then."""
+    cycle.disconnected |= transport.is_closing()
+    return cycle.disconnected
 
 
 async def watch(connections: Iterable[Any]) -> None:

@@ -7,7 +7,7 @@ the wall. A job that is given up is cancelled by leaving `job` (the context mana
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from hocket.emulator.core.engine import Engine
@@ -99,6 +99,20 @@ class RunningJob:
             await self.changed(None)
 
 
+class Idleness:
+    """Since when an engine has no requests, and when it goes away for that."""
+
+    def __init__(self, idle_s: float, now_ms: float) -> None:
+        self.since_ms = now_ms
+        self._idle_s = idle_s
+
+    def ends_ms(self, warmth: Warmth, jobs: Collection[str]) -> float | None:
+        """Return when the engine goes away; None where it stays."""
+        if not self._idle_s or not warmth.ready or jobs:
+            return None
+        return self.since_ms + self._idle_s * 1000
+
+
 class Serving:
     """One engine, its warmth and the jobs in it."""
 
@@ -111,7 +125,7 @@ class Serving:
         self._jobs: dict[str, RunningJob] = {}
         self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
-        self._idle_since_ms = now_ms
+        self._idleness = Idleness(profile.idle_s, now_ms)
 
     @property
     def running(self) -> int:
@@ -151,7 +165,7 @@ class Serving:
             if running.finished_ms is None:
                 running.emitted, events = self._engine.cancel(job.job_id, self.clock.now_ms())
                 self._deliver(events)
-            self._idle_since_ms = self.clock.now_ms()
+            self._idleness.since_ms = self.clock.now_ms()
             self._plan()
 
     async def next_token(self, running: RunningJob) -> None:
@@ -175,7 +189,7 @@ class Serving:
     def load(self) -> None:
         """Become ready."""
         self.warmth.load(self.clock.now_ms())
-        self._idle_since_ms = self.clock.now_ms()
+        self._idleness.since_ms = self.clock.now_ms()
         self._advance()
 
     async def until(self, goal: State) -> None:
@@ -212,21 +226,17 @@ class Serving:
         was_ready = self.warmth.ready
         self.warmth.advance(now_ms)
         if self.warmth.ready and not was_ready:
-            self._idle_since_ms = now_ms
+            self._idleness.since_ms = now_ms
         if self.warmth.ready:
             self._deliver(self._engine.open(now_ms))
         else:
             self._deliver(self._engine.advance(now_ms))
-        if (gone_ms := self._goes_away_ms()) is not None and gone_ms <= now_ms:
+        if (
+            gone_ms := self._idleness.ends_ms(self.warmth, self._jobs)
+        ) is not None and gone_ms <= now_ms:
             self.unload()
             return
         self._plan()
-
-    def _goes_away_ms(self) -> float | None:
-        """Return when an engine without requests goes away; None where it stays."""
-        if not self.profile.idle_s or not self.warmth.ready or self._jobs:
-            return None
-        return self._idle_since_ms + self.profile.idle_s * 1000
 
     def _deliver(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -239,7 +249,7 @@ class Serving:
         times = [
             self._engine.next_event_ms(),
             self.warmth.next_event_ms(),
-            self._goes_away_ms(),
+            self._idleness.ends_ms(self.warmth, self._jobs),
         ]
         due = [at_ms for at_ms in times if at_ms is not None]
         if self._timer is not None:

@@ -3,26 +3,19 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from hocket.coordinator.core.run.state.messages import Dispatch
-from hocket.kit.nats.consumers.delivery import Delivery
-from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.steps import RequestedStep, read_step
-from hocket.testing.errors import NotPlayable
 from hocket.testing.faults import Fault, fault_of
 from hocket.testing.functions import Functions
-from hocket.testing.results import WORKER, result_of
+from hocket.testing.handling import begun, context_of, handled, within
+from hocket.testing.results import result_of
 from hocket.testing.stand_ins.answers import PlayedModels
 from hocket.testing.stand_ins.journals import PlayedJournals
-from hocket.workers.errors import AttemptTimeout, DeadlinePassed
-from hocket.workers.runtime.execution.attempt import Attempt
-from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.runner import Handler
-from hocket.workers.runtime.journal.journal import Journal
+from hocket.workers.errors import DeadlinePassed
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 
 
@@ -94,11 +87,8 @@ class Attempts:
 
     async def _attempt(self, step: RequestedStep, fault: Fault | None, *, deliveries: int) -> bool:
         """Run one delivery of an attempt and tell its result; tell whether its worker died instead."""
-        delivery = Delivery(deliveries, 1, 1, int(now_ms() * 1_000_000), 0)
-        attempt = Attempt(step, "play", delivery, b"", 0.0, 0)
-        attempt.started_at_ms = now_ms()
-        attempt.input_digest = ids.input_digest(step.input)
-        context = self._context(attempt)
+        attempt = begun(step, deliveries)
+        context = context_of(attempt, self._models, self._journals)
         handler = self._functions.of(step)
         timeout_ms = max(0.0, context.deadline_at_ms - attempt.started_at_ms)
         output: Any = None
@@ -107,43 +97,18 @@ class Attempts:
             late_ms = round(attempt.started_at_ms - attempt.latest_end_ms)
             error = DeadlinePassed(late_ms=late_ms)
         else:
-            doing = asyncio.get_running_loop().create_task(_done(handler, context, fault))
+            doing = asyncio.get_running_loop().create_task(handled(handler, context, fault))
             self._tasks[f"{_id(step)} handler"] = doing
             try:
                 if self._left.get(_id(step)) == 0:
                     doing.cancel()
-                output, error = await self._within(doing, timeout_ms)
+                output, error = await within(doing, timeout_ms)
             finally:
                 doing.cancel()
         if _id(step) in self._left and self._left[_id(step)] <= 0:
             return True
         self._told.finished(result_of(attempt, context, output, error))
         return False
-
-    async def _within(
-        self, doing: "asyncio.Task[Any]", timeout_ms: float
-    ) -> tuple[Any, BaseException | None]:
-        await asyncio.wait({doing}, timeout=timeout_ms / 1000)
-        if not doing.done():
-            return None, AttemptTimeout(timeout_ms=round(timeout_ms))
-        if doing.cancelled():
-            return None, asyncio.CancelledError()
-        error = doing.exception()
-        if isinstance(error, NotPlayable):
-            raise error
-        return (None, error) if error is not None else (doing.result(), None)
-
-    def _context(self, attempt: Attempt) -> Context:
-        step = attempt.step
-        return Context(
-            step,
-            step.input,
-            attempt_id=attempt.id,
-            delivery=attempt.delivery.deliveries,
-            deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
-            calls=self._models,
-            new_journal=partial(Journal, self._journals, attempt, WORKER),
-        )
 
     def _stored(self, step: RequestedStep, entries: int) -> None:
         """Let the worker of an attempt die where the test says so."""
@@ -157,14 +122,3 @@ class Attempts:
 
 def _id(step: RequestedStep) -> str:
     return ids.attempt_id(step.run_id, step.step, step.attempt)
-
-
-async def _done(handler: Handler, context: Context, fault: Fault | None) -> Any:
-    if fault is not None:
-        if fault.takes_ms is None:
-            await asyncio.Event().wait()
-        elif fault.takes_ms:
-            await asyncio.sleep(fault.takes_ms / 1000)
-        if fault.error is not None:
-            raise fault.error
-    return await handler(context)

@@ -6,21 +6,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from hocket.admin.node_types.checks import checked
-from hocket.admin.node_types.registry import NodeTypes
-from hocket.coordinator.core.run.state.run import Run
 from hocket.kit.process import clock
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import Priority, RunAccepted
-from hocket.schemas.pipeline.document import parse_document
-from hocket.schemas.pipeline.plan import check_input, compile_pipeline
+from hocket.schemas.pipeline.plan import check_input
 from hocket.testing.attempts import Attempts, Told
-from hocket.testing.errors import NotPlayable, PlayStuck, UnknownFault
+from hocket.testing.errors import PlayStuck
 from hocket.testing.faults import Fault, Injected
 from hocket.testing.functions import Functions
+from hocket.testing.pipelines import Source, check_step, plans_of
 from hocket.testing.played import Played, come_to
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
 from hocket.testing.stand_ins.clock import START_S, PlayLoop
@@ -30,9 +26,6 @@ from hocket.worker.worker import Worker
 
 RUN_ID = "play"
 TENANT = "default"
-
-Source = Mapping[str, Any] | str | Path
-"""A pipeline: its fields, or its file."""
 
 
 class Play:
@@ -48,12 +41,7 @@ class Play:
     ) -> None:
         workers = (worker,) if isinstance(worker, Worker) else tuple(worker)
         self._types = tuple(one for each in workers for one in each.types)
-        known = NodeTypes()
-        for one in self._types:
-            known.types.described(one.described("play"), START_S * 1000)
-        plans = [
-            checked(compile_pipeline(_document(one)), known)[0] for one in (pipeline, *pipelines)
-        ]
+        plans = plans_of((pipeline, *pipelines), self._types)
         self._plan = plans[0]
         self._plans = {plan.pipeline.pipeline: plan for plan in plans}
         self._stand_ins: dict[str, Callable[..., Any]] = {}
@@ -156,7 +144,7 @@ class Play:
     async def _play(self, loop: PlayLoop, accepted: RunAccepted) -> Played:
         trace = Trace(loop, accepted.run_id)
         world = World(loop, trace, self._plans, tuple(self._signals))
-        loop.idle = lambda: world.breaks(PlayStuck(waiting=", ".join(_waiting(world.run))))
+        loop.idle = lambda: world.breaks(PlayStuck(waiting=", ".join(world.waiting)))
         loop.set_exception_handler(lambda _, told: world.breaks(_raised(told)))
         models = PlayedModels(self._scripts, trace.called, world.breaks)
         functions = Functions(self._stand_ins, self._types)
@@ -170,12 +158,7 @@ class Play:
         return come_to(world.run, trace)
 
     def _fault(self, fault: Fault) -> None:
-        paths = [path for plan in self._plans.values() for path in plan.by_path]
-        bare = _path_of(fault.step)
-        if bare not in paths and not any(path.startswith(f"{bare}/") for path in paths):
-            planned = any(fault.step.startswith(path) for path in paths)
-            if not planned:
-                raise UnknownFault(step=fault.step, known=", ".join(paths[:20]))
+        check_step(self._plans.values(), fault.step)
         self._faults.insert(0, fault)
 
 
@@ -197,30 +180,6 @@ def _alone(play: Callable[[], Played]) -> Played:
     thread.start()
     thread.join()
     return future.result()
-
-
-def _document(source: Source) -> Any:
-    if isinstance(source, Mapping):
-        return source
-    path = Path(source)
-    if not path.is_file():
-        raise NotPlayable(
-            step=str(path), reason="there is no such file", cure="Name a pipeline's file."
-        )
-    return parse_document(path.read_bytes())
-
-
-def _path_of(step: str) -> str:
-    """Return the path of a step's node, as far as its key says it: without items and rounds."""
-    parts = []
-    for part in step.split("/"):
-        name = part.partition("[")[0]
-        parts.append(name.partition("#")[0])
-    return "/".join(parts)
-
-
-def _waiting(run: Run) -> list[str]:
-    return [step.key for step in run.live()][:10]
 
 
 def _raised(told: dict[str, Any]) -> BaseException:

@@ -72,6 +72,11 @@ class World:
         """The run that is played."""
         return self._runs[self._top].run
 
+    @property
+    def waiting(self) -> list[str]:
+        """Steps of it that have not ended."""
+        return [step.key for step in self.run.live()][:10]
+
     def happens(self, event: RunEvent) -> None:
         """Let an event come to its run, behind those that came before."""
         self._events.append(event)

@@ -2,13 +2,12 @@
 and the workers that live. Pure.
 
 A description is what anybody who reaches NATS may say, so it is checked before it is kept: name, size,
-and schemas that can be compiled. A name has MAX_VERSIONS; of more, and of more bytes than MAX_BYTES,
-those that no worker runs and that were seen longest ago make room. What workers run now makes no room.
+and schemas that can be compiled.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from hocket.admin.node_types.kept import KeptTypes, Key, KnownType
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import TypeDescribed, encoded
 from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
@@ -16,52 +15,19 @@ from hocket.schemas.subjects import TOKEN, is_own_type, pool_token, type_of
 from hocket.schemas.worker_slots import MAX_TYPES as MAX_POOLS
 from hocket.schemas.worker_slots import WorkerSlots
 
-MAX_TYPES = 1_000
-"""Names of node types ..."""
-MAX_VERSIONS = 8
-"""... versions of each ..."""
-MAX_BYTES = 16 * 1024 * 1024
-"""... and what all descriptions come to."""
 KEPT_FOR_MS = 90 * 86_400_000.0
 """A type that no worker ran for so long is forgotten."""
 
-Key = tuple[str, str]
-"""A type's name and version."""
-
-
-@dataclass(slots=True)
-class KnownType:
-    """A version of a type; `described` names no worker."""
-
-    described: TypeDescribed
-    size_bytes: int
-    first_seen_ms: float
-    last_seen_ms: float
-    config: Schema | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.described.type, self.described.version
-
-
-@dataclass(slots=True)
-class Changes:
-    """What of the registry is not stored yet."""
-
-    changed: set[Key] = field(default_factory=set)
-    removed: set[Key] = field(default_factory=set)
-
 
 class KnownTypes:
-    """The registry of one process."""
+    """The registry of one process; `kept` has the descriptions."""
 
     def __init__(self) -> None:
         self.slots = WorkerSlots()
-        self._types: dict[Key, KnownType] = {}
+        self.kept = KeptTypes()
+        self._types = self.kept.by_key
         self._runs: dict[str, dict[str, str]] = {}
         """By worker that lives: the version of each type that it described."""
-        self._bytes = 0
-        self.changes = Changes()
 
     # ---- what is heard ----------------------------------------------------------------------
 
@@ -80,12 +46,11 @@ class KnownTypes:
             self.announced(worker, {}, now_ms)
         for worker in [worker for worker in self._runs if not self.slots.of(worker)]:
             del self._runs[worker]  # it made room for another
-        live = {key for runs in self._runs.values() for key in runs.items()}
-        for key in live & self._types.keys():
+        for key in self._live() & self._types.keys():
             self._types[key].last_seen_ms = now_ms
         for known in list(self._types.values()):
             if now_ms - known.last_seen_ms > KEPT_FOR_MS:
-                self._remove(known.key)
+                self.kept.remove(known.key)
 
     def is_news(self, described: TypeDescribed) -> bool:
         """Tell whether a description says something new, which has to be checked."""
@@ -100,12 +65,12 @@ class KnownTypes:
             nameless = _nameless(described)
             size = len(encoded(nameless))
             before = self._types.get(key)
-            if not self._make_room(key, size - (before.size_bytes if before else 0)):
+            more_bytes = size - (before.size_bytes if before else 0)
+            if not self.kept.make_room(key, more_bytes, self._live()):
                 return False
             first_ms = before.first_seen_ms if before else now_ms
-            self._keep(KnownType(nameless, size, first_ms, now_ms, config_of(nameless)))
-            self.changes.changed.add(key)
-            self.changes.removed.discard(key)
+            known = KnownType(nameless, size, first_ms, now_ms, config_of(nameless))
+            self.kept.keep(known, is_stored=False)
         self._types[key].last_seen_ms = now_ms
         for worker in self._names_of(described, has_key=has_key):
             if any(type_of(pool) == key[0] for pool in self.slots.of(worker)):
@@ -116,18 +81,10 @@ class KnownTypes:
 
     def read_back(self, known: KnownType) -> None:
         """Take up what was stored before, unless it is known by now."""
-        if known.key not in self._types and self._make_room(known.key, known.size_bytes):
-            self._keep(known)
-
-    def taken_changes(self) -> tuple[list[KnownType], Changes]:
-        """Return what is to be stored, and forget that it is."""
-        changes, self.changes = self.changes, Changes()
-        return [self._types[key] for key in changes.changed], changes
-
-    def changes_again(self, changes: Changes) -> None:
-        """Note changes again that could not be stored, as far as they still hold."""
-        self.changes.changed |= changes.changed & self._types.keys()
-        self.changes.removed |= changes.removed - self._types.keys()
+        if known.key not in self._types and self.kept.make_room(
+            known.key, known.size_bytes, self._live()
+        ):
+            self.kept.keep(known, is_stored=True)
 
     # ---- what is asked ----------------------------------------------------------------------
 
@@ -158,6 +115,10 @@ class KnownTypes:
 
     # ---- helpers ----------------------------------------------------------------------------
 
+    def _live(self) -> set[Key]:
+        """Return the versions that workers run now."""
+        return {key for runs in self._runs.values() for key in runs.items()}
+
     def _names_of(self, described: TypeDescribed, *, has_key: bool) -> Iterator[str]:
         """Yield the names by which the slots of a worker are counted that can be of a type."""
         if not has_key:
@@ -167,36 +128,6 @@ class KnownTypes:
         for pool in self.slots.pools():
             if type_of(pool) == token:
                 yield f"{described.worker}.{pool}"
-
-    def _keep(self, known: KnownType) -> None:
-        before = self._types.get(known.key)
-        self._bytes += known.size_bytes - (before.size_bytes if before else 0)
-        self._types[known.key] = known
-
-    def _remove(self, key: Key) -> None:
-        self._bytes -= self._types.pop(key).size_bytes
-        self.changes.changed.discard(key)
-        self.changes.removed.add(key)
-
-    def _make_room(self, key: Key, more_bytes: int) -> bool:
-        """Forget what nobody runs until a version fits; tell whether it does."""
-        while (among := self._too_many(key, more_bytes)) is not None:
-            live = {one for runs in self._runs.values() for one in runs.items()}
-            idle = [self._types[one] for one in among if one not in live and one != key]
-            if not idle:
-                return False
-            self._remove(min(idle, key=lambda known: known.last_seen_ms).key)
-        return True
-
-    def _too_many(self, key: Key, more_bytes: int) -> list[Key] | None:
-        """Return those of which one has to go; None where there is room."""
-        if key not in self._types:
-            versions = [one for one in self._types if one[0] == key[0]]
-            if len(versions) >= MAX_VERSIONS:
-                return versions
-            if not versions and len({name for name, _ in self._types}) >= MAX_TYPES:
-                return list(self._types)
-        return list(self._types) if self._bytes + more_bytes > MAX_BYTES else None
 
 
 def check(described: TypeDescribed) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-from hocket.admin.node_types.known import KnownType
+from hocket.admin.node_types.kept import KnownType
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.spec import WORKER_TYPES

@@ -12,7 +12,8 @@ import asyncpg
 import structlog
 from pydantic import ValidationError
 
-from hocket.admin.node_types.known import KnownType, KnownTypes, check, config_of
+from hocket.admin.node_types.kept import KnownType
+from hocket.admin.node_types.known import KnownTypes, check, config_of
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
@@ -144,7 +145,7 @@ class NodeTypes:
             self.types.read_back(KnownType(described, size, first_ms, last_ms, config))
 
     async def _store(self, pool: Pool, *, seen: bool) -> None:
-        changed, changes = self.types.taken_changes()
+        changed, changes = self.types.kept.taken_changes()
         if seen:
             changed = [one for name in self.types.names() for one in self.types.versions(name)]
         if not (changed or changes.removed):
@@ -158,7 +159,7 @@ class NodeTypes:
         except asyncpg.DataError:
             raise  # what Postgres cannot hold is not tried again
         except BaseException:
-            self.types.changes_again(changes)
+            self.types.kept.changes_again(changes)
             raise
 
 

@@ -6,7 +6,7 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from hocket.admin.node_types import known
+from hocket.admin.node_types import kept
 from hocket.admin.node_types.known import KEPT_FOR_MS, KnownTypes, check
 from hocket.admin.node_types.registry import MAX_NEWS, NodeTypes
 from hocket.schemas.errors import InvalidInput
@@ -44,7 +44,7 @@ def test_pipelines_are_checked_against_the_newest_version_that_workers_run() -> 
 
 
 def test_what_a_worker_with_a_key_runs_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "MAX_TYPES", 1)
+    monkeypatch.setattr(kept, "MAX_TYPES", 1)
     types = KnownTypes()
     types.announced("w1.a-live@gpu", {"a.live@gpu": 1}, NOW, "a-live@gpu")
     assert types.described(described("a.live", version="3"), NOW, has_key=True)
@@ -56,7 +56,7 @@ def test_what_a_worker_with_a_key_runs_makes_no_room(monkeypatch: pytest.MonkeyP
 def test_what_no_worker_runs_makes_room_and_what_one_runs_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(known, "MAX_TYPES", 3)
+    monkeypatch.setattr(kept, "MAX_TYPES", 3)
     types = KnownTypes()
     types.announced("w1", {"a.live": 1}, NOW)
     assert types.described(described("a.live"), NOW)
@@ -71,14 +71,14 @@ def test_what_no_worker_runs_makes_room_and_what_one_runs_does_not(
 
 
 def test_all_descriptions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(kept, "MAX_BYTES", 10_000)
     types = KnownTypes()
     for number in range(100):
         types.described(described(f"a.b{number}", description="x" * 1_500), NOW + number)
     assert types.names() == [f"a.b{number}" for number in range(95, 100)]
     for number in range(100):
         types.described(described("a.b", version=str(number)), NOW + 200 + number)
-    assert len(types.versions("a.b")) == known.MAX_VERSIONS
+    assert len(types.versions("a.b")) == kept.MAX_VERSIONS
 
 
 def test_a_type_that_nobody_ran_for_long_is_forgotten() -> None:
@@ -86,7 +86,7 @@ def test_a_type_that_nobody_ran_for_long_is_forgotten() -> None:
     types.described(described(), NOW)
     types.tick(NOW + KEPT_FOR_MS + 1)
     assert types.names() == []
-    assert types.changes.removed == {("crm.lookup", "1")}
+    assert types.kept.changes.removed == {("crm.lookup", "1")}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""One attempt handled, as a worker does it: what its handler is given, and how long it may take."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from hocket.kit.nats.consumers.delivery import Delivery
+from hocket.kit.process.clock import now_ms
+from hocket.schemas import ids
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.testing.errors import NotPlayable
+from hocket.testing.faults import Fault
+from hocket.testing.results import WORKER
+from hocket.testing.stand_ins.answers import PlayedModels
+from hocket.testing.stand_ins.journals import PlayedJournals
+from hocket.workers.errors import AttemptTimeout
+from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.journal.journal import Journal
+
+
+def begun(step: RequestedStep, deliveries: int) -> Attempt:
+    """Return an attempt that begins now."""
+    delivery = Delivery(deliveries, 1, 1, int(now_ms() * 1_000_000), 0)
+    attempt = Attempt(step, "play", delivery, b"", 0.0, 0)
+    attempt.started_at_ms = now_ms()
+    attempt.input_digest = ids.input_digest(step.input)
+    return attempt
+
+
+def context_of(attempt: Attempt, models: PlayedModels, journals: PlayedJournals) -> Context:
+    """Return what its handler is given."""
+    step = attempt.step
+    return Context(
+        step,
+        step.input,
+        attempt_id=attempt.id,
+        delivery=attempt.delivery.deliveries,
+        deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
+        calls=models,
+        new_journal=partial(Journal, journals, attempt, WORKER),
+    )
+
+
+async def handled(handler: Handler, context: Context, fault: Fault | None) -> Any:
+    """Call the handler, after the fault that the test wants."""
+    if fault is not None:
+        if fault.takes_ms is None:
+            await asyncio.Event().wait()
+        elif fault.takes_ms:
+            await asyncio.sleep(fault.takes_ms / 1000)
+        if fault.error is not None:
+            raise fault.error
+    return await handler(context)
+
+
+async def within(doing: "asyncio.Task[Any]", timeout_ms: float) -> tuple[Any, BaseException | None]:
+    """Return what a handler gave in time, or its error."""
+    await asyncio.wait({doing}, timeout=timeout_ms / 1000)
+    if not doing.done():
+        return None, AttemptTimeout(timeout_ms=round(timeout_ms))
+    if doing.cancelled():
+        return None, asyncio.CancelledError()
+    error = doing.exception()
+    if isinstance(error, NotPlayable):
+        raise error
+    return (None, error) if error is not None else (doing.result(), None)

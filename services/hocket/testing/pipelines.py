@@ -1,0 +1,54 @@
+"""The pipelines of a play: read, checked against the node types of its workers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hocket.admin.node_types.checks import checked
+from hocket.admin.node_types.registry import NodeTypes
+from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+from hocket.testing.errors import NotPlayable, UnknownFault
+from hocket.testing.stand_ins.clock import START_S
+from hocket.worker.node_type import NodeType
+
+Source = Mapping[str, Any] | str | Path
+"""A pipeline: its fields, or its file."""
+
+
+def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Plan]:
+    """Return the plans of pipelines; raise InvalidPipeline, or NotPlayable where a file is missing."""
+    known = NodeTypes()
+    for one in types:
+        known.types.described(one.described("play"), START_S * 1000)
+    return [checked(compile_pipeline(_document(one)), known)[0] for one in pipelines]
+
+
+def check_step(plans: Iterable[Plan], step: str) -> None:
+    """Raise UnknownFault where no plan can come to such a step."""
+    paths = [path for plan in plans for path in plan.by_path]
+    bare = _path_of(step)
+    if bare in paths or any(path.startswith(f"{bare}/") for path in paths):
+        return
+    if not any(step.startswith(path) for path in paths):  # else a planner may make it
+        raise UnknownFault(step=step, known=", ".join(paths[:20]))
+
+
+def _document(source: Source) -> Any:
+    if isinstance(source, Mapping):
+        return source
+    path = Path(source)
+    if not path.is_file():
+        raise NotPlayable(
+            step=str(path), reason="there is no such file", cure="Name a pipeline's file."
+        )
+    return parse_document(path.read_bytes())
+
+
+def _path_of(step: str) -> str:
+    """Return the path of a step's node, as far as its key says it: without items and rounds."""
+    parts = []
+    for part in step.split("/"):
+        name = part.partition("[")[0]
+        parts.append(name.partition("#")[0])
+    return "/".join(parts)
