@@ -258,6 +258,7 @@ async def test_clients_that_do_not_read_what_they_missed_keep_nobody_from_it(
         await tell(rest.bus, change(number, 1, is_new=True))
     caller = Caller("default", await rest.book.bearer(rest.key), "")
     context = rest.app.state.context
+    await context.live.until_attached()
     async with AsyncExitStack() as stack:
         for _ in range(2 * live_events.CATCHING_UP_AT_ONCE):
             told = streams.follow_list(context, caller, ListFilter(), (place - 1, None))
@@ -318,6 +319,7 @@ async def test_reading_goes_on_where_it_was_when_the_connection_was_away(rest: R
         came.set()
 
     facts = EventFacts(note, lambda: None)
+    facts.want()
     reading = asyncio.create_task(facts.run(rest.bus))
     await facts.attached.wait()
     places = [await tell(rest.bus, change(1, 1))]
@@ -330,6 +332,27 @@ async def test_reading_goes_on_where_it_was_when_the_connection_was_away(rest: R
     reading.cancel()
     await asyncio.wait({reading})
     assert [fact.seq for fact in heard] == places
+
+
+async def test_nothing_is_read_while_nobody_follows_and_who_comes_again_misses_nothing(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_events, "REST_AFTER_S", 0.0)
+    attached = rest.app.state.context.live._facts.attached
+    assert not attached.is_set()
+    async with following(rest.session, of_list(rest)) as heard:
+        assert (await heard.next())[0] == "place"
+        assert attached.is_set()
+        place = heard.place
+    while attached.is_set():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await tell(rest.bus, change(1, 1, is_new=True))
+    again = {"Last-Event-ID": place}
+    async with following(rest.session, of_list(rest), **again) as heard:
+        assert (await heard.next())[1]["run_id"] == run_id(1)
+        await tell(rest.bus, change(2, 2, is_new=True))
+        told = [await heard.next(), await heard.next()]
+    assert [data["run_id"] for name, data in told if name == "run"] == [run_id(2)]
 
 
 async def test_a_coordinator_tells_each_change_that_it_committed(rest: Rest) -> None:

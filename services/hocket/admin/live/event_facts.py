@@ -1,6 +1,7 @@
 """Reads the facts of EVENTS in order: from now on for all clients, or a part of the past for one.
 
-A gap, a silence or a reconnect makes a new consumer behind the last fact that was read. Where the stream
+Nothing is read while nobody wants it. A gap, a silence or a reconnect makes a new consumer behind the
+last fact that was read. Where the stream
 ends before that place, it has lost its tail or was made anew: `rewound` is called, and reading goes on
 at its end.
 """
@@ -47,8 +48,8 @@ class PastGone(Exception):
 
 
 class EventFacts:
-    """Reads from now on, inside `run`. `position` is the place of the last fact that was handed to
-    `heard`."""
+    """Reads from now on, inside `run`, between `want` and `rest`. `position` is the place of the last
+    fact that was handed to `heard`."""
 
     def __init__(self, heard: Callable[[Fact], None], rewound: Callable[[], None]) -> None:
         self._heard = heard
@@ -57,12 +58,26 @@ class EventFacts:
         self.attached = asyncio.Event()
         """Set while facts are read."""
         self._broken = asyncio.Event()
+        self._wanted = asyncio.Event()
+
+    def want(self) -> None:
+        """Read, from the end of the stream on where nothing is read now."""
+        self._wanted.set()
+
+    def rest(self) -> None:
+        """Read nothing more, for nobody is there who would hear it."""
+        if self._wanted.is_set():
+            self._wanted.clear()
+            self._broken.set()
 
     async def run(self, bus: Bus) -> None:
         """Read for ever; cancel to stop."""
         bus.on_reconnect.append(self._broken.set)
         try:
             while True:
+                if not self._wanted.is_set():
+                    self.position = 0  # nobody has a place in the stream
+                    await self._wanted.wait()
                 self._broken.clear()
                 try:
                     await self._read(bus)

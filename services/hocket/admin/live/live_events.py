@@ -25,6 +25,9 @@ TENANT_SHARE = 0.5
 MAX_QUEUED = 1_000
 """News that wait for one client."""
 ATTACH_TIMEOUT_S = 5.0
+REST_AFTER_S = 30.0
+"""How long facts are read on when nobody follows anything: to read them costs every step."""
+LOOK_S = 5.0
 READS_AT_ONCE = 2
 """Looks into the database for all clients at once: at their beginning, and at the end of a run. One
 tenant has half of them at most, as of those that catch up."""
@@ -105,6 +108,8 @@ class LiveEvents:
         self._runs: dict[str, dict[str, set[Watch]]] = {}
         self._lists: dict[str, dict[Watch, ListFilter]] = {}
         self._clients: Counter[str] = Counter()
+        self._asked_s = 0.0
+        """When somebody began to follow last."""
         self.reading = TenantPlaces(READS_AT_ONCE, READS_AT_ONCE // 2)
         self.catching_up = TenantPlaces(CATCHING_UP_AT_ONCE, CATCHING_UP_AT_ONCE // 2)
 
@@ -114,6 +119,7 @@ class LiveEvents:
         tasks = [
             asyncio.create_task(self._facts.run(bus), name="events"),
             asyncio.create_task(self._end_when(stopping), name="live-end"),
+            asyncio.create_task(self._rest(), name="live-rest"),
         ]
         try:
             yield
@@ -140,7 +146,9 @@ class LiveEvents:
                 del self._clients[tenant]
 
     async def until_attached(self) -> None:
-        """Wait until facts are read, or raise BusUnavailable."""
+        """Have facts read, and wait until they are; raise BusUnavailable where they cannot be."""
+        self._asked_s = asyncio.get_running_loop().time()
+        self._facts.want()
         try:
             async with asyncio.timeout(ATTACH_TIMEOUT_S):
                 await self._facts.attached.wait()
@@ -191,6 +199,14 @@ class LiveEvents:
 
     def _rewound(self) -> None:
         self._end_all("reset")
+
+    async def _rest(self) -> None:
+        """Let reading end some time after the last client has left."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._clients and loop.time() - self._asked_s > REST_AFTER_S:
+                self._facts.rest()
 
     async def _end_when(self, stopping: asyncio.Event) -> None:
         await stopping.wait()
