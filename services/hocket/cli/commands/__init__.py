@@ -12,6 +12,7 @@ from hocket.cli.commands.platform import (
     backup,
     config,
     console,
+    dev,
     doctor,
     emulate,
     mcp,
@@ -35,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(command.app, name="import")
     app.command("run")(run.run)
+    app.command("dev")(dev.dev)
     runs.app.command("approvals")(approvals.approvals)
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)

@@ -1,0 +1,97 @@
+"""`hocket dev`: a pipeline, run again at every change."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hocket.cli.remote.target import Target, target_of
+
+if TYPE_CHECKING:
+    from hocket.cli.local.development import Sources
+
+
+def dev(
+    context: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, help="A pipeline in YAML or JSON."),
+    ],
+    given: Annotated[
+        str | None,
+        typer.Option("--input", help="The input: a JSON object, or @FILE, which is watched, too."),
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
+    ] = None,
+    workers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--worker",
+            metavar="MODULE:WORKER",
+            help="A worker of yours: it runs, and starts anew when a Python file changes.",
+        ),
+    ] = None,
+    handlers: Annotated[
+        str,
+        typer.Option(
+            envvar="HOCKET_HANDLERS",
+            help="What `python` nodes may run, where a platform is started: my_package",
+        ),
+    ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="HOCKET_CONFIG",
+            exists=True,
+            dir_okay=False,
+            help="hocket.yaml with models and databases, where a platform is started.",
+        ),
+    ] = None,
+) -> None:
+    """Run a pipeline at every change of its file, its input or its workers.
+
+    Each time, FILE is applied and run, and what came out is shown with what changed since the run
+    before: outcome, time and cost. A change cancels a run in flight. Without a platform, one is started
+    over the data folder and stopped at the end.
+    """
+    import asyncio
+
+    from hocket.cli.local.development import Sources
+
+    target = target_of(context)
+    sources = Sources(file, given, tuple(pairs or ()), tuple(workers or ()))
+    if target.api_url is None:
+        asyncio.run(_with_platform(target, sources, handlers, config))
+        return
+    if handlers or config:
+        option = "--handlers" if handlers else "--config"
+        raise typer.BadParameter(
+            f"{option} is for a platform that is started, and one runs already"
+        )
+    asyncio.run(_develop(target, sources))
+
+
+async def _develop(target: Target, sources: "Sources") -> None:
+    from hocket.cli.local.development import Development, until_signal
+
+    await until_signal(Development(target, sources).run)
+
+
+async def _with_platform(
+    target: Target, sources: "Sources", handlers: str, config: Path | None
+) -> None:
+    from dataclasses import replace
+
+    from hocket.cli.local.platform import Platform
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.log_lines import show_warnings
+    from hocket.schemas.pipeline.handlers import entries_of
+
+    show_warnings(notes)
+    notes.print(f"Starting Hocket in {target.data_dir} ...", style="dim", markup=False)
+    platform = Platform(target.data_dir, handlers=entries_of(handlers), config=config)
+    async with platform:
+        await _develop(replace(target), sources)  # which finds the platform now
+        notes.print("Stopping ...", style="dim")

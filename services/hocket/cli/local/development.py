@@ -1,0 +1,259 @@
+"""A pipeline in development: applied and run again whenever its file, its input or its workers change.
+
+States: looking (nothing has changed), working (applied, a run follows). A change that comes while a run
+is in flight cancels that run. What is wrong with a file is told, and the next change is waited for.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hocket.cli.commands.runs.runs import print_output, print_run, read_run, settled_run
+from hocket.cli.drawing.run_difference import difference
+from hocket.cli.remote.api import path
+from hocket.cli.remote.target import Target
+from hocket.cli.remote.task import Task, publish_and_follow
+from hocket.cli.terminal.console import notes, out, print_lines
+from hocket.cli.terminal.errors import ApiRefused, FileUnreadable
+from hocket.cli.terminal.progress import Progress
+from hocket.cli.terminal.sources import read_text, task_input
+from hocket.schemas.errors import HocketError
+from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.plan import compile_pipeline
+from hocket.schemas.subjects import is_own_type
+from hocket.worker.reload import times_of
+
+LOOK_S = 0.3
+STOP_S = 15.0
+"""A worker that has not drained after so long is killed."""
+SERVED_S = 5.0
+"""How long workers may take to be there; a run that begins before waits for them."""
+RUN_TIMEOUT_S = 86_400.0
+
+Marks = Mapping[str, object]
+"""What changes when a file does, by file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is developed: the pipeline's file, the input as `hocket run` takes it, and the workers
+    (`module:worker`), whose code is all Python files below `folder`."""
+
+    pipeline: Path
+    given: str | None = None
+    pairs: Sequence[str] = ()
+    workers: Sequence[str] = ()
+    folder: Path = field(default_factory=Path.cwd)
+
+    def files(self) -> Marks:
+        """Return the marks of the pipeline and of the input, where that is a file."""
+        paths = [self.pipeline]
+        if self.given is not None and self.given.startswith("@") and self.given != "@-":
+            paths.append(Path(self.given[1:]))
+        return {str(one): _mark(one) for one in paths}
+
+    def code(self) -> Marks:
+        """Return the marks of the workers' code."""
+        return dict(times_of(self.folder)) if self.workers else {}
+
+
+class WorkerProcesses:
+    """The workers that are developed, each in a process."""
+
+    def __init__(self, sources: Sources, target: Target) -> None:
+        self._sources = sources
+        self._target = target
+        self._processes: list[asyncio.subprocess.Process] = []
+
+    async def start(self) -> None:
+        """Start them; what they have to say they say themselves."""
+        environment = {
+            "HOCKET_LOG_LEVEL": "error",  # what a run came to is shown here
+            **os.environ,
+            "HOCKET_DATA_DIR": str(self._target.data_dir),
+            "NATS_URL": self._target.nats_url,
+        }
+        for named in self._sources.workers:
+            command = ("-m", "hocket.worker.command", named)
+            self._processes.append(
+                await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *command,
+                    cwd=self._sources.folder,
+                    env=environment,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is ours, and lets them drain
+                )
+            )
+
+    async def stop(self) -> None:
+        """Let them drain and end."""
+        processes, self._processes = self._processes, []
+        for process in processes:
+            with suppress(ProcessLookupError):
+                process.terminate()
+        for process in processes:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+class Development:
+    """Looks at the sources inside `run`, and does what they ask for."""
+
+    def __init__(self, target: Target, sources: Sources) -> None:
+        self._target = target
+        self._sources = sources
+        self._workers = WorkerProcesses(sources, target)
+        self._before: dict[str, Any] | None = None
+        self._run_id = ""
+        """The run in flight; empty where there is none."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until `stopping`."""
+        code, files = self._sources.code(), self._sources.files()
+        await self._workers.start()
+        turn = asyncio.create_task(self._turn())
+        try:
+            while not stopping.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await stopping.wait()
+                new_code, new_files = self._sources.code(), self._sources.files()
+                if stopping.is_set() or (new_code, new_files) == (code, files):
+                    continue
+                await self._give_up(turn)
+                if new_code != code:
+                    await self._workers.stop()
+                    await self._workers.start()
+                changed = _changed({**code, **files}, {**new_code, **new_files})
+                notes.print(f"\n{changed} changed", style="dim", markup=False)
+                code, files = new_code, new_files
+                turn = asyncio.create_task(self._turn())
+        finally:
+            await self._give_up(turn)
+            await self._workers.stop()
+
+    async def _turn(self) -> None:
+        """Apply the pipeline, run it, and tell what came out and what has changed."""
+        try:
+            document = parse_document(read_text(str(self._sources.pipeline)))
+            plan = compile_pipeline(document)
+            name = plan.pipeline.pipeline
+            value = task_input(self._sources.given, list(self._sources.pairs))
+            if self._sources.workers:
+                types = {one.node.type for one in plan.by_path.values()}
+                await self._until_served([one for one in types if is_own_type(one)])
+            applied = await self._asked("post", "/v1/pipelines", document)
+            for warning in applied["warnings"]:
+                notes.print(f"Warning: {warning}", markup=False)
+            version = f"{name} version {applied['version']}"
+            notes.print(f"running {version} ...", style="dim", markup=False)
+            await self._run(Task(tenant=self._target.tenant, pipeline=name, input=value))
+        except HocketError as error:
+            notes.print(f"error: {error}", style="red", markup=False)
+        notes.print("waiting for changes (Ctrl-C ends)", style="dim")
+
+    async def _until_served(self, types: Iterable[str]) -> None:
+        """Wait until workers take steps of these types, so that runs do not count their start."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SERVED_S):
+                for name in types:
+                    await self._served(name)
+
+    async def _served(self, name: str) -> None:
+        ask = self._target.api().get
+        while True:
+            with suppress(ApiRefused):  # not known yet
+                found = await asyncio.to_thread(ask, path("types", name))
+                if found["is_served"]:
+                    return
+            await asyncio.sleep(LOOK_S / 3)
+
+    async def _run(self, task: Task) -> None:
+        self._run_id = task.run_id
+        with Progress(notes, f"run {task.run_id}", shown=notes.is_terminal) as progress:
+            end = await publish_and_follow(
+                self._target.nats_url,
+                task,
+                look=self._ended,
+                on_step=progress.step,
+                timeout_s=RUN_TIMEOUT_S,
+            )
+        self._run_id = ""
+        assert end is not None, "a run ends by its deadline"
+        api = self._target.api()
+        await asyncio.to_thread(settled_run, api, task.run_id)
+        found = await asyncio.to_thread(read_run, api, task.run_id, values=True)
+        if found["run"]["output"] is not None:
+            print_output(found["run"]["output"])
+            out.print()
+        print_run(found, output=False)
+        if self._before is not None and self._before["run"]["pipeline"] == task.pipeline:
+            out.print()
+            print_lines(difference(self._before, found))
+        self._before = found
+
+    def _ended(self) -> dict[str, Any] | None:
+        """Return the run in flight, if it has ended."""
+        try:
+            run: dict[str, Any] = self._target.api().get(path("runs", self._run_id))
+        except ApiRefused as error:
+            if error.info().code == "run_unknown":
+                return None
+            raise
+        return run if run["finished_at"] is not None else None
+
+    async def _give_up(self, turn: "asyncio.Task[None]") -> None:
+        """End a turn; the run that it waits for is cancelled."""
+        if turn.done():
+            turn.result()
+            return
+        turn.cancel()
+        await asyncio.wait({turn})
+        if run_id := self._run_id:
+            self._run_id = ""
+            body = {"reason": "its pipeline, input or worker has changed"}
+            with suppress(HocketError):  # it has ended meanwhile, or was not taken in yet
+                await self._asked("post", path("runs", run_id, "cancel"), body)
+                notes.print(f"run {run_id} is cancelled", style="dim")
+
+    async def _asked(self, method: str, place: str, body: Any) -> Any:
+        ask: Callable[..., Any] = getattr(self._target.api(), method)
+        return await asyncio.to_thread(ask, place, body)
+
+
+async def until_signal(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Do work until SIGINT or SIGTERM, which sets the event that it gets."""
+    import signal
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await work(stopping)
+
+
+def _mark(file: Path) -> object:
+    """Return what changes when a file does. Raises FileUnreadable where it was never there."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None  # an editor that puts a new file into its place
+    except OSError as error:
+        raise FileUnreadable(path=str(file), reason=error.strerror or "unreadable") from error
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _changed(before: Marks, after: Marks) -> str:
+    """Return the name of a file that has changed."""
+    names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{os.path.relpath(names[0])}{more}"
