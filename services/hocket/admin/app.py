@@ -34,6 +34,7 @@ from hocket.admin.requests.in_turn import InTurn
 from hocket.admin.requests.request_limit import RequestLimit
 from hocket.admin.requests.request_rules import RequestRules, operations_of
 from hocket.admin.requests.sub_path import SubPath
+from hocket.admin.runs.comparison_endpoint import router as comparison
 from hocket.admin.runs.endpoints import router as runs
 from hocket.admin.schedules.endpoints import router as schedules
 from hocket.admin.traces.endpoints import router as traces
@@ -55,6 +56,7 @@ ROUTERS = (
     schedules,
     webhooks,
     approvals,
+    comparison,
     runs,
     traces,
     pipelines,

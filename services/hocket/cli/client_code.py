@@ -55,6 +55,7 @@ METHODS = {
     "show_journal": "runs.journal",
     "show_cost": "runs.cost",
     "show_trace": "runs.trace",
+    "compare_runs": "runs.compare",
     "cancel_run": "runs.cancel",
     "signal_run": "runs.signal",
     "retry_run": "runs.retry",

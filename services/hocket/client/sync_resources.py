@@ -25,6 +25,7 @@ from hocket.schemas.administration.bulk import (
     BulkPreview,
     BulkReceipt,
 )
+from hocket.schemas.administration.comparison import RunComparison
 from hocket.schemas.administration.data import DataDeleted
 from hocket.schemas.administration.schedules import (
     Firing,
@@ -86,6 +87,21 @@ class RunsApi:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+
+    def compare(self, run_id: str, other: str) -> RunComparison:
+        """Compare a run (`a`) with another one (`b`), node by node, and mark the first node that
+        differs. Inputs and outputs are compared for keys with `content.read`.
+        """
+        answer: RunComparison = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "compare"),
+                query={"other": other},
+                may_repeat=True,
+            ),
+            RunComparison,
+        )
+        return answer
 
     def submit(
         self,

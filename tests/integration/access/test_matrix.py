@@ -31,6 +31,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/steps": ALL,
     "GET /v1/runs/{run_id}/cost": ALL,
     "GET /v1/runs/{run_id}/journal": ALL,
+    "GET /v1/runs/{run_id}/compare": ALL,
     "GET /v1/runs/{run_id}/events": ALL,
     "GET /v1/runs/{run_id}/trace": ALL,
     "GET /v1/runs/events": ALL,

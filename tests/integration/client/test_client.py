@@ -99,6 +99,25 @@ async def test_a_run_is_followed_to_its_end(client: AsyncHocket) -> None:
     assert steps[-1].state == "succeeded"
 
 
+async def test_two_runs_are_compared_node_by_node(platform: Platform, client: AsyncHocket) -> None:
+    first, same, other = [await client.run("greet", {"name": name}) for name in ("x", "x", "y")]
+    (node,) = (await client.runs.compare(first.run_id, same.run_id)).nodes
+    assert (node.node, node.differs, node.first) == ("a", (), False)
+    found = await client.runs.compare(first.run_id, other.run_id)
+    assert (found.a.run_id, found.b.run_id) == (first.run_id, other.run_id)
+    assert (found.nodes[0].differs, found.nodes[0].first) == (("input", "output"), True)
+    failed = await client.runs.submit("fails")
+    with pytest.raises(RunNotSucceeded):
+        await client.result(failed.run_id)
+    found = await client.runs.compare(first.run_id, failed.run_id)
+    assert "state" in found.nodes[0].differs
+
+    viewer = await client.keys.create("a viewer", "viewer")
+    async with AsyncHocket(platform.api_url, key=viewer.key) as blind:
+        found = await blind.runs.compare(first.run_id, other.run_id)
+    assert (found.withheld, found.nodes[0].differs) == (True, ())
+
+
 async def test_another_writer_is_noticed(client: AsyncHocket) -> None:
     task = {"pipeline": "greet", "input": {"name": "x"}}
     made = await client.schedules.put("hourly", "0 * * * *", task, if_none_match="*")

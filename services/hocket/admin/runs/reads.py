@@ -236,7 +236,7 @@ async def list_runs(
     more = cursor(page[-1]["accepted_at"], page[-1]["run_id"]) if len(rows) > limit else None
     if more is None and wanted.back_to is not None:
         more = cursor(*wanted.back_to)
-    return RunList(runs=tuple(RunSummary(**_summary(row)) for row in page), next=more)
+    return RunList(runs=tuple(summary(row) for row in page), next=more)
 
 
 async def find_run(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record | None:
@@ -261,6 +261,11 @@ async def unknown_run(pool: Pool, run_id: str) -> RunUnknown:
     return RunNotRestored(
         run_id=run_id, restored_at=restored.restored_at, backup_at=restored.backup_at
     )
+
+
+def summary(row: asyncpg.Record) -> RunSummary:
+    """Return what lists show of a run's row."""
+    return RunSummary(**_summary(row))
 
 
 def detail(row: asyncpg.Record) -> RunDetail:

@@ -22,7 +22,7 @@ from hocket.cli.commands.platform import (
     up,
 )
 from hocket.cli.commands.reports import cost, report_login
-from hocket.cli.commands.runs import approvals, bulk, dlq, run, runs, trace, webhooks
+from hocket.cli.commands.runs import approvals, bulk, compare, dlq, run, runs, trace, webhooks
 from hocket.cli.importing import command
 
 
@@ -37,6 +37,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(command.app, name="import")
     app.command("run")(run.run)
     app.command("dev")(dev.dev)
+    runs.app.command("compare")(compare.compare)
     runs.app.command("approvals")(approvals.approvals)
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)

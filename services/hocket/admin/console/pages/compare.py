@@ -7,18 +7,22 @@ from fastapi.responses import Response
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import pretty, render, without_nulls
-from hocket.admin.console.views import comparison, run_page
+from hocket.admin.console.views import run_page
 from hocket.admin.console.views.line_diff import diff_of
 from hocket.admin.context import Ctx
 from hocket.admin.pipelines import reads as pipelines
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.parameters import VersionNumber
 from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import comparison
 from hocket.admin.runs import reads as runs
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import Token
 
 RunChoice = Annotated[str, Query(pattern=r"^r[0-9a-f]{24}$")]
+
+WORDS = {"only_a": "only in A", "only_b": "only in B"}
+"""What differs, where the API's word is not for people."""
 
 router = page_router()
 
@@ -45,6 +49,7 @@ async def console_compare(
             for name, run, cost in zip("AB", found, costs, strict=True)
         ],
         "nodes": comparison.side_by_side(left, right),
+        "words": WORDS,
         "input": None,
         "output": None,
     }

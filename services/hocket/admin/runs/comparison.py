@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.administration.comparison import Difference
 from hocket.schemas.rest import RunCost
 
 MAX_NODES = 500
@@ -66,7 +67,7 @@ class NodePair:
     node: str
     left: NodeSide | None
     right: NodeSide | None
-    differs: tuple[str, ...]
+    differs: tuple[Difference, ...]
     first: bool = False
 
 
@@ -111,11 +112,11 @@ def side_by_side(left: Mapping[str, NodeSide], right: Mapping[str, NodeSide]) ->
     return pairs
 
 
-def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[str, ...]:
+def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[Difference, ...]:
     """Return in what a node differs between two runs. Pure."""
     if left is None or right is None:
-        return ("only in B" if left is None else "only in A",)
-    compared: dict[str, tuple[Any, Any]] = {
+        return ("only_b" if left is None else "only_a",)
+    compared: dict[Difference, tuple[Any, Any]] = {
         "input": (left.input, right.input),
         "steps": (left.steps, right.steps),
         "state": (left.state, right.state),
