@@ -67,7 +67,10 @@ class Rig:
         return journal.read_text().split().count(value) if journal.exists() else 0
 
     def open_gate(self, value: str, text: str = "pass") -> None:
-        (self.folder / f"gate-{value}").write_text(text)
+        gate = self.folder / f"gate-{value}"
+        written = gate.with_suffix(".new")
+        written.write_text(text)
+        written.replace(gate)  # whoever sees it sees all of it
 
     async def sql(self, query: str, *values: Any) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.platform.database_url, timeout=10)
