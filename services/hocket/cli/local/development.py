@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hocket.cli.remote.api import path
 from hocket.cli.remote.target import Target
 from hocket.cli.remote.task import Task, publish_and_follow
 from hocket.cli.terminal.console import notes, out, print_lines
-from hocket.cli.terminal.errors import ApiRefused, FileUnreadable
+from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable, FileUnreadable
 from hocket.cli.terminal.progress import Progress
 from hocket.cli.terminal.sources import read_text, task_input
 from hocket.schemas.errors import HocketError
@@ -184,7 +185,7 @@ class Development:
             end = await publish_and_follow(
                 self._target.nats_url,
                 task,
-                look=self._ended,
+                look=partial(self._ended, task.run_id),
                 on_step=progress.step,
                 timeout_s=RUN_TIMEOUT_S,
             )
@@ -202,10 +203,12 @@ class Development:
             print_lines(difference(self._before, found))
         self._before = found
 
-    def _ended(self) -> dict[str, Any] | None:
-        """Return the run in flight, if it has ended."""
+    def _ended(self, run_id: str) -> dict[str, Any] | None:
+        """Return a run as the API knows it, if it has ended."""
         try:
-            run: dict[str, Any] = self._target.api().get(path("runs", self._run_id))
+            run: dict[str, Any] = self._target.api().get(path("runs", run_id))
+        except ApiUnreachable:  # what is told over NATS counts, too
+            return None
         except ApiRefused as error:
             if error.info().code == "run_unknown":
                 return None
