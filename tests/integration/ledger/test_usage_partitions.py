@@ -165,11 +165,11 @@ async def test_what_a_killed_janitor_detached_goes_at_the_next_pass(pool: asyncp
         "UPDATE hocket.rollup_state SET open_day = '-infinity', open_from = '-infinity'"
     )
     await rollups.make_pass(rest=0)
-    name = await pool.fetchval("SELECT name FROM hocket.usage_partition ORDER BY from_at LIMIT 1")
+    name, oldest_day, _ = await pool.fetchrow(f"{PARTITIONS} LIMIT 1")
     await pool.execute(f"ALTER TABLE hocket.usage DETACH PARTITION hocket.{name} CONCURRENTLY")
 
     # a late call of that day finds the place taken by what was left, and has it removed first
-    await insert(pool, [called("late", ago(KEPT_DAYS + 2.9))], KnownPrices())
+    await insert(pool, [called("late", oldest_day + timedelta(hours=9))], KnownPrices())
 
     assert await pool.fetch(REPORT) == await pool.fetch(TRUTH)
     assert await pool.fetchval("SELECT count(*) FROM hocket.usage WHERE call_id = 'late'") == 1
