@@ -137,13 +137,17 @@ class Stream:
         return True
 
     def lose_from(self, first_seq: int) -> None:
-        """Lose the tail from this sequence on; it is used again."""
+        """Lose the tail from this sequence on, and what ids and consumers tell of it; it is used
+        again."""
         for seq in range(first_seq, self.last_seq + 1):
             stored = self.messages.pop(seq, None)
             if stored is not None:
                 for observer in self.jetstream.observers:
                     observer("lost", self, stored, "tail")
         self.last_seq = first_seq - 1
+        self._ids = {key: found for key, found in self._ids.items() if found[0] < first_seq}
+        for consumer in self.consumers.values():
+            consumer.lose_from(first_seq)
 
     def crash(self, *, lose: bool) -> None:
         dice = self.jetstream.dice
@@ -324,11 +328,18 @@ class Consumer:
         self._pending.pop(seq, None)
         self._counts.pop(seq, None)
 
+    def lose_from(self, first_seq: int) -> None:
+        """Know nothing of the places from this one on, as a server does when it comes up and finds a
+        consumer ahead of its stream."""
+        self.next_seq = min(self.next_seq, first_seq)
+        for seq in [seq for seq in self._pending if seq >= first_seq]:
+            del self._pending[seq]
+        self._again = deque(seq for seq in self._again if seq < first_seq)
+
     def crash(self) -> None:
         """Come back with the state that was on disk."""
         dice = self._jetstream.dice
         self._requests.clear()
-        last_seq = self.stream.last_seq
         for seq in [seq for seq in self._pending if seq not in self.stream.messages]:
             del self._pending[seq]
         if dice.random() < 0.5:  # what was delivered and not acknowledged is delivered anew
@@ -338,7 +349,6 @@ class Consumer:
             for pending in self._pending.values():
                 pending.deadline_s = self._jetstream.now_s + self._ack_wait_s()
         self._again = deque(seq for seq in self._again if seq in self.stream.messages)
-        self.next_seq = min(self.next_seq, last_seq + 1)
         for seq, stored in self.stream.messages.items():  # a removal that was undone
             known = seq >= self.next_seq or seq in self._pending or seq in self._again
             if not known and self._wants(stored.subject):
