@@ -17,16 +17,17 @@ from itertools import count
 from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import CancelAttempt, Wake
 from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.messages import Dispatch, EndRun
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.lanes import lane_of
 from hocket.coordinator.core.scheduling.node_types import Order
 from hocket.coordinator.core.scheduling.priority_queue import Ready
-from hocket.coordinator.core.time.deadlines import Estimate, lane_of, observe
-from hocket.coordinator.core.time.forecasts import Outlooks
+from hocket.coordinator.core.time.duration_estimates import Estimate, observe
+from hocket.coordinator.core.time.pipeline_forecasts import PipelineForecasts
 from hocket.schemas.ids import attempt_id
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -104,7 +105,7 @@ class Simulation:
         self._enforced = enforced
         self._gate = Gate(order=order)
         self._pools = {name: _Pool(number) for name, number in slots.items()}
-        self._outlooks = Outlooks()
+        self._forecasts = PipelineForecasts()
         self._measured: dict[str, Estimate] = {}
         self._runs: dict[str, Run] = {}
         self._tasks: dict[str, Task] = {}
@@ -219,7 +220,7 @@ class Simulation:
     # ---- durations --------------------------------------------------------------------------
 
     def _forecast(self) -> PlanForecast:
-        return self._outlooks.of(TENANT, self._pipeline, 1, self._plan)
+        return self._forecasts.of(TENANT, self._pipeline, 1, self._plan)
 
     def _measure(self, event: AttemptFinished) -> None:
         if event.error is None:
@@ -227,9 +228,9 @@ class Simulation:
             self._measured[event.step] = observe(self._measured.get(event.step), took_ms)
 
     def _tell_durations(self) -> None:
-        event = self._outlooks.news(TENANT, self._pipeline, self._measured)
+        event = self._forecasts.news(TENANT, self._pipeline, self._measured)
         if event is not None:
-            self._outlooks.change(event)
+            self._forecasts.change(event)
         self._later(OUTLOOKS_EVERY_MS, self._tell_durations)
 
     # ---- workers ----------------------------------------------------------------------------

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from bench.support.load import BODY, TENANT, WORKLOADS
 from bench.support.machine import machine_text
 from hocket.coordinator.core.run import beginning, machine
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state import messages, rows
 from hocket.coordinator.core.run.state.run import Owner
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 

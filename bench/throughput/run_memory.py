@@ -19,12 +19,12 @@ from pathlib import Path
 from bench.support.load import BODY, TENANT, WORKLOADS
 from bench.support.machine import machine_text
 from hocket.coordinator.core.run import beginning, machine
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state import messages, rows
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.coordinator.partition.runs.run_cache import Runs
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, encoded, read_log

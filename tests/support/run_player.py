@@ -8,15 +8,15 @@ from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import CancelAttempt, StartSubRun, Wake
 from hocket.coordinator.core.run.constructs.reuse import reuse_of
 from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
 from hocket.coordinator.core.run.state.messages import Dispatch, EndRun
 from hocket.coordinator.core.run.state.restore import StoredRun, restored
 from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Emitted, Owner, Run
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -27,6 +27,7 @@ from hocket.schemas.messages import (
     RunOrigin,
     RunParent,
     StepRequested,
+    TimerFired,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
 
@@ -151,6 +152,13 @@ class Play:
             if dispatch.step == key:
                 return request_of(self.dispatched.pop(i))
         raise AssertionError(f"{key} is not dispatched; these are: {self.waiting()}")
+
+    def fire(self) -> None:
+        """Let the earliest wake-up that was asked for come."""
+        at_ms = min(self.wakes)
+        self.wakes.remove(at_ms)
+        self.now_ms = at_ms
+        self.send(TimerFired(run_id="r1", due_at_ms=at_ms))
 
     def waiting(self) -> list[str]:
         return sorted(d.step for d in self.dispatched)

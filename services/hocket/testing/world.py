@@ -7,11 +7,11 @@ from typing import Any
 
 from hocket.coordinator.core.run.beginning import accept, refuse
 from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan, answers_to
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import BACKOFF, TERMINAL, WAITING, Owner, Run, Step
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.errors import HocketError, PipelineUnknown
 from hocket.schemas.messages import AttemptFinished, RunAccepted, RunEvent, SignalReceived
 from hocket.schemas.pipeline.plan import Plan, check_input

@@ -15,8 +15,8 @@ from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.ends.aborting import closed
 from hocket.coordinator.core.run.faults import RunNotStorable, reason_of
 from hocket.coordinator.core.run.state.run import Run
-from hocket.coordinator.core.time.deadlines import Estimate
-from hocket.coordinator.core.time.forecasts import KeptEstimate
+from hocket.coordinator.core.time.duration_estimates import Estimate
+from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage import committer as module
 from hocket.coordinator.storage.committer import Committer

@@ -13,7 +13,7 @@ import nats
 import pytest
 
 from hocket.cli.local.platform import Platform
-from hocket.coordinator.core.time.deadlines import ENOUGH, TAIL_SD
+from hocket.coordinator.core.time.duration_estimates import ENOUGH, TAIL_SD
 from hocket.schemas import subjects
 from hocket.schemas.messages import OutlookChanged
 from support.places import HANDLERS

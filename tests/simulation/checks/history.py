@@ -21,8 +21,8 @@ from hocket.coordinator.core.run.ends.aborting import aborted, altered
 from hocket.coordinator.core.run.event_checks import plausible
 from hocket.coordinator.core.run.faults import EventNotApplicable, RunNotStorable, reason_of
 from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.bare_rows import bare_run_row, bare_step_row
 from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, completed
 from hocket.coordinator.core.run.state.restore import restored
@@ -30,7 +30,7 @@ from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.core.run.state.run import Owner as RunOwner
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.forecasts import Outlooks
+from hocket.coordinator.core.time.pipeline_forecasts import PipelineForecasts
 from hocket.coordinator.partition.events.event_handler import EventHandler
 from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.events.pending_events import PendingEvent
@@ -176,7 +176,7 @@ class Replay:
         self._number = number
         self._owner = RunOwner(number, 0, CAPABILITIES)
         self._database = database
-        self._outlooks = Outlooks()
+        self._forecasts = PipelineForecasts()
         self._rejected: dict[str, float | None] = {}
         """When the tasks of rejected runs were stored."""
         self.bare: set[str] = set()
@@ -224,7 +224,7 @@ class Replay:
 
     def _apply(self, event: LogEvent, at_ms: float) -> None:
         if isinstance(event, OutlookChanged):
-            self._outlooks.change(event)
+            self._forecasts.change(event)
         elif isinstance(event, RunAccepted):
             self._accept(event, at_ms)
         elif event.run_id in self.runs:
@@ -278,7 +278,7 @@ class Replay:
 
     def _known(self, run: Run | RunAccepted) -> tuple[PipelinePlan, PlanForecast]:
         plan = for_runs(plan_of(self._database, run.tenant, run.pipeline, run.version))
-        return plan, self._outlooks.of(run.tenant, run.pipeline, run.version, plan)
+        return plan, self._forecasts.of(run.tenant, run.pipeline, run.version, plan)
 
     def _carry_out(self, outcome: Outcome) -> None:
         self._keep(outcome)

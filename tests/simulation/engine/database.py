@@ -26,8 +26,8 @@ from hocket.coordinator.core.run.state.columns import (
 )
 from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
-from hocket.coordinator.core.time.deadlines import Estimate
-from hocket.coordinator.core.time.forecasts import KeptEstimate
+from hocket.coordinator.core.time.duration_estimates import Estimate
+from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, Batch
 from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.schemas.repeats import StepPlace

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from hocket.coordinator.core.run.state.run import Run
-from hocket.coordinator.core.time.deadlines import DurationForecast
+from hocket.coordinator.core.time.duration_estimates import DurationForecast
 from hocket.coordinator.core.time.model_demand import expected_nodes, needs_models
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Entry
 from hocket.kit.nats.bus import Bus

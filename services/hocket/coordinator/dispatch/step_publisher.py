@@ -6,7 +6,7 @@ from math import inf
 from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.faults import unsendable
 from hocket.coordinator.core.run.state.messages import Dispatch
-from hocket.coordinator.core.time.deadlines import lane_of
+from hocket.coordinator.core.scheduling.lanes import lane_of
 from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable

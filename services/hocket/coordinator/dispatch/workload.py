@@ -13,7 +13,7 @@ from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict
 from hocket.coordinator.core.scheduling.priority_queue import Ready
-from hocket.coordinator.core.time.deadlines import DurationForecast
+from hocket.coordinator.core.time.duration_estimates import DurationForecast
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import Plan

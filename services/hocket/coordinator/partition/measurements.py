@@ -1,12 +1,12 @@
 """How long nodes take: what decisions are made with, and what ended steps add to it."""
 
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import ITEM, ROUND, SUCCEEDED, Run, Step
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import HOP, UNIT
-from hocket.coordinator.core.time.forecasts import KeptEstimate, Outlooks
+from hocket.coordinator.core.time.duration_estimates import HOP, UNIT
 from hocket.coordinator.core.time.hop_times import hop_ms
+from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate, PipelineForecasts
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.schemas.messages import (
@@ -25,19 +25,19 @@ class Measurements:
         self._number = number
         self._durations = durations
         self._posts = posts
-        self._outlooks = Outlooks()
+        self._forecasts = PipelineForecasts()
         self._in_use: set[tuple[str, str]] = set()
 
     def load(self, kept: list[KeptEstimate]) -> None:
         """Go on with what the partition's former owner left in Postgres."""
-        self._outlooks = Outlooks(kept)
+        self._forecasts = PipelineForecasts(kept)
 
     def forecast(
         self, tenant: str, pipeline: str, version: int, plan: PipelinePlan
     ) -> PlanForecast:
         """Return what the decisions of runs of a pipeline's version are made with."""
         self._in_use.add((tenant, pipeline))
-        return self._outlooks.of(tenant, pipeline, version, plan)
+        return self._forecasts.of(tenant, pipeline, version, plan)
 
     def forecast_for(self, run: Run) -> PlanForecast | None:
         """Return what a run's decisions are made with; None for one that never began."""
@@ -47,14 +47,14 @@ class Measurements:
 
     def change(self, event: OutlookChanged) -> list[KeptEstimate]:
         """Apply an event of the log; return what must be kept with its commit."""
-        return self._outlooks.change(event)
+        return self._forecasts.change(event)
 
     def post_news(self) -> None:
         """Post what was measured of the pipelines in use since the last time, where it is news."""
         in_use, self._in_use = self._in_use, set()
         for tenant, pipeline in sorted(in_use):
             measured = self._durations.of(tenant, pipeline)
-            event = self._outlooks.news(tenant, pipeline, measured)
+            event = self._forecasts.news(tenant, pipeline, measured)
             if event is not None:
                 self._posts.post(self._number, event.kind, encoded(event))
 

@@ -17,8 +17,8 @@ from hocket.coordinator.core.run.state.columns import (
 )
 from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
-from hocket.coordinator.core.time.deadlines import Estimate
-from hocket.coordinator.core.time.forecasts import KeptEstimate
+from hocket.coordinator.core.time.duration_estimates import Estimate
+from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, parts_of
 from hocket.coordinator.storage.batch import Batch as Batch
 from hocket.schemas.errors import HocketError

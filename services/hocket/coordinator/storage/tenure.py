@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
 from hocket.coordinator.core.run.state.run import Run, Step
-from hocket.coordinator.core.time.forecasts import KeptEstimate
+from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
 from hocket.coordinator.storage.pending_changes import Dirty, Pending, Refused
 from hocket.coordinator.storage.store import Offset

@@ -2,8 +2,8 @@
 
 from hocket.coordinator.core.run.constructs.graph import open_run
 from hocket.coordinator.core.run.constructs.reuse import Reuse
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.messages import EndRun
 from hocket.coordinator.core.run.state.run import RUN_FAILED, RUN_REJECTED, Owner, Run
 from hocket.coordinator.core.run.state.values import Json, json_of

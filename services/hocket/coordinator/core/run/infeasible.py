@@ -9,7 +9,7 @@ pipeline whose estimates would else stand for ever, for what is given up measure
 from hocket.coordinator.core.run.plan.nodes import Node
 from hocket.coordinator.core.run.state.run import RUN_DEGRADED, RUN_FAILED, Run
 from hocket.coordinator.core.run.transition import Transition
-from hocket.coordinator.core.time.deadlines import Estimate, Expectation
+from hocket.coordinator.core.time.duration_estimates import Estimate, Expectation
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, HocketError
 

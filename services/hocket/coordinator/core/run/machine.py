@@ -22,7 +22,7 @@ from hocket.coordinator.core.run.constructs.results import (
 )
 from hocket.coordinator.core.run.constructs.waits import signal_received, wait_timed_out
 from hocket.coordinator.core.run.ends.ending import deadline_has_come, end_run, expire_run
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import (
     RUN_CANCELLED,
     RUN_FAILED,

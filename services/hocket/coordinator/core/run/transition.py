@@ -11,8 +11,8 @@ from math import inf
 from typing import Final
 
 from hocket.coordinator.core.run.commands import Announce, Wake
-from hocket.coordinator.core.run.plan.forecasts import NodeForecast, PlanForecast
 from hocket.coordinator.core.run.plan.nodes import WAIT, Node, PipelinePlan, answers_to
+from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast, PlanForecast
 from hocket.coordinator.core.run.run_size import counted, error_size
 from hocket.coordinator.core.run.state.messages import Command
 from hocket.coordinator.core.run.state.run import (
@@ -24,7 +24,7 @@ from hocket.coordinator.core.run.state.run import (
     Step,
 )
 from hocket.coordinator.core.run.state.values import NULL, Json
-from hocket.coordinator.core.time.deadlines import Expectation, one_of
+from hocket.coordinator.core.time.duration_estimates import Expectation, one_of
 from hocket.coordinator.core.time.timestamps import not_before
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepChanged

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES, TURN_AFTER
 from hocket.coordinator.core.scheduling.type_queue import Capacity
-from hocket.coordinator.core.time.deadlines import DurationForecast, skippable
+from hocket.coordinator.core.time.duration_estimates import DurationForecast, skippable
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import pool_of, runs_in_worker

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from hocket.coordinator.core.time.deadlines import NOTHING, DurationForecast, Estimate, skippable
+from hocket.coordinator.core.time.duration_estimates import (
+    NOTHING,
+    DurationForecast,
+    Estimate,
+    skippable,
+)
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan

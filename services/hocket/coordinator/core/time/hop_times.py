@@ -8,7 +8,8 @@ ones take it back slowly.
 """
 
 from hocket.coordinator.core.run.state.run import Run, Step
-from hocket.coordinator.core.time.deadlines import DECAY, URGENT_SLACK_MS, Estimate
+from hocket.coordinator.core.scheduling.lanes import URGENT_SLACK_MS
+from hocket.coordinator.core.time.duration_estimates import DECAY, Estimate
 from hocket.schemas.messages import AttemptFinished, Priority
 
 RISE = 0.3

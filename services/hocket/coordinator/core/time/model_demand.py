@@ -8,7 +8,7 @@ fallbacks and fast variants do not; a sub-run tells of itself when it begins.
 
 from math import sqrt
 
-from hocket.coordinator.core.time.deadlines import DurationForecast
+from hocket.coordinator.core.time.duration_estimates import DurationForecast
 from hocket.schemas.messages import NodeExpected
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 

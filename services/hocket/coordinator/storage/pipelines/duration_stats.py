@@ -1,8 +1,8 @@
 """How long nodes were measured to take, over all partitions of this process.
 
 An aid, not state: what a partition decides with are the estimates that entered its log
-(`core/time/forecasts.py`). Estimates are kept in Postgres for partitions and processes to come; what was
-measured since the last time may be lost with the process.
+(`core/time/pipeline_forecasts.py`). Estimates are kept in Postgres for partitions and processes to come;
+what was measured since the last time may be lost with the process.
 """
 
 import asyncio
@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from hocket.coordinator.core.time.deadlines import HOP, DurationForecast, Estimate, observe, outlook
+from hocket.coordinator.core.time.duration_estimates import (
+    HOP,
+    DurationForecast,
+    Estimate,
+    observe,
+    outlook,
+)
 from hocket.coordinator.core.time.hop_times import observe_hop
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.kit.postgres.errors import AWAY

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import asyncpg
 
-from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.core.time.duration_estimates import Estimate
 
 
 class PipelineStore:

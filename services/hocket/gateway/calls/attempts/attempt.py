@@ -15,7 +15,7 @@ from hocket.gateway.backends.protocol import BackendError
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.attempts.hedging import Hedging
-from hocket.gateway.calls.attempts.placement import placement_request
+from hocket.gateway.calls.attempts.placement_request import placement_request
 from hocket.gateway.calls.attempts.records import AttemptRecords, log_finished
 from hocket.gateway.calls.attempts.replica_requests import ReplicaRequests
 from hocket.gateway.calls.attempts.trailing_requests import TrailingRequests

@@ -12,7 +12,7 @@ from hocket.gateway.accounting.spending import NOT_SPENT
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import HedgedRequest, UpstreamRequest
-from hocket.gateway.calls.attempts.placement import placement_request
+from hocket.gateway.calls.attempts.placement_request import placement_request
 from hocket.gateway.calls.attempts.records import AttemptRecords
 from hocket.gateway.calls.attempts.replica_requests import ReplicaRequests
 from hocket.gateway.calls.call import Call

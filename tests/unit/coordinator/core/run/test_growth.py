@@ -17,14 +17,14 @@ from pydantic_core import to_json
 from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import StartSubRun, Wake
 from hocket.coordinator.core.run.machine import apply, resume
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.restore import StoredRun, restored
 from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

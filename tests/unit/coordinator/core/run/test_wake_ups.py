@@ -30,3 +30,12 @@ def test_an_earlier_wake_up_that_is_to_come_covers_a_later_one() -> None:
     play.run.armed_at_ms = play.now_ms + 1
 
     assert wakes_after_failing(play) == []
+
+
+def test_a_wake_up_that_became_stale_wakes_nobody() -> None:
+    inner = {"x": python()}
+    play = Play({"g": {"type": "graph", "nodes": inner, "timeout_ms": 100}, "z": python()})
+    play.finish("g/x", 1)
+    play.fire()
+    assert play.run.steps["g"].state == "succeeded"
+    assert play.run.status == "running"

@@ -5,7 +5,7 @@ import pytest
 from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog, work_of
 from hocket.coordinator.core.scheduling.load_prediction import judge, predict
 from hocket.coordinator.core.scheduling.type_queue import Capacity
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.checks.bounded import MAX_MILLISECONDS
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority

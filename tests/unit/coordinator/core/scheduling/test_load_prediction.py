@@ -23,7 +23,7 @@ from hocket.coordinator.core.scheduling.load_prediction import (
     unreachable,
 )
 from hocket.coordinator.core.scheduling.type_queue import Capacity
-from hocket.coordinator.core.time.deadlines import TAIL_SD, Estimate, outlook
+from hocket.coordinator.core.time.duration_estimates import TAIL_SD, Estimate, outlook
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from support.run_player import python

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from hocket.coordinator.core.structures.frozen import maker
-from hocket.coordinator.core.time.deadlines import Estimate
+from hocket.coordinator.core.time.duration_estimates import Estimate
 
 new_estimate = maker(Estimate)
 

@@ -3,9 +3,9 @@
 import pytest
 
 from hocket.coordinator.core.run.infeasible import LAST_MOMENT_SD
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import Run, Step
-from hocket.coordinator.core.time.deadlines import HOP, Estimate, outlook
+from hocket.coordinator.core.time.duration_estimates import HOP, Estimate, outlook
 from hocket.coordinator.core.time.hop_times import RISE, hop_ms, observe_hop
 from hocket.schemas.messages import AttemptFinished, Priority
 from hocket.schemas.pipeline.plan import compile_pipeline

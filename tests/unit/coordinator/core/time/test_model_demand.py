@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hocket.coordinator.core.time.deadlines import Estimate, outlook
+from hocket.coordinator.core.time.duration_estimates import Estimate, outlook
 from hocket.coordinator.core.time.model_demand import expected_nodes, needs_models
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 

@@ -10,8 +10,8 @@ from hocket.coordinator.core.run.constructs.planned import check_budget
 from hocket.coordinator.core.run.constructs.reuse import Kept, is_forced, kept_for
 from hocket.coordinator.core.run.constructs.sub_runs import check_sub_run, start_sub_run
 from hocket.coordinator.core.run.infeasible import may_be_spared, start_by_at_ms
-from hocket.coordinator.core.run.plan.forecasts import NodeForecast
 from hocket.coordinator.core.run.plan.nodes import SUBRUN
+from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.run import DISPATCHED, ITEM, NODE, Run, Step
 from hocket.coordinator.core.run.transition import Transition

@@ -9,11 +9,11 @@ spends.
 from collections.abc import Iterator
 from decimal import Decimal
 
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, WAIT, CompiledPlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import Emitted, Step
 from hocket.coordinator.core.run.state.values import Json
-from hocket.coordinator.core.time.deadlines import emitted_outlook
+from hocket.coordinator.core.time.duration_estimates import emitted_outlook
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from hocket.coordinator.core.run.plan.inputs import BoundInput, bound_input
-from hocket.coordinator.core.time.deadlines import DEFAULT_TIMEOUT_MS
+from hocket.coordinator.core.time.duration_estimates import DEFAULT_TIMEOUT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import (
     WAIT_TYPES,

@@ -23,7 +23,7 @@ from hocket.coordinator.core.run.commands import (
     StartSubRun,
     Wake,
 )
-from hocket.coordinator.core.run.plan.forecasts import NodeForecast
+from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.schemas import ids
 from hocket.schemas.messages import Priority, TaskRejected

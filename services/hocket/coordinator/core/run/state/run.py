@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import LEAF, CompiledPlan, Node, PipelinePlan, Scope
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.values import NULL, Json
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo

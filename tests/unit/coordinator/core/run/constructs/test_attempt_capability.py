@@ -7,13 +7,13 @@ import pytest
 from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import CancelAttempt, StartSubRun
 from hocket.coordinator.core.run.machine import apply, resume
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.restore import restored
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.transition import Outcome
-from hocket.coordinator.core.time.deadlines import outlook
+from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas import ids
 from hocket.schemas.capabilities import MIN_KEY_CHARS, Capabilities, keys_of
 from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, StepRequested

@@ -1,14 +1,15 @@
-"""What to expect of every node of a plan, with all that follows from it worked out once.
+"""Deadlines of steps, worked backward from the run's.
 
-The durations themselves come from `core/time/deadlines.py`; this keeps their sums and tails, which
-every dispatch reads. A `PlanForecast` is good for one compiled plan and one state of what was
-measured.
+A step's deadline is the run's deadline less the tail of the path behind it; its slack is what is left
+beyond its own expected time. When not even what is *sure* of it and of that path fits, the deadline is
+out of reach. The durations come from `core/time/duration_estimates.py`; sums and tails, which every
+dispatch reads, are worked out once for a plan and a state of what was measured (`PlanForecast`).
 """
 
 from typing import Final
 
 from hocket.coordinator.core.run.plan.nodes import CompiledPlan, Node
-from hocket.coordinator.core.time.deadlines import (
+from hocket.coordinator.core.time.duration_estimates import (
     NOTHING,
     UNIT,
     DurationForecast,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.coordinator.core.run.infeasible import LAST_MOMENT_SD
-from hocket.coordinator.core.time.deadlines import Estimate, outlook
+from hocket.coordinator.core.time.duration_estimates import Estimate, outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import SignalReceived, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -417,3 +417,29 @@ def test_a_node_that_is_given_up_with_what_it_stands_in_is_not_given_a_fast_vari
         "cancelled",
         "succeeded",
     }
+
+
+def test_an_infeasible_run_fails_at_once_where_the_pipeline_says_so() -> None:
+    slow = {"mean_ms": 5_000}
+    play = Play(
+        {"a": python(), "b": python(needs=["a"], expect=slow)},
+        spec={"slo_ms": 6_000, "on_infeasible": "fail"},
+    )
+    play.now_ms += 2_000
+    play.finish("a")
+    assert play.run.error is not None
+    assert play.run.error.code == "deadline_infeasible"
+
+
+def test_an_infeasible_run_leaves_optional_nodes_out_where_the_pipeline_says_so() -> None:
+    nodes = {
+        "a": python(),
+        "extra": python(needs=["a"], optional=True, expect={"mean_ms": 5_000}),
+        "b": python(needs=["a"]),
+    }
+    play = Play(nodes, spec={"slo_ms": 6_000, "on_infeasible": "degrade"})
+    play.now_ms += 2_000
+    play.finish("a")
+    assert play.waiting() == ["b"]
+    play.finish("b", 1)
+    assert play.run.status == "degraded"

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
-from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
-from hocket.coordinator.core.time.forecasts import MAX_NODES_PER_EVENT, Outlooks
+from hocket.coordinator.core.time.duration_estimates import ENOUGH, Estimate, outlook
+from hocket.coordinator.core.time.pipeline_forecasts import MAX_NODES_PER_EVENT, PipelineForecasts
 from hocket.schemas.messages import OutlookChanged, Priority, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline
 from support.run_player import OWNER, START_MS, python
@@ -20,7 +20,7 @@ COMPILED = PipelinePlan(PLAN)
 SURE = Estimate(100.0, 400.0, 10.0)
 
 
-def told(outlooks: Outlooks, **measured: Estimate) -> list[str]:
+def told(outlooks: PipelineForecasts, **measured: Estimate) -> list[str]:
     """Return the paths that are news, and apply their event."""
     event = outlooks.news("t", "p", measured)
     if event is None:
@@ -30,7 +30,7 @@ def told(outlooks: Outlooks, **measured: Estimate) -> list[str]:
 
 
 def test_only_what_changed_materially_is_news() -> None:
-    outlooks = Outlooks()
+    outlooks = PipelineForecasts()
     assert told(outlooks, a=SURE, b=SURE) == ["a", "b"]
     assert told(outlooks, a=SURE, b=replace(SURE, mean_ms=105.0)) == []
     assert told(outlooks, a=SURE, b=replace(SURE, mean_ms=140.0)) == ["b"]
@@ -38,27 +38,27 @@ def test_only_what_changed_materially_is_news() -> None:
 
 
 def test_small_steps_make_no_news_by_their_jitter() -> None:
-    outlooks = Outlooks()
+    outlooks = PipelineForecasts()
     told(outlooks, a=Estimate(0.2, 0.0, 10.0))
     assert told(outlooks, a=Estimate(0.9, 0.0, 10.0)) == []
 
 
 def test_an_estimate_that_becomes_sure_is_news() -> None:
-    outlooks = Outlooks()
+    outlooks = PipelineForecasts()
     told(outlooks, a=replace(SURE, weight=ENOUGH - 1))
     assert told(outlooks, a=replace(SURE, weight=ENOUGH)) == ["a"]
     assert told(outlooks, a=replace(SURE, weight=50.0)) == []
 
 
 def test_a_pipeline_of_many_nodes_is_told_in_parts() -> None:
-    outlooks = Outlooks()
+    outlooks = PipelineForecasts()
     measured = {f"n{i:04d}": SURE for i in range(MAX_NODES_PER_EVENT + 1)}
     assert len(told(outlooks, **measured)) == MAX_NODES_PER_EVENT
     assert told(outlooks, **measured) == [f"n{MAX_NODES_PER_EVENT:04d}"]
 
 
 def test_an_event_concerns_its_own_pipeline_only() -> None:
-    outlooks = Outlooks()
+    outlooks = PipelineForecasts()
     before = outlooks.of("t", "other", 1, COMPILED)
     told(outlooks, a=SURE)
     assert outlooks.of("t", "other", 1, COMPILED) is before
@@ -82,7 +82,7 @@ def test_an_event_concerns_its_own_pipeline_only() -> None:
 def test_a_log_read_again_from_any_kept_state_decides_the_same_bit_for_bit(
     measurements: list[tuple[str, float, float, float]], takeover: int
 ) -> None:
-    first, kept, texts = Outlooks(), {}, []
+    first, kept, texts = PipelineForecasts(), {}, []
     decisions = []
     for path, mean_ms, variance, weight in measurements:
         event = first.news("t", "p", {path: Estimate(mean_ms, variance, weight)})
@@ -91,10 +91,10 @@ def test_a_log_read_again_from_any_kept_state_decides_the_same_bit_for_bit(
             first.change(event)
         decisions.append(decision_with(first))
 
-    again, place, repeated = Outlooks(), 0, []
+    again, place, repeated = PipelineForecasts(), 0, []
     for path, mean_ms, variance, weight in measurements:
         if len(repeated) == takeover:  # another owner goes on with what Postgres holds
-            again = Outlooks(kept.values())
+            again = PipelineForecasts(kept.values())
         if again.news("t", "p", {path: Estimate(mean_ms, variance, weight)}) is not None:
             for row in again.change(OutlookChanged.model_validate_json(texts[place])):
                 kept[row.tenant, row.pipeline, row.path] = row
@@ -103,7 +103,7 @@ def test_a_log_read_again_from_any_kept_state_decides_the_same_bit_for_bit(
     assert repeated == decisions
 
 
-def decision_with(outlooks: Outlooks) -> str:
+def decision_with(outlooks: PipelineForecasts) -> str:
     """Return the deadlines and slacks that a run gets at this moment."""
     event = RunAccepted(
         run_id="r1",

@@ -1,10 +1,9 @@
-"""Deadlines of steps, worked backward from the run's.
+"""How long each node of a plan takes, and the path behind it: what is measured, said, or usual.
 
 For every node: how long it takes, and how long the critical path behind it takes, both as
 distributions (means and variances of steps in sequence add; of parallel branches the one with the
-later tail counts). A step's deadline is the run's deadline less the tail of the path behind it; its
-slack is what is left beyond its own expected time. Beside that, what is *sure*: the mean of what is
-known of the nodes that must run; when not even that fits, the deadline is out of reach.
+later tail counts). Beside that, what is *sure*: the mean of what is known of the nodes that must run.
+Deadlines of steps follow from it (`core/run/plan/step_deadlines.py`).
 """
 
 from collections.abc import Mapping
@@ -12,8 +11,6 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from hocket.coordinator.core.structures.frozen import maker
-from hocket.coordinator.core.time.timestamps import nearest
-from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import RaceNode, runs_in_worker
@@ -26,8 +23,6 @@ ENOUGH = 3.0
 """Observed weight from which measurement replaces `expect`."""
 DEFAULT_TIMEOUT_MS = 60_000.0
 """The time of one attempt of a node that says nothing of it."""
-URGENT_SLACK_MS = 1_000.0
-"""Less slack than this puts a step of any but a batch run into the urgent lane."""
 
 HOP = "@hop"
 """Where the time stands that a step takes beside its own while its run is in a hurry
@@ -127,21 +122,6 @@ def emitted_outlook(scope: ScopePlan, *, degrades: bool) -> DurationForecast:
     return look.result
 
 
-def deadline_of(expectation: Expectation, run_deadline_at_ms: float) -> float:
-    """Return the latest useful finish of a step (epoch ms)."""
-    return nearest(run_deadline_at_ms - expectation.after.tail_ms())
-
-
-def slack_of(expectation: Expectation, run_deadline_at_ms: float, now_ms: float) -> float:
-    """Return what is left when the step and the path behind it take their tail (ms)."""
-    return run_deadline_at_ms - now_ms - expectation.own.then(expectation.after).tail_ms()
-
-
-def last_hope_of(expectation: Expectation, run_deadline_at_ms: float) -> float:
-    """Return when a step must start so that the run may just make it (epoch ms)."""
-    return run_deadline_at_ms - expectation.own.sure_ms - expectation.after.sure_ms
-
-
 def one_of(whole: Expectation, unit: Expectation, left: float) -> Expectation:
     """Return what to expect of one step of a mapped or looped node, when this share of the whole
     node is still to be done."""
@@ -149,15 +129,6 @@ def one_of(whole: Expectation, unit: Expectation, left: float) -> Expectation:
         max(0.0, whole.own.mean_ms * left - unit.own.mean_ms), whole.own.variance * left * left
     )
     return Expectation(unit.own, rest.then(whole.after), None, rest.then(whole.after_least))
-
-
-def lane_of(priority: Priority, slack_ms: float) -> str:
-    """Return the lane on STEPS: batch work never overtakes, short slack goes first."""
-    if priority is Priority.BATCH:
-        return "batch"
-    if priority is Priority.INTERACTIVE or slack_ms < URGENT_SLACK_MS:
-        return "urgent"
-    return "normal"
 
 
 class _Look:

@@ -9,15 +9,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hocket.coordinator.core.run.plan.forecasts import PlanForecast
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
-from hocket.coordinator.core.time.deadlines import ENOUGH, Estimate, outlook
+from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
+from hocket.coordinator.core.time.duration_estimates import ENOUGH, Estimate, outlook
 from hocket.schemas.messages import NodeDuration, OutlookChanged
 
 MAX_NODES_PER_EVENT = 500
 """Keeps an event far below the largest message that the bus carries; the rest follows in the next."""
 MAX_MADE = 1_000
-"""Outlooks kept ready; one more is made again when it is asked for."""
+"""PipelineForecasts kept ready; one more is made again when it is asked for."""
 MATERIAL_SHARE = 0.1
 """A mean or a tail that moved by less than this share of it ..."""
 MATERIAL_MS = 1.0
@@ -37,7 +37,7 @@ class KeptEstimate:
     estimate: Estimate
 
 
-class Outlooks:
+class PipelineForecasts:
     """What a partition expects of its pipelines. `kept` is what a former owner of the partition
     left in Postgres."""
 

@@ -1,0 +1,28 @@
+"""Which attempts that failed are tried again, and when."""
+
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from support.run_player import START_MS, Play, python
+
+BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
+
+
+def test_a_failed_attempt_is_tried_again_after_its_backoff_and_not_more_often_than_allowed() -> (
+    None
+):
+    play = Play({"a": python(retry={"max_attempts": 2, "backoff_ms": 100})})
+    play.finish("a", error=BUSY)
+    assert play.run.steps["a"].state == "backoff"
+    wait_ms = min(play.wakes) - START_MS
+    assert 100 <= wait_ms <= 150
+    play.fire()
+    assert play.take("a").attempt == 2
+    play.dispatched.append(next(c for c in play.commands[::-1] if isinstance(c, Dispatch)))
+    play.finish("a", error=BUSY)
+    assert play.run.status == "failed"
+
+
+def test_a_retry_that_would_come_after_the_deadline_is_not_made() -> None:
+    play = Play({"a": python(retry={"backoff_ms": 5_000})}, spec={"slo_ms": 1_000})
+    play.finish("a", error=BUSY)
+    assert (play.run.status, play.run.error) == ("failed", BUSY)
