@@ -11,7 +11,8 @@ import pytest
 
 from hocket.schemas import subjects
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.intake.probation import FREE_DELIVERIES, MAX_DEATHS_ALONE
+from hocket.workers.runtime.intake.after_worker_death import FREE_DELIVERIES
+from hocket.workers.runtime.intake.probation import MAX_DEATHS_ALONE
 from hocket.workers.runtime.transport.consumers import consumer_name, ensure_consumers
 from hocket.workers.runtime.transport.probation_records import NOTHING, ProbationRecords, Record
 from support.places import HANDLERS

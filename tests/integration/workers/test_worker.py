@@ -27,8 +27,9 @@ from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution import pool, runner
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.intake import arrivals
+from hocket.workers.runtime.intake.after_worker_death import MAX_DELIVERIES
 from hocket.workers.runtime.results.encoding import MAX_RESULT_BYTES
-from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES, consumer_name
+from hocket.workers.runtime.transport.consumers import consumer_name
 from hocket.workers.runtime.values import large_values
 from hocket.workers.runtime.values.blob_room import BlobRoom
 from support.places import HANDLERS

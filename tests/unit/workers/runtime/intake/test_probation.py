@@ -7,17 +7,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from hocket.kit.nats.consumers.delivery import Delivery
+from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import AttemptCancelled
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.intake import probation
+from hocket.workers.runtime.intake.after_worker_death import (
+    FREE_DELIVERIES,
+    Course,
+    course_of,
+    take_over,
+)
 from hocket.workers.runtime.intake.isolation import Isolation
 from hocket.workers.runtime.intake.probation import (
-    FREE_DELIVERIES,
     MAX_DEATHS_ALONE,
-    MAX_PASSED_ON,
     Probation,
     Suspect,
-    is_due,
     next_of,
 )
 from hocket.workers.runtime.transport.held_steps import HeldSteps
@@ -146,9 +150,9 @@ def add(tried: Probation, slots: Slots, given: Attempt) -> str:
     return given.step.run_id
 
 
-def test_a_step_that_full_workers_passed_on_is_not_on_probation() -> None:
-    assert not is_due(MAX_PASSED_ON + 1)
-    assert is_due(FREE_DELIVERIES + 1)
+def is_tried(tried: Probation, step: RequestedStep) -> bool:
+    """Whether a step is on probation from its first delivery."""
+    return course_of(step, 1, tried.kinds) is Course.ON_PROBATION
 
 
 def suspect(rig: Rig, sent_at_ms: float, begun: int, tenant: str = "t", **step: Any) -> Suspect:
@@ -283,25 +287,25 @@ async def test_steps_of_a_kind_that_ended_workers_are_tried_from_the_first_deliv
     tried, slots, records, *_ = parts
     given = attempt(rig)
     records.kept[given.step.run_id] = Record(5, MAX_DEATHS_ALONE)
-    assert not tried.has(given.step, 1)
+    assert not is_tried(tried, given.step)
     add(tried, slots, given)
     await slots.until(lambda: bool(slots.buried))
     alike = attempt(rig)
-    assert tried.has(alike.step, 1)
-    assert not tried.has(rig.step(tenant="other"), 1)
-    assert not tried.has(rig.step(config={"handler": "m:other"}), 1)
+    assert is_tried(tried, alike.step)
+    assert not is_tried(tried, rig.step(tenant="other"))
+    assert not is_tried(tried, rig.step(config={"handler": "m:other"}))
 
     isolation = Isolation(lambda: None)
     later = Probation(records, Acknowledged(), isolation, HeldSteps())  # type: ignore[arg-type]
-    await later.kinds.start()  # another worker knows it, too
-    assert later.has(alike.step, 1)
+    await take_over(HeldSteps(), later.kinds)  # another worker knows it, too
+    assert is_tried(later, alike.step)
 
     for number in range(3):  # that end well
         name = add(tried, slots, attempt(rig))
         await slots.until(lambda number=number: len(slots.begun) == number + 1)  # type: ignore[misc]
         slots.release[name].set()
         await until_ended(tried)
-    assert not tried.has(alike.step, 1)
+    assert not is_tried(tried, alike.step)
     assert not records.kinds
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hocket.kit.nats.consumers.delivery import is_ack_of
 from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, WAITS, Held, HeldSteps
 
 KIND = "kind-" + "a" * 32
@@ -93,14 +92,3 @@ def test_without_a_folder_to_write_to_nothing_is_noted(
     assert held.add(ACK.format(1), KIND) == -1
     held.close()
     assert folder.is_file() or not list(folder.iterdir())
-
-
-def test_only_steps_of_the_stream_are_given_back() -> None:
-    assert is_ack_of(ACK.format(1), "STEPS")
-    for other in (
-        "hocket.task.t.p",
-        ACK.format(1).replace("STEPS", "TASKS"),
-        ACK.format("1 2"),
-        "",
-    ):
-        assert not is_ack_of(other, "STEPS")

@@ -21,10 +21,11 @@ from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.parts import parts
 from hocket.workers.runtime.execution.pool import Pool
 from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.intake.after_worker_death import give_back, take_over
 from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.transport.announcements import Announcements
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
-from hocket.workers.runtime.transport.held_steps import HeldSteps, give_back
+from hocket.workers.runtime.transport.held_steps import HeldSteps
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -107,7 +108,7 @@ class Worker:
         """Begin to fetch and run steps."""
         self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
-        left = await self._parts.probation.kinds.start()
+        left = await take_over(self._parts.held, self._parts.probation.kinds)
         await self._parts.over_nats.open()
         for pool in self._pools:
             await pool.start()

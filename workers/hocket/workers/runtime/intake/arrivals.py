@@ -15,8 +15,8 @@ from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.intake import undeliverable
-from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S, MAX_PASSED_ON
-from hocket.workers.runtime.transport.consumers import MAX_DELIVERIES
+from hocket.workers.runtime.intake.after_worker_death import MAX_PASSED_ON, Course, course_of
+from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
 from hocket.workers.runtime.transport.settlement import Settlement
@@ -86,20 +86,8 @@ class Arrivals:
             self._settlement.send_back(attempt)
         elif (held := self._attempts.find(attempt.key)) is not None:
             self._attempts.came_again(held, attempt)
-        elif delivery.deliveries >= MAX_DELIVERIES:
-            bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
-            self._background.start(bury)
-        elif self._probation.has(step, delivery.deliveries):
-            if self._probation.is_full:
-                self._settlement.send_back(attempt, AGAIN_AFTER_S)
-                return
-            self._attempts.add(attempt)
-            self._suspect(msg, attempt)
         else:
-            self._attempts.add(attempt)
-            self.ready.push(latest_start_ms(step, delivery.stored_at_ms), attempt)
-            if delivery.deliveries <= MAX_PASSED_ON and self._is_full():
-                self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
+            self._go_on(msg, attempt, lane)
 
     def next(self) -> Attempt | None:
         """Return the attempt that has to start first, if one waits."""
@@ -118,6 +106,25 @@ class Arrivals:
             self._settlement.end(attempt)
         finally:
             self._attempts.drop(attempt)
+
+    def _go_on(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
+        """Run a step that is not held here yet, try it alone, or give it up."""
+        step, delivery = attempt.step, attempt.delivery
+        course = course_of(step, delivery.deliveries, self._probation.kinds)
+        if course is Course.GIVEN_UP:
+            bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
+            self._background.start(bury)
+        elif course is Course.ON_PROBATION:
+            if self._probation.is_full:
+                self._settlement.send_back(attempt, AGAIN_AFTER_S)
+                return
+            self._attempts.add(attempt)
+            self._suspect(msg, attempt)
+        else:
+            self._attempts.add(attempt)
+            self.ready.push(latest_start_ms(step, delivery.stored_at_ms), attempt)
+            if delivery.deliveries <= MAX_PASSED_ON and self._is_full():
+                self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
 
     def _is_full(self) -> bool:
         slots = self._slots

@@ -3,8 +3,8 @@ became of its own steps, and from what others noted in the stream PROBATION."""
 
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
-from hocket.workers.runtime.intake.worker_deaths import Suspicion
-from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, HeldSteps
+from hocket.workers.runtime.intake.suspicion import Suspicion
+from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.runtime.transport.probation_records import ProbationRecords, kind_of
 
 
@@ -14,27 +14,22 @@ class KnownKinds:
     def __init__(self, records: ProbationRecords, held: HeldSteps) -> None:
         self.suspicion = Suspicion(held.note_kind)
         self._records = records
-        self._held = held
         self._noted: set[str] = set()
         """Kinds of which workers that start know that they are on probation."""
 
-    async def start(self) -> list[str]:
-        """Find out what is known, and under what the workers before this one ended; return the ack
-        subjects of all that these held."""
-        self._held.open()
+    async def read(self) -> None:
+        """Find out what others noted."""
         self._noted = await self._records.killers()
         self.suspicion.add(self._noted)
-        ack_subjects: list[str] = []
-        for left in self._held.of_ended():
-            self.suspicion.take_over(left.kinds)
-            ack_subjects += [held.ack_subject for held in left.steps]
-            alone = [held.kind for held in left.steps if held.how == ALONE]
-            if alone:
-                self.suspicion.died_alone(alone[0])
-            else:
-                self.suspicion.died(held.kind for held in left.steps if held.how == RUNS)
-        await self._tell()
-        return ack_subjects
+
+    async def tell(self) -> None:
+        """Note for others which kinds are on probation now, and which are no longer."""
+        tried, noted = set(self.suspicion.tried), self._noted
+        self._noted = tried
+        for kind in tried - noted:
+            await self._records.note_kind(kind, ends_worker=True)
+        for kind in noted - tried:
+            await self._records.note_kind(kind, ends_worker=False)
 
     def has(self, step: RequestedStep) -> bool:
         """Tell whether steps of its kind are on probation from their first delivery."""
@@ -54,17 +49,9 @@ class KnownKinds:
         """Take note of a step that came to an end though it was on probation."""
         if attempt.stopped is None:
             self.suspicion.ended_well(kind_of(attempt.step), alone=True)
-            await self._tell()
+            await self.tell()
 
     async def ended_worker(self, step: RequestedStep) -> None:
         """Take note of a step that is given up because it ends its workers."""
         self.suspicion.add([kind_of(step)])
-        await self._tell()
-
-    async def _tell(self) -> None:
-        tried, noted = set(self.suspicion.tried), self._noted
-        self._noted = tried
-        for kind in tried - noted:
-            await self._records.note_kind(kind, ends_worker=True)
-        for kind in noted - tried:
-            await self._records.note_kind(kind, ends_worker=False)
+        await self.tell()

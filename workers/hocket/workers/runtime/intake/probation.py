@@ -1,7 +1,7 @@
 """Steps whose worker ended under them several times: each is tried alone, so that the one that ends its
 worker is found, and costs the others nothing more.
 
-A step that was delivered more than FREE_DELIVERIES times is on probation. A worker runs one of these at
+Which steps are on probation is decided in `after_worker_death.py`. A worker runs one of these at
 a time, those of the tenant whose steps were begun least often first. It starts nothing else before,
 until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
 other steps for as long as it was closed; a worker that was begun anew, perhaps because such a step
@@ -9,7 +9,7 @@ ended the last one, is open to them for OPEN_S first, and twice as long after ea
 its kind that was alone. A step under which the worker ended MAX_DEATHS_ALONE times while it was alone
 is undeliverable. Of its *kind* (what runs, for which tenant) all steps are on probation from their first
 delivery, and so are those of a kind that ran at two ends of workers, until enough of them end well
-(`worker_deaths.py`). A worker that stops takes back what it noted: that is no death.
+(`suspicion.py`). A worker that stops takes back what it noted: that is no death.
 """
 
 import asyncio
@@ -23,11 +23,10 @@ import structlog
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError
-from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.intake.isolation import OPEN_S, Isolation, Slots
 from hocket.workers.runtime.intake.known_kinds import KnownKinds
-from hocket.workers.runtime.intake.worker_deaths import MAX_DOUBLINGS
+from hocket.workers.runtime.intake.suspicion import MAX_DOUBLINGS
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.held_steps import ALONE, RUNS, HeldSteps
 from hocket.workers.runtime.transport.probation_records import (
@@ -41,11 +40,6 @@ if TYPE_CHECKING:
 
     from hocket.kit.nats.protocol import RawMessage
 
-MAX_PASSED_ON = 3
-"""Deliveries of a step after which it waits where it is: all workers are busy."""
-FREE_DELIVERIES = MAX_PASSED_ON + 1
-"""Deliveries of a step before it is on probation: full workers pass it on as often, and none need have
-ended."""
 MAX_DEATHS_ALONE = 2
 GATHER_S = 30.0
 GATHER_PART = 8
@@ -99,11 +93,6 @@ class Suspect:
     def waits(self) -> bool:
         """Whether it is still to be begun here."""
         return self.attempt.state is State.READY and not self.attempt.let_go
-
-
-def is_due(deliveries: int) -> bool:
-    """Tell whether a step that came so often is on probation."""
-    return deliveries > FREE_DELIVERIES
 
 
 def alone_s(record: Record) -> float:
@@ -160,10 +149,6 @@ class Probation:
     def is_full(self) -> bool:
         """Whether no more steps may wait here for their turn."""
         return len(self._waiting) >= MAX_SUSPECTS
-
-    def has(self, step: RequestedStep, deliveries: int) -> bool:
-        """Tell whether a step that was delivered so often is on probation."""
-        return is_due(deliveries) or self.kinds.has(step)
 
     def add(self, pool: Slots, msg: "RawMessage", attempt: Attempt) -> None:
         """Begin a step when it is its turn, or have its pool bury it."""

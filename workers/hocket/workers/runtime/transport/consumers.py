@@ -9,11 +9,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.step_consumers import ACK_WAIT_S, ask_for_consumers, make_consumers
 from hocket.schemas import subjects
 
-__all__ = ["ACK_WAIT_S", "MAX_DELIVERIES", "consumer_name", "ensure_consumers"]
-
-MAX_DELIVERIES = 20
-"""A step delivered so often is dead-lettered. Also counts what a dying worker held beside it: a
-step that ends its worker is found long before, on probation."""
+__all__ = ["ACK_WAIT_S", "consumer_name", "ensure_consumers"]
 
 
 def consumer_name(pool: str, lane: str) -> str:

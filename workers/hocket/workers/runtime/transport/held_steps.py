@@ -1,9 +1,9 @@
 """What a worker holds, in a file that outlives it: a worker that starts finds out under which steps the
-one before it ended, and gives all that it held back at once.
+one before it ended, and what it held (`intake/after_worker_death.py`).
 
 The file is mapped into memory, of a fixed size, and locked as long as its worker lives; one that nobody
 locks is of a worker that ended without draining. It says of each step whether it waited, ran, or ran
-alone, and of each kind of steps what is held against it (`intake/worker_deaths.py`). Without a folder
+alone, and of each kind of steps what is held against it (`intake/suspicion.py`). Without a folder
 that can be written to, nothing is noted: steps come again after `ack_wait_s`.
 """
 
@@ -13,17 +13,13 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import structlog
-
-from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.consumers.delivery import is_ack_of
-from hocket.schemas import subjects
 
 MAX_HELD = 2_048
 """Steps that are noted; of further ones nothing is known when the worker ends."""
@@ -41,7 +37,6 @@ _KIND = struct.Struct("<40sII")
 _KINDS_AT = _HEAD_BYTES + MAX_HELD * _STEP.size
 _SIZE = _KINDS_AT + MAX_KINDS * _KIND.size
 _SUFFIX = ".held"
-_AGAIN = b"-NAK"
 
 log = structlog.get_logger()
 
@@ -170,15 +165,6 @@ class HeldSteps:
                 path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = -1
-
-
-def give_back(bus: Bus, ack_subjects: Sequence[str]) -> None:
-    """Have the server deliver at once what ended workers held."""
-    known = [subject for subject in ack_subjects if is_ack_of(subject, subjects.STEPS)]
-    for subject in known:
-        bus.publish_nowait(subject, _AGAIN)
-    if known:
-        log.warning("steps_of_ended_worker_given_back", steps=len(known))
 
 
 def _left_in(path: Path) -> Left | None:

@@ -1,6 +1,6 @@
 """What is held against kinds of steps, and how they come clear."""
 
-from hocket.workers.runtime.intake.worker_deaths import MAX_DOUBLINGS, Suspicion
+from hocket.workers.runtime.intake.suspicion import MAX_DOUBLINGS, Suspicion
 
 EVIL, GOOD = "kind-a", "kind-b"
 

@@ -1,8 +1,5 @@
 """What the death of a worker is held against: which kinds of steps are on probation from their first
-delivery. Pure.
-
-Its steps go to other workers in any case: the stream delivers them again after `ack_wait_s`, and a
-worker that starts over the same folder gives them back at once (`transport/held_steps.py`).
+delivery. Pure. What else becomes of a dead worker's steps is told in `after_worker_death.py`.
 
 A kind is what runs, for which tenant. The end of a worker is held against each kind that ran in it
 (BESIDE), more where nothing else did (ALONE); a step that ends well takes a little of that back, one
