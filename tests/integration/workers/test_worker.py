@@ -1,11 +1,13 @@
 """The worker runtime on a real NATS: what becomes of steps, whatever happens to them."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import sys
 import time
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -722,3 +724,26 @@ async def test_a_call_whose_reply_was_lost_is_asked_again_with_its_id(
         await servers.nats.wait_ready()
         assert (await rig.result(step)).output == "yes"
     assert {request.call_id for request in gateway.asked} == {f"{attempt_id(step)}:1:1"}
+
+
+async def test_an_attempt_that_is_over_leaves_no_reference_cycle_to_the_collector(rig: Rig) -> None:
+    known: list[weakref.ref[asyncio.Task[None]]] = []
+
+    async def handler(context: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        known.append(weakref.ref(task))
+
+    async with rig.worker({"python": handler}, ack_wait_s=600.0):  # attempts are known for so long
+        gc.collect()
+        gc.disable()
+        try:
+            for step in [await rig.send() for _ in range(20)]:
+                await rig.result(step)
+
+            async def freed() -> bool:
+                return not any(task() for task in known)
+
+            await eventually(freed)
+        finally:
+            gc.enable()

@@ -106,6 +106,7 @@ class Runner:
                 again = None if isinstance(fault, asyncio.CancelledError) else fault
                 self._background.start(self._report_again(attempt, context, output, again or error))
             self._ended(attempt, left_behind)
+        attempt.task = None  # which knows the attempt by its context: a cycle for each step
 
     async def _report_again(
         self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
