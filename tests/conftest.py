@@ -69,6 +69,8 @@ settings.load_profile("house")
 
 MIGRATIONS_MODULE = "hocket.kit.postgres.migrations"
 TEMPLATE = "test_template"
+TOMORROW = "SELECT hocket.cover_usage(now() + interval '1 day', 1)"
+"""Calls of tomorrow have their place, too: a session may go on beyond midnight."""
 SERVER_TIMEOUT_S = 10.0
 
 SIMULATION = Path(__file__).parent / "simulation"
@@ -153,13 +155,15 @@ async def database_template(servers: EmbeddedServers) -> str:
     """The name of a migrated database from which each test's database is copied."""
     await _execute(servers, f"CREATE DATABASE {TEMPLATE}")
     if find_spec(MIGRATIONS_MODULE) is not None:
-        await import_module(MIGRATIONS_MODULE).migrate(servers.postgres.url_of(TEMPLATE))
+        url = servers.postgres.url_of(TEMPLATE)
+        await import_module(MIGRATIONS_MODULE).migrate(url)
+        await _execute(servers, TOMORROW, url=url)
     return TEMPLATE
 
 
-async def _execute(servers: EmbeddedServers, statement: str) -> None:
+async def _execute(servers: EmbeddedServers, statement: str, *, url: str | None = None) -> None:
     connection = await asyncpg.connect(
-        servers.database_url, timeout=SERVER_TIMEOUT_S, command_timeout=SERVER_TIMEOUT_S
+        url or servers.database_url, timeout=SERVER_TIMEOUT_S, command_timeout=SERVER_TIMEOUT_S
     )
     try:
         await connection.execute(statement)

@@ -62,12 +62,14 @@ def _encoded(call_id: str, started_at: datetime) -> bytes:
 async def filled(pool: asyncpg.Pool, days: int, *, calls: int = 3) -> None:
     """Make a partition for each of the last days, with calls that were booked as they ended."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    await pool.execute("ALTER TABLE hocket.usage DETACH PARTITION hocket.usage_before")
-    await pool.execute("DROP TABLE hocket.usage_before")
-    for day in range(days, 0, -1):
+    for row in await pool.fetch(PARTITIONS):
+        await pool.execute(f"DROP TABLE hocket.{row['name']}")
+    for day in range(days, -2, -1):  # tomorrow's too: this may be the last second of today
         start = today - timedelta(days=day)
         make = "SELECT hocket.make_usage_partition($1, $2)"
         await pool.execute(make, start, start + timedelta(days=1))
+    for day in range(days, 0, -1):
+        start = today - timedelta(days=day)
         rows = [called(f"{day}-{n}", start + timedelta(hours=n + 1)) for n in range(calls)]
         await insert(pool, rows, KnownPrices())
     await pool.execute("UPDATE hocket.usage SET recorded_at = started_at + interval '1 s'")
