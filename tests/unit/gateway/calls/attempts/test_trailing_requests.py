@@ -12,9 +12,6 @@ from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
-from hocket.gateway.core.calls import request_content
-from hocket.gateway.core.calls.unmetered import FASTEST_TOKENS_PER_S, used
-from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from support.gateway.routing_rig import BOUND_S, Rig, Scripted, backend, hangs, request, says
@@ -178,39 +175,3 @@ async def test_the_loser_of_a_hedge_is_read_on_for_as_long_as_a_stopping_gateway
     await asyncio.wait_for(draining, BOUND_S)
     lost = rig.records[1]
     assert (lost.kind, lost.estimated) == ("speculation", not drain_ms)
-
-
-# ---- estimates ------------------------------------------------------------------------------
-
-
-def test_tokens_that_were_seen_are_believed_where_the_engine_stops() -> None:
-    seen = Completion(output_tokens=12)
-    made = used(request(max_tokens=900), seen, cut=True, goes_on=False, elapsed_ms=60_000)
-    assert (made.output_tokens, made.estimated) == (12, True)
-
-
-def test_of_a_whole_answer_an_engine_that_stops_wrote_what_it_can_have_written_until_then() -> None:
-    made = used(request(max_tokens=9_000), Completion(), cut=True, goes_on=False, elapsed_ms=2_000)
-    assert made.output_tokens == 1 + 2 * FASTEST_TOKENS_PER_S
-    short = used(request(max_tokens=9), Completion(), cut=True, goes_on=False, elapsed_ms=2_000)
-    assert short.output_tokens == 9
-
-
-def test_several_answers_and_prompts_count_each() -> None:
-    body = {"prompt": ["a", "b", "c"], "n": 4, "max_tokens": 10}
-    several = request(messages=(), openai={"path": "completions", "body": body})
-    made = used(several, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
-    assert (request_content.choices(several), made.output_tokens) == (12, 120)
-
-
-def test_no_estimate_is_more_than_a_record_can_hold() -> None:
-    body = {"n": 128, "max_tokens": 10**9}
-    most = request(messages=(), openai={"path": "chat/completions", "body": body})
-    made = used(most, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
-    assert made.output_tokens == MAX_CALL_TOKENS
-
-
-def test_an_answer_without_usage_is_booked_by_its_text() -> None:
-    seen = Completion(text="x" * 400, estimated=True)
-    made = used(request(), seen, cut=False, goes_on=True, elapsed_ms=1.0)
-    assert (made.output_tokens, made.text) == (100, "x" * 400)

@@ -1,0 +1,34 @@
+"""Replies as answers of the HTTP door, without a network."""
+
+import json
+
+from hocket.gateway.api.http.answers import CompletionAnswers
+from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.protocols.openai_api import CHAT
+from hocket.schemas.messages import CallReply
+from hocket.schemas.openai.answers import ResponseOptions
+
+
+def test_a_stream_without_chunks_comes_in_one_piece() -> None:
+    """A call that joined another one hears nothing while it is made."""
+    streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1, wants_usage=True))
+    reply = CallReply(call_id="c", text="tidal", input_tokens=3, output_tokens=2)
+    *events, done = streaming.end(reply).decode().strip().split("\n\n")
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert done == "data: [DONE]"
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert "".join(delta.get("content", "") for delta in deltas) == "tidal"
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["usage"]["total_tokens"] == 5
+
+
+def test_usage_that_nobody_asked_for_is_left_out() -> None:
+    streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1))
+    piece = {"choices": [{"delta": {"content": "x"}}], "usage": None, "model": "m-1"}
+    sent = streaming.chunk(Chunk("x", openai=piece)).decode()
+    assert json.loads(sent.removeprefix("data: ")) == {
+        "choices": [{"delta": {"content": "x"}}],
+        "model": "m",
+    }
+    assert streaming.chunk(Chunk("", openai={"choices": [], "usage": {}}, is_usage=True)) == b""
+    assert streaming.end(CallReply(call_id="c")) == b"data: [DONE]\n\n"
