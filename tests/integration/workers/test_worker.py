@@ -738,7 +738,7 @@ async def test_an_attempt_that_is_over_leaves_no_reference_cycle_to_the_collecto
         gc.collect()
         gc.disable()
         try:
-            for step in [await rig.send() for _ in range(20)]:
+            for step in [await rig.send(journal=True) for _ in range(20)]:
                 await rig.result(step)
 
             async def freed() -> bool:
