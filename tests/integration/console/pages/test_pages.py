@@ -1,0 +1,157 @@
+"""The pages of comparisons, approvals, models, pipelines and the platform."""
+
+import html
+import re
+from datetime import timedelta
+from typing import Any
+
+from support.administration.console_rig import (
+    CHILD,
+    DECISION,
+    NOW,
+    PAGE,
+    PIPELINE,
+    RUN,
+    add_run,
+    asked_bare,
+    cookie_of,
+)
+from support.rest_rig import Rest
+from support.runs.rows import insert_call, insert_run, insert_step
+
+
+async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Rest) -> None:
+    for run_id, text in ((RUN, "hi"), (CHILD, "other")):
+        await add_run(rest, run_id, text)
+        for number, node in enumerate(("plan", "read", "write")):
+            at = NOW + timedelta(milliseconds=number)
+            said = "hi" if node == "plan" else text
+            await insert_step(rest.pool, run_id, node, at, said)
+    await insert_step(rest.pool, CHILD, "late", NOW + timedelta(seconds=1))
+
+    page = (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).body
+    alike = (await rest.get(f"/console/compare?a={RUN}&b={RUN}", headers=PAGE)).body
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    bare = (
+        await asked_bare(rest, "GET", f"/console/compare?a={RUN}&b={CHILD}", headers=viewer)
+    ).body
+    foreign = await cookie_of(rest, await rest.make_key("viewer", "rival"))
+    unknown = await asked_bare(rest, "GET", f"/console/compare?a={RUN}&b={CHILD}", headers=foreign)
+
+    marked = re.findall(r'<tr class="first-difference"><td class="mono">(\w+)</td>', page)
+    assert marked == ["read"]
+    assert "They differ from" in page
+    assert page.count("did not come to it") == 1
+    assert "&#34;text&#34;: &#34;other&#34;" in page
+    assert "Their nodes did the same." in alike
+    assert "&#34;text&#34;" not in bare
+    at_node = re.search(r'class="mono">(\w+)</td>', bare[bare.index("first-difference") :])
+    assert at_node is not None
+    assert at_node.group(1) == "late", "whether values differ is content"
+    assert unknown.status == 404
+
+
+async def test_two_versions_of_a_pipeline_are_compared(rest: Rest) -> None:
+    changed = {**PIPELINE, "slo_ms": 7000}
+    assert (await rest.post("/v1/pipelines", changed)).status == 201
+
+    page = (await rest.get("/console/pipelines/greet/diff?a=1&b=2", headers=PAGE)).body
+    newest = (await rest.get("/console/pipelines/greet", headers=PAGE)).body
+
+    assert '<td class="left">  &#34;slo_ms&#34;: 5000' in page
+    assert '<td class="right">  &#34;slo_ms&#34;: 7000' in page
+    assert "/console/pipelines/greet/diff?a=1&amp;b=2" in newest
+
+
+ASKING: dict[str, Any] = {
+    "pipeline": "ask",
+    "slo_ms": 5000,
+    "nodes": {"sign": {"type": "approval", "prompt": "May <b>it</b> go out?"}},
+}
+
+
+async def test_an_approval_that_waits_is_shown_with_its_question(rest: Rest) -> None:
+    assert (await rest.post("/v1/pipelines", ASKING)).status == 201
+    waiting = {"pipeline": "ask", "status": "running"}
+    await insert_run(rest.pool, RUN, NOW, "the letter", **waiting)
+    await insert_step(rest.pool, RUN, "sign", NOW, "the letter", type="approval", state="waiting")
+    await insert_run(rest.pool, CHILD, NOW, tenant="acme", **waiting)
+    await insert_step(rest.pool, CHILD, "sign", NOW, type="approval", state="waiting")
+
+    page = (await rest.get("/console/approvals", headers=PAGE)).body
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    bare = (await asked_bare(rest, "GET", "/console/approvals", headers=viewer)).body
+
+    assert "May &lt;b&gt;it&lt;/b&gt; go out?" in page
+    assert "the letter" in page
+    assert f'data-api="POST /runs/{RUN}/signals"' in page
+    assert CHILD not in page
+    assert "the letter" not in bare
+    assert "data-api" not in bare.partition("<main")[2].partition("</main>")[0]
+
+
+async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) -> None:
+    await rest.pool.execute("INSERT INTO hocket.partition (partition, owner) VALUES (0, 'c1')")
+
+    sides = {
+        view: (await rest.get(f"/console/system?view={view}", headers=PAGE)).body
+        for view in ("health", "workers", "dead-letters", "keys", "audit")
+    }
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    refused = [
+        (await asked_bare(rest, "GET", f"/console/system?view={view}", headers=viewer)).status
+        for view in ("health", "keys", "audit")
+    ]
+
+    assert '<td class="mono">c1</td>' in sides["health"]
+    assert '<td class="mono">STEPS</td>' in sides["health"]
+    assert '<td class="mono">python</td>' in sides["workers"]
+    assert ">test</td>" in sides["keys"]
+    assert "hk_" not in sides["keys"]
+    assert "pipelines.apply" in sides["audit"]
+    assert refused == [200, 403, 403]
+
+
+async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) -> None:
+    await add_run(rest)
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN, decision=DECISION)
+    await insert_call(rest.pool, "c2", NOW, tenant="acme", model="theirs", decision=DECISION)
+
+    models = (await rest.get("/console/models", headers=PAGE)).body
+    of_run = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    other = (await rest.get("/console/models?model=smart&backend=cheap", headers=PAGE)).body
+
+    for page in (models, of_run):
+        assert "the cheap one is too slow for the deadline" in page
+        assert '<span class="missed">its breaker is open</span>' in page
+        assert '<span class="chosen-word">chosen</span>' in page
+    assert "theirs" not in models
+    assert "No gateway answers" in models
+    assert "the cheap one" not in other
+
+
+async def test_a_pipelines_attainment_is_the_reports(rest: Rest) -> None:
+    ended = [("succeeded", 1_000), ("succeeded", 9_000), ("failed", 1_000), ("cancelled", 1_000)]
+    for number, (status, took_ms) in enumerate(ended):
+        await add_run(rest, f"r{number:024x}", status=status, took_ms=took_ms)
+
+    page = (await rest.get("/console/pipelines", headers=PAGE)).body
+    row = await rest.pool.fetchrow("SELECT met, runs FROM report.slo_attainment")
+
+    assert (row["met"], row["runs"]) == (1, 3)
+    assert "33\N{NO-BREAK SPACE}% met their deadline" in page
+
+
+async def test_the_editor_begins_with_a_pipeline_that_can_be_applied(rest: Rest) -> None:
+    page = (await rest.get("/console/editor?name=greet", headers=PAGE)).body
+    new = (await rest.get("/console/editor", headers=PAGE)).body
+
+    for shown in (page, new):
+        text = html.unescape(re.findall(r'rows="32">(.*?)</textarea>', shown, re.S)[0])
+        checked = await rest.ask(
+            "POST",
+            "/v1/pipelines/validate",
+            data=text.encode(),
+            headers={"Content-Type": "application/yaml"},
+        )
+        assert checked.status == 200, checked.body

@@ -1,0 +1,42 @@
+"""The page of a run, and its views."""
+
+import html
+import re
+
+import pytest
+
+from hocket.admin.console.run.page import View
+from support.administration.console_rig import PAGE, RUN, add_run, add_step
+from support.rest_rig import Rest
+
+
+@pytest.mark.parametrize("view", list(View))
+async def test_each_view_is_marked_as_the_one_that_is_shown(rest: Rest, view: View) -> None:
+    await add_run(rest)
+    page = (await rest.get(f"/console/runs/{RUN}?view={view}", headers=PAGE)).body
+    for one in View:
+        marked = f'aria-current="page">{one.label}</a>' in page
+        assert marked == (one is view), one
+
+
+async def test_a_view_that_there_is_not_is_refused(rest: Rest) -> None:
+    await add_run(rest)
+    answer = await rest.get(f"/console/runs/{RUN}?view=none", headers=PAGE)
+    assert answer.status == 422
+    assert "view" in answer.body
+
+
+async def test_the_steps_of_a_long_run_come_in_pages(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.console.run.page.STEP_ROWS", 2)
+    await add_run(rest)
+    for number in range(3):
+        await add_step(rest, f"hello[{number}]")
+
+    first = (await rest.get(f"/console/runs/{RUN}?view=steps", headers=PAGE)).body
+    (link,) = re.findall(r'href="(\?[^"]*)" rel="next"', first)
+    second = (await rest.get(f"/console/runs/{RUN}{html.unescape(link)}", headers=PAGE)).body
+
+    shown = [[f"hello[{number}]" in page for number in range(3)] for page in (first, second)]
+    assert shown == [[True, True, False], [False, False, True]]

@@ -1,0 +1,38 @@
+"""A step in the console: a page of its own, or a part of the run's page."""
+
+from support.administration.console_rig import PAGE, RUN, add_run, add_step, asked_bare, cookie_of
+from support.rest_rig import Rest
+
+STEP = f"/console/runs/{RUN}/steps/hello"
+
+
+async def test_a_script_gets_the_part_that_a_page_shows_whole(rest: Rest) -> None:
+    await add_run(rest)
+    await add_step(rest, "hello")
+
+    page = (await rest.get(STEP, headers=PAGE)).body
+    part = (await rest.get(STEP, headers={**PAGE, "X-Hocket-Part": "1"})).body
+
+    assert "<html" in page
+    assert "<html" not in part
+    for shown in (page, part):
+        assert '<h2 class="mono">hello</h2>' in shown
+        assert "Earlier attempts" in shown
+
+
+async def test_who_sees_no_content_sees_no_values_of_a_step(rest: Rest) -> None:
+    await add_run(rest)
+    await add_step(rest, "hello", "a secret answer")
+
+    shown = (await rest.get(STEP, headers=PAGE)).body
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    hidden = (await asked_bare(rest, "GET", STEP, headers=viewer)).body
+
+    assert "&#34;text&#34;: &#34;a secret answer&#34;" in shown
+    assert "&#34;text&#34;" not in hidden
+    assert "Your key does not show inputs and outputs." in hidden
+
+
+async def test_a_step_that_is_not_there_says_so(rest: Rest) -> None:
+    await add_run(rest)
+    assert (await rest.get(STEP, headers=PAGE)).status == 404
