@@ -14,8 +14,9 @@ from aiohttp import ClientError, ClientResponse, ClientTimeout
 from pydantic_core import from_json
 from yarl import URL
 
-from hocket.schemas.checks.plain_json import parse_json, shown_text
+from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.services import Service
 from hocket.workers.mcp.errors import (
     McpAnswerInvalid,
@@ -134,7 +135,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
     def _unreachable(self, error: BaseException) -> HocketError:
         if isinstance(error, HocketError):
             return error
-        reason = shown_text(str(error) or type(error).__name__, 300)
+        reason = reason_of(error)
         return McpUnreachable(reason=reason, component=self._component)
 
     async def _send(self, request: httpx2.Request, body: bytes) -> ClientResponse:
@@ -185,7 +186,7 @@ class _Answer(httpx2.AsyncByteStream):
                     raise self._broken(f"{MAX_EVENTS} events")
                 yield chunk
         except (ClientError, OSError) as error:
-            reason = shown_text(str(error) or type(error).__name__, 300)
+            reason = reason_of(error)
             self._guard.breaks(McpUnreachable(reason=reason, component=self._component))
             raise httpx2.ReadError(reason) from error
         finally:

@@ -26,6 +26,7 @@ from hocket.workers.http.errors import (
     HttpTimeout,
     HttpUnreachable,
 )
+from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.requests import request_of
 from hocket.workers.http.services import Services
 from hocket.workers.runtime.execution.context import Context
@@ -183,7 +184,7 @@ def _typed_errors(component: str, timeout_ms: float) -> Iterator[None]:
     except TimeoutError as error:
         raise HttpTimeout(timeout_ms=round(timeout_ms), component=component) from error
     except (ClientError, OSError) as error:
-        reason = shown_text(str(error) or type(error).__name__, 300)
+        reason = reason_of(error)
         raise HttpUnreachable(reason=reason, component=component) from error
     except ValueError as error:  # an answer that is not HTTP
         raise HttpAnswerUnreadable(

@@ -1,0 +1,77 @@
+"""What can go wrong with a service that a step asks over HTTP, whatever it speaks, and what that means
+for the step: `errors.py` says it of HTTP services, `mcp/errors.py` of MCP servers, each in words and
+codes of its own."""
+
+from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_REASON_CHARS = 300
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what a library's error says, or its name."""
+    return shown_text(str(error) or type(error).__name__, MAX_REASON_CHARS)
+
+
+class RemoteMisconfigured(HocketError):
+    """A service is not configured correctly."""
+
+    error_class = ErrorClass.PERMANENT
+
+
+class RemoteNotConfigured(HocketError):
+    """A service is not configured for a tenant."""
+
+    error_class = ErrorClass.INVALID
+
+
+class RemoteUnreachable(HocketError):
+    """There is no connection to a service, or it broke."""
+
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class RemoteTimeout(HocketError):
+    """A service did not answer in time."""
+
+    error_class = ErrorClass.TIMEOUT
+    retryable = True
+
+
+class RemoteFailed(HocketError):
+    """A service could not do what was asked."""
+
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
+
+
+class RemoteRateLimited(HocketError):
+    """A service was asked too often."""
+
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class RemoteNotAuthorized(HocketError):
+    """A service does not take our credentials."""
+
+    error_class = ErrorClass.PERMANENT
+
+
+class RemoteRefused(HocketError):
+    """A service does not do what was asked."""
+
+    error_class = ErrorClass.INVALID
+
+
+class RemoteAnswerTooLarge(HocketError):
+    """A service's answer is larger than may be."""
+
+    error_class = ErrorClass.INVALID
+
+
+class RemoteAnswerInvalid(HocketError):
+    """A service's answer is not what it has to be."""
+
+    error_class = ErrorClass.INVALID
