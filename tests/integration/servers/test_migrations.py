@@ -1,5 +1,6 @@
 """Migrations go down one by one to nothing and up again, and the schema is then what it was."""
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from hocket.ledger.prices import KnownPrices
 from hocket.ledger.records.record import Record, booked
 from hocket.ledger.store import insert
 from hocket.schemas.messages import Attribution, UsageRecord
+from support.places import ROOT
 
 COLUMNS = """
 SELECT table_schema, table_name, column_name, data_type, column_default, is_nullable
@@ -122,3 +124,36 @@ INSERT INTO hocket.usage (call_id, tenant, started_at, backend, replica, model, 
                           latency_ms)
 VALUES ($1, $2, $3, $4, $5, 'm', 'ok', 1, 1)
 """
+
+
+FUNCTIONS = """
+SELECT DISTINCT proname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
+WHERE nspname IN ('hocket', 'report')
+  AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = p.oid AND deptype = 'e')  -- an extension's
+"""
+USES = """
+SELECT prosrc FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace
+WHERE nspname IN ('hocket', 'report') AND proname <> $1
+UNION ALL SELECT definition FROM pg_views WHERE schemaname IN ('hocket', 'report')
+UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef
+UNION ALL SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c'
+UNION ALL SELECT concat(qual, with_check) FROM pg_policies
+"""
+
+
+async def test_every_function_of_the_schema_is_called_by_somebody(database_url: str) -> None:
+    code = "".join(file.read_text() for file in (ROOT / "services").rglob("*.py"))
+    connection = await asyncpg.connect(database_url)
+    try:
+        functions = await connection.fetch(FUNCTIONS)
+        assert len(functions) > 10
+        unused = []
+        for (name,) in functions:
+            texts = await connection.fetch(USES, name)
+            called = re.compile(rf"\b{name}\b")
+            if not any(called.search(text) for text in (code, *(row[0] or "" for row in texts))):
+                unused.append(name)
+    finally:
+        await connection.close()
+    assert unused == []
