@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hocket.admin.webhooks import changes, intake
+from hocket.admin.webhooks import changes, end_reader, intake
 from hocket.cli.app import app
 from hocket.schemas.access.nats_table import WEBHOOKS
 from hocket.schemas.errors import ErrorClass, ErrorInfo
@@ -57,10 +57,16 @@ async def receiver() -> AsyncIterator[Receiver]:
 async def reading(rest: Rest) -> asyncio.Task[None]:
     """Take in the ends of runs; return once the stream is read."""
     task = asyncio.create_task(intake.run(rest.app.state.context))
-    js = rest.bus.js
-    while WEBHOOKS not in [one.name for one in await js.consumers_info("EVENTS")]:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await until_read(rest, is_read=True)
     return task
+
+
+async def until_read(rest: Rest, *, is_read: bool) -> None:
+    js = rest.bus.js
+    while is_read != (  # noqa: ASYNC110
+        WEBHOOKS in [one.name for one in await js.consumers_info("EVENTS")]
+    ):
+        await asyncio.sleep(0.01)
 
 
 async def told(rest: Rest, name: str) -> list[tuple[str, str]]:
@@ -121,6 +127,35 @@ async def test_what_a_killed_process_had_not_written_is_told_by_another_one(
     await until_waiting(rest, 2)
     second.cancel()
     assert await told(rest, "all") == [("r1", "run.failed"), ("r2", "run.failed")]
+
+
+async def test_ends_are_read_only_while_there_is_a_webhook(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_reader, "LOOK_S", 0.1)
+    async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
+        tasks = [asyncio.create_task(intake.run(rest.app.state.context)) for _ in range(2)]
+        await publish(rest, ended("r1"))
+        for name, run_id in (("first", "r2"), ("second", "r3")):
+            await until_read(rest, is_read=False)
+            await put(rest, name, URL)
+            await publish(rest, ended(run_id))  # whether or not anybody reads by then
+            await until_waiting(rest, 1)
+            assert await told(rest, name) == [(run_id, "run.failed")]
+            assert (await rest.ask("DELETE", f"/v1/webhooks/{name}")).status == 204
+        await until_read(rest, is_read=False)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_consumer_that_another_process_deleted_is_made_anew(rest: Rest) -> None:
+    await put(rest, "all", URL)
+    task = await reading(rest)
+    await rest.bus.js.delete_consumer("EVENTS", WEBHOOKS)
+    await publish(rest, ended("r1"))
+    await until_waiting(rest, 1)
+    task.cancel()
+    assert await told(rest, "all") == [("r1", "run.failed")]
 
 
 async def test_outputs_and_texts_of_errors_are_told_only_where_they_were_asked_for(

@@ -1,8 +1,8 @@
 """What webhooks are to be told: ends of runs, from EVENTS, and approvals that wait, from the database.
 
-Ends come by a durable consumer that all REST processes share. They are acknowledged once Postgres has
-what is to be told of them; what comes twice has the same message id. An approval that waits is found by
-a look every SWEEP_S, since no message tells of it for certain.
+Ends come by a durable consumer that all REST processes share (`EndReader`). They are acknowledged once
+Postgres has what is to be told of them; what comes twice has the same message id. An approval that waits
+is found by a look every SWEEP_S, since no message tells of it for certain.
 """
 
 import asyncio
@@ -18,18 +18,15 @@ from pydantic import ValidationError
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.webhooks import messages, store
+from hocket.admin.webhooks.end_reader import EndReader
 from hocket.kit.logs.log_limits import Reporting
-from hocket.kit.nats.consumers.record_pull import RecordPull
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
-from hocket.schemas import subjects
-from hocket.schemas.access.nats_table import WEBHOOKS
 from hocket.schemas.messages import RunFinished
 
 ACK_WAIT_MS = 60_000.0
 """After this an end that was delivered and not acknowledged comes again."""
-PULL_MS, GATHER_MS = 1_000.0, 50.0
 PAUSE_S = 1.0
 SWEEP_S = 5.0
 SWEEP_SHARE = 0.05
@@ -78,20 +75,11 @@ _reporting = Reporting()
 
 async def run(context: Context) -> None:
     """Take in the ends of runs for ever; cancel to stop."""
-    subject = subjects.event("*", "*", RunFinished.kind)
-    pull = RecordPull(
-        context.bus,
-        subjects.EVENTS,
-        subject,
-        ack_wait_ms=ACK_WAIT_MS,
-        only_new=True,
-        durable=WEBHOOKS,
-    )
+    ends = EndReader(context, ack_wait_ms=ACK_WAIT_MS)
     try:
         while True:
             try:
-                batch = await pull.batch(PULL_MS, GATHER_MS)
-                if batch:
+                if batch := await ends.batch():
                     await take(context, batch)
             except AWAY as error:
                 log.warning("webhooks_wait", reason=str(error) or repr(error))
@@ -100,7 +88,7 @@ async def run(context: Context) -> None:
                 log.exception("webhooks_failed")
                 await asyncio.sleep(PAUSE_S)
     finally:
-        await pull.close()
+        await ends.close()
 
 
 async def take(context: Context, batch: Sequence[RawMessage]) -> None:

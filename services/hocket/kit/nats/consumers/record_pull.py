@@ -9,11 +9,13 @@ the inbox is replaced: what was sent to the old one comes again after the consum
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime
 
 import structlog
 from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.pull_consumer import PullConsumer
@@ -38,7 +40,7 @@ log = structlog.get_logger()
 
 class RecordPull:
     """Pulls the messages of one subject of a stream, for the consumer that is named; `only_new`: those
-    from its first opening on."""
+    from its first opening on; `since`: those from then on, unless the consumer is there already."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class RecordPull:
         *,
         ack_wait_ms: float,
         only_new: bool = False,
+        since: datetime | None = None,
         durable: str = DURABLE,
     ) -> None:
         self._bus = bus
@@ -60,6 +63,9 @@ class RecordPull:
             max_ack_pending=MAX_ACK_PENDING,
             deliver_policy=DeliverPolicy.NEW if only_new else DeliverPolicy.ALL,
         )
+        if since is not None:
+            self._config.deliver_policy = DeliverPolicy.BY_START_TIME
+            self._config.opt_start_time = since
         self._pull = PullConsumer(
             bus,
             stream,
@@ -113,11 +119,21 @@ class RecordPull:
         await self.close()
         self._losses = self._bus.losses
         try:
-            await self._bus.js.add_consumer(self._stream, self._config)
+            await self._make()
         except (NatsError, JetStreamError, OSError, TimeoutError) as error:
             raise BusUnavailable(reason=f"{self._stream}: {error!r}") from error
         await self._pull.open(confirmed=False, losses=self._losses)
         self._broken = False
+
+    async def _make(self) -> None:
+        if self._config.opt_start_time is not None:
+            try:
+                await self._bus.js.consumer_info(self._stream, str(self._config.durable_name))
+            except NotFoundError:
+                pass
+            else:
+                return
+        await self._bus.js.add_consumer(self._stream, self._config)
 
     def _ask(self) -> None:
         if not self._asked:
