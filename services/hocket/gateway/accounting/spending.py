@@ -1,47 +1,23 @@
-"""Spending: a call's expected cost is reserved in its budgets before it is made, and settled afterwards.
-
-A call that does not fit waits until a call under way has settled (the least time left goes first), and
-gets a typed error where waiting is in vain. Every reservation is ended by its call, whatever becomes of
-it, so that those who wait are always looked at again. States of a waiting call: waiting, granted,
-refused, out of time. Accounts are shared with the other gateways (`account_sync.py`): a call also waits
-until this gateway's claim is enough for it. A call of the HTTP door that names a run of Hocket's spends
-from that run's budget.
+"""Spending: which budgets a call is held to, and what it is expected to cost. That is reserved before it
+is made, and settled afterwards (`reservations.py`). A call of the HTTP door that names a run of Hocket's
+spends from that run's budget.
 """
 
-import asyncio
-import bisect
-import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from decimal import Decimal
 
-from hocket.gateway.accounting.account_sync import POLL_S, AccountSync
 from hocket.gateway.accounting.cost_history import CostHistory
+from hocket.gateway.accounting.reservations import NOT_SPENT, Reservations
 from hocket.gateway.accounting.run_budgets import RunBudgets
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.core.budgets.budget import Account, Answer, BudgetDecision, Budgets, Reservation
+from hocket.gateway.core.budgets.budget import Account, Budget, Budgets, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
-from hocket.gateway.core.budgets.estimate import Estimate, Estimator
+from hocket.gateway.core.budgets.estimate import Estimator
 from hocket.gateway.core.budgets.price import Prices
-from hocket.gateway.core.errors import BudgetExceeded, BudgetsFull, ModelUnpriced
+from hocket.gateway.core.errors import BudgetsFull, ModelUnpriced
 from hocket.gateway.core.routing.history import Kind
-from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest
-
-NOT_SPENT = Decimal(0)
-
-
-@dataclass(eq=False, slots=True)
-class _Waiter:
-    deadline_at_ms: float
-    order: int
-    accounts: tuple[Account, ...]
-    estimate: Estimate
-    granted: "asyncio.Future[Reservation]"
-
-    def __lt__(self, other: "_Waiter") -> bool:
-        return (self.deadline_at_ms, self.order) < (other.deadline_at_ms, other.order)
 
 
 class Spending:
@@ -54,13 +30,10 @@ class Spending:
         self._estimator = Estimator()
         self._budgets = Budgets(self._estimator)
         self._runs = RunBudgets(None if shared is None else shared.ledger, now_ms)
-        self._sync: AccountSync | None = None
+        self._reservations = Reservations(self._budgets, self._estimator, now_ms, shared)
         self._history: CostHistory | None = None
         if shared is not None:
-            self._sync = AccountSync(shared, self._budgets, now_ms, self._wishes, self._changed)
             self._history = CostHistory(shared.store, self._estimator)
-        self._waiting: list[_Waiter] = []
-        self._arrivals = itertools.count()
         self.use(rules)
 
     def use(self, rules: BudgetRules) -> None:
@@ -71,7 +44,7 @@ class Spending:
     @property
     def waiting(self) -> int:
         """Calls that wait for money."""
-        return len(self._waiting)
+        return self._reservations.waiting
 
     async def reserve(
         self,
@@ -89,26 +62,16 @@ class Spending:
         prices = tuple(prices)
         if self.rules.unpriced == "refuse" and not all(one.priced for one in prices):
             raise ModelUnpriced(model=request.model, component="gateway")
-        now_ms = self._now_ms()
-        accounts = tuple(
-            self._budgets.account(
-                budget, now_ms, _known_spent_usd(request) if budget.level == "run" else NOT_SPENT
-            )
-            for budget in budgets
-        )
-        if self._sync is not None:
-            for account in accounts:
-                metered = account.budget.level == "run" and request.openai is not None
-                await self._sync.adopt(account, metered=metered)
+        accounts = self._accounts(request, budgets)
+        for account in accounts:
+            metered = account.budget.level == "run" and request.openai is not None
+            await self._reservations.adopt(account, metered=metered)
         if self._history is not None:
             await self._history.known(kind)
         estimate = self._estimator.estimate(request, kind, prices)
-        verdict = self._budgets.ask(accounts, estimate)
-        if verdict.answer is Answer.GRANTED and self._is_covered(accounts, estimate):
-            return self._budgets.reserve(accounts, estimate)
-        if verdict.answer is Answer.REFUSED:
-            raise _exceeded(verdict, estimate)
-        return await self._wait(request, accounts, estimate, cancellation)
+        return await self._reservations.reserve(
+            accounts, estimate, request.deadline_at_ms, cancellation
+        )
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Take in what a successful call cost."""
@@ -118,21 +81,14 @@ class Spending:
 
     def settle(self, reservation: Reservation | None, cost_usd: Decimal) -> None:
         """End a reservation with what the call cost, and look at those who wait."""
-        if reservation is None:
-            return
-        self._budgets.settle(reservation, cost_usd)
-        if self._waiting:
-            self._look_again(set(map(id, reservation.accounts)))
-        if self._sync is not None:
-            for account in reservation.accounts:
-                self._sync.later(account)
+        if reservation is not None:
+            self._reservations.settle(reservation, cost_usd)
 
     async def close(self, timeout_s: float) -> None:
         """Let the other gateways have what this one does not need any more, within a bound."""
         if self._history is not None:
             await self._history.close(timeout_s)
-        if self._sync is not None:
-            await self._sync.close(timeout_s)
+        await self._reservations.close(timeout_s)
 
     def left_usd(self, request: CallRequest) -> Decimal | None:
         """Return what is left of the tightest budget of a call, None where none holds."""
@@ -148,99 +104,13 @@ class Spending:
             return None
         return min((account.left_usd for account in accounts), default=None)
 
-    async def _wait(
-        self,
-        request: CallRequest,
-        accounts: tuple[Account, ...],
-        estimate: Estimate,
-        cancellation: Cancellation,
-    ) -> Reservation:
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(
-            request.deadline_at_ms,
-            next(self._arrivals),
-            accounts,
-            estimate,
-            loop.create_future(),
+    def _accounts(self, request: CallRequest, budgets: Iterable[Budget]) -> tuple[Account, ...]:
+        """Return the accounts of budgets; a run's with what the caller knows to be spent of it."""
+        now_ms, known_usd = self._now_ms(), _known_spent_usd(request)
+        return tuple(
+            self._budgets.account(budget, now_ms, known_usd if budget.level == "run" else NOT_SPENT)
+            for budget in budgets
         )
-        bisect.insort(self._waiting, waiter)
-        if self._sync is not None:
-            self._ask_for_more(waiter)
-        left_ms = request.deadline_at_ms - self._now_ms()
-        timer = loop.call_later(max(left_ms, 0.0) / 1000, self._late, waiter)
-        try:
-            reservation = await cancellation.guard(waiter.granted)
-            cancellation.check()
-        except BaseException:
-            granted = waiter.granted
-            if granted.done() and not granted.cancelled() and not granted.exception():
-                self.settle(granted.result(), NOT_SPENT)
-            raise
-        finally:
-            timer.cancel()
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-        return reservation
-
-    def _late(self, waiter: _Waiter) -> None:
-        verdict = self._budgets.ask(waiter.accounts, waiter.estimate)
-        self._end(waiter, _exceeded(verdict, waiter.estimate))
-
-    def _look_again(self, touched: set[int]) -> None:
-        """Ask again for those who wait for accounts that a call has settled in, until the next in line
-        of each still has to wait."""
-        blocked: set[int] = set()
-        for waiter in tuple(self._waiting):
-            accounts = set(map(id, waiter.accounts))
-            if not touched & accounts or blocked & accounts or waiter.granted.done():
-                continue
-            before = waiter.estimate
-            waiter.estimate = self._estimator.now(before.kind, before.seen_usd, before.worst_usd)
-            verdict = self._budgets.ask(waiter.accounts, waiter.estimate)
-            if verdict.answer is Answer.REFUSED:
-                self._end(waiter, _exceeded(verdict, waiter.estimate))
-                continue
-            short = [
-                one for one in waiter.accounts if not self._budgets.covers(one, waiter.estimate)
-            ]
-            if verdict.answer is Answer.GRANTED and not short:
-                self._waiting.remove(waiter)
-                waiter.granted.set_result(self._budgets.reserve(waiter.accounts, waiter.estimate))
-                continue
-            blocked |= {id(one) for one in (verdict.account, *short) if one is not None}
-            self._ask_for_more(waiter)
-            if touched <= blocked:
-                return
-
-    def _is_covered(self, accounts: tuple[Account, ...], estimate: Estimate) -> bool:
-        return all(self._budgets.covers(account, estimate) for account in accounts)
-
-    def _ask_for_more(self, waiter: _Waiter) -> None:
-        """Claim what a waiting call needs, or look what others still claim."""
-        if self._sync is None:
-            return
-        for account in waiter.accounts:
-            if account.others.claim_usd > account.others.spent_usd:
-                self._sync.later(account, POLL_S, read=True)
-            if not self._budgets.covers(account, waiter.estimate):
-                self._sync.need(account)
-
-    def _wishes(self, account: Account) -> Iterable[Estimate]:
-        """Return what those who wait for an account are expected to cost, in their order."""
-        return [
-            waiter.estimate
-            for waiter in self._waiting
-            if any(one is account for one in waiter.accounts)
-        ]
-
-    def _changed(self, account: Account) -> None:
-        """Look at those who wait for an account that was written or read."""
-        self._look_again({id(account)})
-
-    def _end(self, waiter: _Waiter, error: HocketError) -> None:
-        self._waiting.remove(waiter)
-        if not waiter.granted.done():
-            waiter.granted.set_exception(error)
 
 
 def _known_spent_usd(request: CallRequest) -> Decimal:
@@ -248,19 +118,3 @@ def _known_spent_usd(request: CallRequest) -> Decimal:
     if request.budget_usd is None or request.budget_left_usd is None:
         return NOT_SPENT
     return max(request.budget_usd - request.budget_left_usd, NOT_SPENT)
-
-
-def _exceeded(verdict: BudgetDecision, estimate: Estimate) -> BudgetExceeded:
-    account = verdict.account
-    assert account is not None
-    budget = account.budget
-    return BudgetExceeded(
-        level=budget.level,
-        name=budget.name,
-        limit_usd=str(budget.usd),
-        expected_usd=f"{estimate.usd:.6g}",
-        budget_left_usd=str(account.left_usd),
-        component="gateway",
-        state="reserved" if verdict.answer is Answer.WAIT else "spent",
-        retry_at_ms=account.until_ms,
-    )

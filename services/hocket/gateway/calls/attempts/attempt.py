@@ -10,7 +10,7 @@ and `:t1` ... in between where a gateway was killed on the way.
 import asyncio
 from decimal import Decimal
 
-from hocket.gateway.accounting.spending import NOT_SPENT
+from hocket.gateway.accounting.reservations import NOT_SPENT
 from hocket.gateway.backends.protocol import BackendError
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest

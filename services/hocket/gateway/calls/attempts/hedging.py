@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from hocket.gateway.accounting.spending import NOT_SPENT
+from hocket.gateway.accounting.reservations import NOT_SPENT
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import HedgedRequest, UpstreamRequest

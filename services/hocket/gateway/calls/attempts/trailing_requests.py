@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from hocket.gateway.accounting.spending import NOT_SPENT
+from hocket.gateway.accounting.reservations import NOT_SPENT
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.attempts.records import AttemptRecords, log_finished
