@@ -1,9 +1,6 @@
 """Booking: NATS knows of a call before its backend is asked, and what it cost before anybody is told.
 
-A call that is about to be made is announced in the stream `CALLS`, at once and without waiting for a
-disk: the announcement has left this process before the backend is asked, so a gateway that is killed
-leaves its calls known. A NATS server that is killed may lose the announcements of the last moments: when
-it is back, those of all calls under way are made again.
+A call that is about to be made is announced (`call_announcements.py`).
 
 What a call used goes to `USAGE`, which is fsynced. Flushing a disk takes longer than everything else
 here, so records share it: while one message is on its way, the records that come are collected for the
@@ -17,21 +14,20 @@ not be announced.
 """
 
 import asyncio
-import weakref
-from base64 import b64decode
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from hocket.gateway.accounting.call_announcements import Announcement, CallAnnouncements
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
-from hocket.kit.nats.errors import BusUnavailable, PublishRefused
+from hocket.kit.nats.errors import PublishRefused
 from hocket.schemas import subjects
-from hocket.schemas.capabilities import Capabilities, id_of, sealed
+from hocket.schemas.capabilities import Capabilities, sealed
 from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
 
 REFUSED_PAUSE_MS = 1_000.0
@@ -39,66 +35,10 @@ MAX_RECORDS = 128
 """Records in one message."""
 MAX_BYTES = 256 * 1024
 """What one message holds, but for a single record that is larger; well below the server's limit."""
-LOOK_TIMEOUT_MS = 5_000.0
 GATHER_MS = 5.0
 """How long a record that nobody waits for waits for others."""
 
 log = structlog.get_logger()
-
-
-class Announcement:
-    """A call that was said to be made; `first` tells whether nobody had said so before."""
-
-    def __init__(self, bus: Bus, opened: CallOpened, seals: Capabilities | None = None) -> None:
-        self._bus = bus
-        self._msg_id = id_of(seals, f"{opened.attribution.tenant}/{opened.call_id}:opened")
-        self._payload = opened.model_dump_json().encode()
-        self._headers = sealed(seals, subjects.CALL_OPENED, self._payload)
-        self._told = self._tell()
-
-    def again(self) -> None:
-        """Announce it once more, for the server may have lost it."""
-        if self._told.done():
-            self._tell()
-
-    async def sent(self) -> None:
-        """Wait while the announcement cannot leave this process."""
-        if not self._bus.connected:
-            await self._acknowledged()
-
-    async def first(self) -> bool:
-        """Wait until the announcement is stored; tell whether nobody made it before, within what the
-        stream remembers (two minutes)."""
-        stored = await self._acknowledged()
-        if stored.duplicate and stored.repeated:
-            return await self._is_ours(stored.seq)
-        return not stored.duplicate
-
-    async def _is_ours(self, seq: int) -> bool:
-        """Tell whether the announcement that the stream has is an earlier try of this one; where the
-        stream does not say, it is somebody else's, for then nothing is billed under one id twice."""
-        try:
-            found = await self._bus.api(
-                f"STREAM.MSG.GET.{subjects.CALLS}", {"seq": seq}, timeout_ms=LOOK_TIMEOUT_MS
-            )
-        except BusUnavailable as error:
-            log.warning("announcement_not_found", msg_id=self._msg_id, reason=str(error))
-            return False
-        return "message" in found and b64decode(found["message"]["data"]) == self._payload
-
-    def _tell(self) -> asyncio.Future[PubAck]:
-        return self._bus.publish_durable(
-            subjects.CALL_OPENED, self._payload, msg_id=self._msg_id, headers=self._headers
-        )
-
-    async def _acknowledged(self) -> PubAck:
-        while True:
-            try:
-                return await asyncio.shield(self._told)
-            except PublishRefused as error:
-                log.error("announcement_refused", msg_id=self._msg_id, reason=str(error))
-                await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
-                self._told = self._tell()
 
 
 @dataclass(eq=False, slots=True)
@@ -134,18 +74,12 @@ class Booking:
         self._urgent = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._announced: weakref.WeakSet[Announcement] = weakref.WeakSet()
-        """Those whose call still holds them, because it is not booked."""
-        bus.on_reconnect.append(self._announce_again)
+        self._announcements = CallAnnouncements(bus, seals)
         metrics.unbooked.set_function(lambda: len(self._waiting) + len(self._under_way))
 
     async def open(self, opened: CallOpened) -> Announcement:
         """Announce a call; when this returns the announcement is on its way."""
-        await self._bus.wait_for_capacity()
-        announcement = Announcement(self._bus, opened, self._seals)
-        self._announced.add(announcement)
-        await announcement.sent()
-        return announcement
+        return await self._announcements.announce(opened)
 
     async def book(self, record: UsageRecord) -> None:
         """Keep what a call used in the journal and return; else publish it and wait for its
@@ -166,10 +100,7 @@ class Booking:
     def refuse(self, refused: CallRefused) -> None:
         """Tell that nobody was asked for a call. Nothing was spent, so nobody waits for it, and what is
         lost while NATS is away is lost; `hocket gateway explain` shows what came through."""
-        if self._bus.connected:
-            body = refused.model_dump_json().encode()
-            headers = sealed(self._seals, subjects.CALL_REFUSED, body)
-            self._bus.publish_nowait(subjects.CALL_REFUSED, body, headers)
+        self._announcements.refuse(refused)
 
     async def close(self, timeout_ms: float) -> None:
         """Give what is under way some time to be stored; what the journal still has then is left to the
@@ -182,10 +113,6 @@ class Booking:
         if self._journal is not None:
             self._journal.close()
             self._journal = None
-
-    def _announce_again(self) -> None:
-        for announcement in list(self._announced):
-            announcement.again()
 
     async def _stored(self, line: bytes) -> None:
         stored: asyncio.Future[None] = self._loop.create_future()

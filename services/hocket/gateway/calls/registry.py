@@ -10,21 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from sys import getsizeof
 from typing import Any
 
 import structlog
 
 from hocket.gateway.backends.protocol import Chunks
+from hocket.gateway.calls.call_owners import CallOwners
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.calls.tracing import TracedCall
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
 from hocket.gateway.capacity.replica_states import replica_states
-from hocket.gateway.core.calls.reply_cache import RecentReplies
+from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
-from hocket.gateway.core.protocols.json_size import held_bytes
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.limits.memory import end_if_short
@@ -36,8 +35,6 @@ MAX_CALLS = 1_366
 TENANT_FACTOR = 3
 """A tenant holds at most so many times the places that are free: three quarters of all where it is
 alone, so that the calls of no tenant leave no place for those of the next."""
-_BYTES_PER_NUMBER = 40
-_BYTES_PER_REPLY = 2_048
 
 Tell = Callable[[CallReply], None]
 
@@ -78,9 +75,7 @@ class CallRegistry:
         """Raises the error of a call that is not to be made."""
         self._making: dict[str, _Making] = {}
         self._of_tenant: Counter[str] = Counter()
-        self._of_run: dict[str, dict[str, Attribution]] = {}
-        self._capability_of: dict[str, str] = {}
-        """Of calls that are made here: that of their attempt."""
+        self._owners = CallOwners()
         self._replies: RecentReplies[CallReply] = RecentReplies()
         metrics.in_flight.set_function(lambda: len(self._making))
         metrics.waiting.set_function(lambda: len(calls.scheduler.queue))
@@ -132,10 +127,7 @@ class CallRegistry:
         self._of_tenant[who.tenant] += 1
         if self._learn is not None:
             self._learn(request.model, who)
-        if who.run_id is not None:
-            self._of_run.setdefault(who.run_id, {})[key] = who
-        if request.capability is not None:
-            self._capability_of[key] = request.capability
+        self._owners.add(key, who, request.capability)
         task.add_done_callback(lambda _: self._ended(key, who))
         if ended is not None:
             task.add_done_callback(lambda _: ended())
@@ -162,15 +154,12 @@ class CallRegistry:
 
     def may_cancel(self, tenant: str, call_id: str, capability: str | None) -> bool:
         """Tell whether who has this capability may stop a call from outside."""
-        return self._may_cancel(_key(tenant, call_id), capability)
+        return self._owners.may_cancel(_key(tenant, call_id), capability)
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
-        for key, who in list(self._of_run.get(cancelled.run_id, {}).items()):
-            concerned = cancelled.step in (None, who.step)
-            meant = concerned and cancelled.attempt in (None, who.attempt)
-            if meant and self._may_cancel(key, cancelled.capability):
-                self._cancel(key, cancelled.reason or "its step was cancelled")
+        for key in self._owners.calls_of(cancelled):
+            self._cancel(key, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
         """Count a call that no backend was asked for."""
@@ -194,9 +183,6 @@ class CallRegistry:
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
-    def _may_cancel(self, key: str, capability: str | None) -> bool:
-        return self._capability_of.get(key) in (None, capability)
-
     def _cancel(self, key: str, reason: str) -> None:
         making = self._making.get(key)
         if making is not None:
@@ -213,18 +199,13 @@ class CallRegistry:
             raise TenantFull(limit=held, component="gateway", retry_at_ms=retry_at_ms)
 
     def _ended(self, key: str, who: Attribution) -> None:
-        reply, run_id = self._making.pop(key).reply, who.run_id
+        reply = self._making.pop(key).reply
         self._of_tenant[who.tenant] -= 1
         if not self._of_tenant[who.tenant]:
             del self._of_tenant[who.tenant]
-        self._capability_of.pop(key, None)
+        self._owners.remove(key, who)
         if not reply.done():
             reply.cancel()
-        if run_id is not None:
-            calls = self._of_run[run_id]
-            del calls[key]
-            if not calls:
-                del self._of_run[run_id]
 
     async def _made(
         self,
@@ -251,7 +232,7 @@ class CallRegistry:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
             key = _key(request.attribution.tenant, request.call_id)
-            self._replies.keep(key, reply, _size_bytes(reply), clock.now_ms())
+            self._replies.keep(key, reply, size_bytes(reply), clock.now_ms())
 
 
 def _key(tenant: str, call_id: str) -> str:
@@ -282,13 +263,3 @@ def _let_go(
         log.info("call_read_on", call_id=request.call_id, reason=str(error))
     reply = CallReply(call_id=request.call_id, model=request.model, error=error.info())
     _answer(told, reply, tell)
-
-
-def _size_bytes(reply: CallReply) -> int:
-    """Return about what a remembered reply holds."""
-    numbers = sum(map(len, reply.embeddings))
-    texts = getsizeof(reply.text) + getsizeof(reply.finish_reason)
-    size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
-    if reply.data is not None or reply.tool_calls:
-        size += held_bytes((reply.data, reply.tool_calls))
-    return size

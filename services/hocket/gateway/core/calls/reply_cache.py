@@ -5,12 +5,17 @@ bytes and age; what falls out is simply made again.
 """
 
 from collections import OrderedDict
+from sys import getsizeof
 from typing import Generic, TypeVar
+
+from hocket.gateway.core.protocols.json_size import held_bytes
+from hocket.schemas.messages import CallReply
 
 MAX_REPLIES = 4_096
 MAX_BYTES = 64 * 1024 * 1024
 MAX_AGE_MS = 120_000.0
-
+_BYTES_PER_NUMBER = 40
+_BYTES_PER_REPLY = 2_048
 
 Reply = TypeVar("Reply")
 
@@ -61,3 +66,13 @@ class RecentReplies(Generic[Reply]):
         kept = self._replies.pop(call_id, None)
         if kept is not None:
             self._bytes -= kept[1]
+
+
+def size_bytes(reply: CallReply) -> int:
+    """Return about what a remembered reply holds."""
+    numbers = sum(map(len, reply.embeddings))
+    texts = getsizeof(reply.text) + getsizeof(reply.finish_reason)
+    size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
+    if reply.data is not None or reply.tool_calls:
+        size += held_bytes((reply.data, reply.tool_calls))
+    return size

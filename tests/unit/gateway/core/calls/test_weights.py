@@ -12,12 +12,12 @@ import pytest
 from hocket.gateway.api.http.bodies import read
 from hocket.gateway.api.http.body_types import BodyInvalid
 from hocket.gateway.api.http.intake import MAX_BODIES_BYTES, Bodies, BodiesFull, Body
-from hocket.gateway.calls import registry
 from hocket.gateway.core.budgets.budget import Budget, Budgets
 from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.cascade import _data
 from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
+from hocket.gateway.core.calls.reply_cache import size_bytes
 from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.protocols.json_size import MAX_ANSWER_VALUES, answer_value
 from hocket.gateway.core.protocols.openai_api import Assembly, completion, usage
@@ -142,7 +142,7 @@ def test_a_remembered_reply_weighs_what_it_holds() -> None:
         {"text": "[]", "data": [[] for _ in range(15_000)]},
     ):
         reply = CallReply.model_validate({"call_id": "c", "model": "m", **fields})
-        assert registry._size_bytes(reply) > 950_000
+        assert size_bytes(reply) > 950_000
 
 
 def test_an_answer_of_very_many_values_is_no_value() -> None:
