@@ -139,14 +139,11 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPri
 
 
 async def _insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPrices) -> int:
-    refused = [one.row for one in records if one.refused]
-    warm = [one.row for one in records if one.warm]
     calls = [one for one in records if one.usage is not None]
-    ended = {one.call_id for one in calls}
-    opened = [one.row for one in records if one.opened and one.call_id not in ended]
+    others = _others(records, calls)
     priced = prices.unknown(calls)
     late = late_runs(calls)
-    if not (opened or refused or warm or priced or late):
+    if not (others or priced or late):
         return await _booked(pool, calls)
     async with pool.acquire() as connection, connection.transaction():
         if priced:
@@ -155,15 +152,21 @@ async def _insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPr
         if late:
             await connection.execute(NOTE_LATE, late, timeout=INSERT_TIMEOUT_S)
         new = await _booked(connection, calls)
-        for statement, rows in (
-            (INSERT_OPENED, opened),
-            (INSERT_REFUSED, refused),
-            (INSERT_WARM, warm),
-        ):
-            if rows:
-                await connection.execute(statement, *_columns(rows), timeout=INSERT_TIMEOUT_S)
+        for statement, rows in others:
+            await connection.execute(statement, *_columns(rows), timeout=INSERT_TIMEOUT_S)
     prices.remember(priced)
     return new
+
+
+def _others(records: Sequence[Record], calls: Sequence[Record]) -> list[tuple[str, list[Row]]]:
+    """Return the statements for what is no booked call, each with its rows, where there are some."""
+    ended = {one.call_id for one in calls}
+    found = (
+        (INSERT_OPENED, [one.row for one in records if one.opened and one.call_id not in ended]),
+        (INSERT_REFUSED, [one.row for one in records if one.refused]),
+        (INSERT_WARM, [one.row for one in records if one.warm]),
+    )
+    return [(statement, rows) for statement, rows in found if rows]
 
 
 async def sweep(pool: asyncpg.Pool) -> None:

@@ -135,11 +135,7 @@ async def past_portion(
     """Return facts of a subject from one place of the stream to another, up to PORTION_BYTES, and the
     place where the next portion begins, None where there is none. Raises PastGone (where more than
     `limit` are left, too) and BusUnavailable."""
-    kept, end = await _bounds(bus)
-    if first < kept:
-        raise PastGone(f"what came before place {kept} is not kept any more")
-    if first > end + 1:
-        raise PastGone("the stream has lost its end")
+    await _check_kept(bus, first)
     facts: list[Fact] = []
     if first > last:
         return facts, None
@@ -169,6 +165,15 @@ async def past_portion(
     except (MessageMissed, TimeoutError) as error:
         raise BusUnavailable(reason="EVENTS could not be read") from error
     return facts, None
+
+
+async def _check_kept(bus: Bus, first: int) -> None:
+    """Raise PastGone where the stream does not have what comes from a place on."""
+    kept, end = await _bounds(bus)
+    if first < kept:
+        raise PastGone(f"what came before place {kept} is not kept any more")
+    if first > end + 1:
+        raise PastGone("the stream has lost its end")
 
 
 class _Consumer(OrderedConsumer):

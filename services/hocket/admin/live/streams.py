@@ -106,12 +106,19 @@ async def follow_run(
         if not has_ended:
             async for told in _until_end(context, caller, run_id, watch, applied):
                 yield told
-        if watch.ended is None or has_ended:
-            ended = await _end_of(context, caller, run_id)
-            if ended is not None:
-                yield event("run", ended, with_nulls=True)
-        elif end := ENDS.get(watch.ended):
-            yield event(watch.ended, end)
+        if last := await _last_event(context, caller, run_id, None if has_ended else watch.ended):
+            yield last
+
+
+async def _last_event(
+    context: Context, caller: Caller, run_id: str, why: str | None
+) -> bytes | None:
+    """Return what ends a stream: the run's end, or `why` it is followed no longer."""
+    if why is None:
+        ended = await _end_of(context, caller, run_id)
+        return None if ended is None else event("run", ended, with_nulls=True)
+    end = ENDS.get(why)
+    return None if end is None else event(why, end)
 
 
 async def _until_end(

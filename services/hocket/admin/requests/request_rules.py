@@ -91,19 +91,7 @@ class RequestRules:
     def _check(self, scope: Scope) -> None:
         headers = _Headers(scope["headers"])
         method = scope["method"]
-        path = _path(scope)
-        found = [one for one in self._operations if one.path.match(path)]
-        if not found:
-            raise NoSuchAddress(path=shown_text(path, MAX_SHOWN_CHARS))
-        found = [one for one in found if not one.path.groups] or found
-        operation = next((one for one in found if method in one.methods), None)
-        if operation is None:
-            allowed = ", ".join(sorted({name for one in found for name in one.methods}))
-            raise MethodNotAllowed(
-                method=shown_text(method, MAX_SHOWN_CHARS),
-                path=shown_text(path, MAX_SHOWN_CHARS),
-                allowed=allowed,
-            )
+        operation = self._operation_at(_path(scope), method)
         for permission in operation.needs:
             scope[BEARER].check(permission)
         _check_query(scope["query_string"], None if operation.any_query else operation.query)
@@ -116,6 +104,22 @@ class RequestRules:
                 operation.media_types,
                 empty=not headers.announce_body(),
             )
+
+    def _operation_at(self, path: str, method: str) -> Operation:
+        """Return the operation of an address; raise NoSuchAddress or MethodNotAllowed."""
+        found = [one for one in self._operations if one.path.match(path)]
+        if not found:
+            raise NoSuchAddress(path=shown_text(path, MAX_SHOWN_CHARS))
+        found = [one for one in found if not one.path.groups] or found
+        operation = next((one for one in found if method in one.methods), None)
+        if operation is None:
+            allowed = ", ".join(sorted({name for one in found for name in one.methods}))
+            raise MethodNotAllowed(
+                method=shown_text(method, MAX_SHOWN_CHARS),
+                path=shown_text(path, MAX_SHOWN_CHARS),
+                allowed=allowed,
+            )
+        return operation
 
 
 class _Headers:

@@ -79,11 +79,7 @@ class AuthorizationCode:
         if not hmac.compare_digest(answer.state.encode(), flow.state.encode()):
             raise SignInRefused(reason="it was not begun in this browser, or another was since")
         metadata = await self._metadata()
-        named = answer.issuer
-        if named is None and metadata.names_itself:
-            raise SignInRefused(reason="the answer does not name the provider (`iss`)")
-        if named is not None and named != metadata.issuer:
-            raise SignInRefused(reason="the answer is that of another provider (`iss`)")
+        _check_issuer(answer, metadata)
         if answer.error or not answer.code:
             reason = shown_text(answer.error, MAX_SHOWN_CHARS) or "no code came"
             raise SignInRefused(reason=f"the identity provider says: {reason}")
@@ -91,11 +87,7 @@ class AuthorizationCode:
         if not isinstance(token, str):
             raise SignInRefused(reason="the identity provider gave no ID token")
         claims = await self.tokens.checks.claims(token, (self._client_id,))
-        nonce = claims.get("nonce")
-        if not isinstance(nonce, str) or not hmac.compare_digest(
-            nonce.encode("utf-8", "replace"), flow.nonce.encode()
-        ):
-            raise SignInRefused(reason="the ID token is of another sign-in (`nonce`)")
+        _check_nonce(claims, flow)
         if claims.get("azp", self._client_id) != self._client_id:
             raise SignInRefused(reason="the ID token was made for another client (`azp`)")
         return claims
@@ -145,3 +137,20 @@ def _basic(client_id: str, secret: str) -> str:
     """Return the header of a client (RFC 6749, 2.3.1: both parts are encoded as in a form)."""
     told = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return "Basic " + base64.b64encode(told.encode()).decode()
+
+
+def _check_issuer(answer: ProviderAnswer, metadata: Metadata) -> None:
+    """Raise SignInRefused where the answer is not that of the provider that was asked."""
+    if answer.issuer is None and metadata.names_itself:
+        raise SignInRefused(reason="the answer does not name the provider (`iss`)")
+    if answer.issuer is not None and answer.issuer != metadata.issuer:
+        raise SignInRefused(reason="the answer is that of another provider (`iss`)")
+
+
+def _check_nonce(claims: Mapping[str, Any], flow: Flow) -> None:
+    """Raise SignInRefused where an ID token is not for this sign-in."""
+    nonce = claims.get("nonce")
+    if not isinstance(nonce, str) or not hmac.compare_digest(
+        nonce.encode("utf-8", "replace"), flow.nonce.encode()
+    ):
+        raise SignInRefused(reason="the ID token is of another sign-in (`nonce`)")
