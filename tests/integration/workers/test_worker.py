@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from hocket.kit.blobs import FileBlobs
 from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import (
@@ -747,3 +748,27 @@ async def test_an_attempt_that_is_over_leaves_no_reference_cycle_to_the_collecto
             await eventually(freed)
         finally:
             gc.enable()
+
+
+async def test_an_acknowledgement_that_was_lost_with_the_connection_is_sent_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the step would be delivered again after `ack_wait_s`, and its calls be paid twice."""
+    said: asyncio.Future[Bus] = asyncio.get_running_loop().create_future()
+    ack = Bus.ack
+
+    def swallowed(bus: Bus, *ack_subjects: str) -> None:
+        if ack_subjects:
+            said.set_result(bus)
+
+    async with rig.worker({"python": echo}, ack_wait_s=600.0):
+        monkeypatch.setattr(Bus, "ack", swallowed)
+        step = await rig.send()
+        await rig.result(step)
+        bus = await asyncio.wait_for(said, WAIT_S)
+        monkeypatch.setattr(Bus, "ack", ack)
+        transport = bus.nc._transport
+        assert transport is not None
+        transport.close()
+        await rig.until_stream(subjects.STEPS, lambda left: left == 0)
+        assert len(rig.results[attempt_id(step)]) == 1

@@ -1,8 +1,10 @@
 """A step is acknowledged as itself only: after a lost connection another may have its place."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from nats.js.errors import NotFoundError
 
 from hocket.kit.nats.consumers.delivery import Delivery
@@ -10,6 +12,7 @@ from hocket.kit.nats.identity import Identity
 from hocket.schemas.messages import Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.transport import acks as module
 from hocket.workers.runtime.transport.acks import Acks
 
 ACK = "$JS.ACK.STEPS.c.1.7.1.0.0"
@@ -22,6 +25,8 @@ class Bus:
         self.losses = 0
         self.identity = Identity()
         self.acked: list[str] = []
+        self.away = 0
+        """How often it does not answer."""
         self.js = self
         self._stored = stored
 
@@ -29,6 +34,9 @@ class Bus:
         self.acked.extend(ack_subjects)
 
     async def get_msg(self, stream: str, seq: int) -> Any:
+        if self.away:
+            self.away -= 1
+            raise TimeoutError
         if seq not in self._stored:
             raise NotFoundError
         return SimpleNamespace(headers={"Nats-Msg-Id": self._stored[seq]})
@@ -57,13 +65,82 @@ def attempt(**given: Any) -> Attempt:
     return Attempt(step, ACK, Delivery(1, 7, 1, 0, 0), b"", 0.0, 0)
 
 
-async def test_what_waits_is_not_sent_over_another_connection() -> None:
+async def settled(acks: Any) -> None:
+    while acks._repeating is not None and not acks._repeating.done():
+        await acks._repeating
+
+
+async def test_what_waits_is_looked_up_before_it_is_sent_over_another_connection() -> None:
+    for stored, acked in (("r:a:1", [ACK]), ("r:other:1", [])):
+        bus = Bus({7: stored})
+        acks: Any = Acks(bus)  # type: ignore[arg-type]
+        acks.add(attempt())
+        bus.losses += 1
+        acks.send()
+        assert bus.acked == []
+        await settled(acks)
+        assert bus.acked == acked
+
+
+async def test_what_was_sent_just_before_a_connection_was_lost_is_sent_again_where_it_is_needed() -> (
+    None
+):
+    for stored, acked in ({7: "r:a:1"}, [ACK, ACK]), ({7: "r:other:1"}, [ACK]), ({}, [ACK]):
+        bus = Bus(stored)
+        acks: Any = Acks(bus)  # type: ignore[arg-type]
+        acks.add(attempt())
+        acks.send()
+        bus.losses += 1
+        acks.repeat()
+        await settled(acks)
+        assert bus.acked == acked
+        acks.repeat()  # called again for the same loss
+        await settled(acks)
+        assert bus.acked == acked
+
+
+async def test_what_was_sent_long_before_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECENT_S", 0.0)
+    bus = Bus({7: "r:a:1", 8: "r:a:1"})
+    acks: Any = Acks(bus)  # type: ignore[arg-type]
+    later = attempt()
+    later.ack_subject = ACK.replace(".7.", ".8.")
+    for held in (attempt(), later):
+        await asyncio.sleep(0.001)
+        acks.add(held)
+        acks.send()
+    bus.losses += 1
+    acks.repeat()
+    await settled(acks)
+    assert bus.acked == [ACK, later.ack_subject, later.ack_subject]
+
+
+async def test_a_server_that_comes_up_is_asked_until_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_PAUSE_S", 0.0)
+    for away, acked in (module.LOOKS - 1, [ACK, ACK]), (module.LOOKS, [ACK]):
+        bus = Bus({7: "r:a:1"})
+        acks: Any = Acks(bus)  # type: ignore[arg-type]
+        acks.add(attempt())
+        acks.send()
+        bus.losses, bus.away = 1, away
+        acks.repeat()
+        await settled(acks)
+        assert bus.acked == acked
+
+
+async def test_a_connection_that_is_lost_again_meanwhile_is_waited_for() -> None:
     bus = Bus({7: "r:a:1"})
     acks: Any = Acks(bus)  # type: ignore[arg-type]
     acks.add(attempt())
-    bus.losses += 1
     acks.send()
-    assert bus.acked == []
+    bus.losses += 1
+    acks.repeat()
+    bus.losses += 1
+    acks.repeat()
+    await settled(acks)
+    assert bus.acked == [ACK, ACK]
 
 
 async def test_a_message_that_is_still_there_is_recognised() -> None:

@@ -138,6 +138,7 @@ class Worker:
             self._sweeping.cancel()
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
+        await self._parts.acks.close()
         await self._parts.over_nats.close()
         log.info("worker_drained", worker=self._name, given_back=given_back)
 
@@ -164,6 +165,7 @@ class Worker:
             log.info("attempts_cancelled", run_id=cancelled.run_id, count=stopped)
 
     def _on_reconnect(self) -> None:
+        self._parts.acks.repeat()
         for pool in self._pools:
             pool.reopen()
 
