@@ -247,7 +247,7 @@ async def test_records_that_share_a_message_become_rows_but_for_the_poison_among
 
 
 async def as_they_came(pool: asyncpg.Pool) -> list[str]:
-    """Return the calls whose record was stored as it was; test_ledger_hostile.py has the others."""
+    """Return the calls whose record was stored as it was; test_refused_records.py has the others."""
     return [row["call_id"] for row in await rows(pool) if row["amended"] is None]
 
 

@@ -12,27 +12,12 @@ TimeoutError, ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken,
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
 from hocket.gateway.backends.http_origin import Origin
+from hocket.gateway.backends.http_reply import ReplyBroken, ReplyReader, Response
 
 KEEP_ALIVE_S = 30.0
-MAX_PIECES = 1_024
-"""Pieces of a body that are held one by one."""
-MAX_HEAD_BYTES = 64 * 1024
-"""What the headers of one reply may have."""
-_INFORMATIONAL = range(100, 200)
-
-
-class ReplyBroken(Exception):
-    """The server's reply is not HTTP, or not whole; the text says why."""
-
-
-class ReplyTooLarge(Exception):
-    """The reply is larger than was allowed."""
 
 
 class ConnectingTimedOut(Exception):
@@ -41,15 +26,6 @@ class ConnectingTimedOut(Exception):
 
 class ConnectingFailed(OSError):
     """No connection came about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A whole reply; names of headers are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
 
 
 class HttpConnections:
@@ -146,18 +122,16 @@ class HttpConnections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; also what the parser calls while it reads a reply."""
+    """One connection."""
 
     def __init__(self, max_bytes: int) -> None:
         self.idle_since_s = 0.0
-        self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
-        self._parser: Any = HttpResponseParser(self)
+        self._reply = ReplyReader(max_bytes)
         self._transport: Any = None
         self._waiting: asyncio.Future[Response] | None = None
         self._gone = False
         self._kept_alive = False
-        self._begin_reply()
 
     @property
     def usable(self) -> bool:
@@ -168,7 +142,7 @@ class _Connection(asyncio.Protocol):
         """Send a request and return the future reply."""
         self._waiting = self._loop.create_future()
         self._kept_alive = False
-        self._begin_reply()
+        self._reply.begin()
         if self._gone:
             self._fail(ReplyBroken("the server closed the connection"))
         else:
@@ -193,96 +167,37 @@ class _Connection(asyncio.Protocol):
         if self._waiting is None or self._waiting.done():
             self.abort()  # nobody asked for anything
             return
-        try:
-            self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade) as error:
-            self._unkept = True
-            if not self._whole:
-                self._fail(self._fault or ReplyBroken(f"it is not HTTP: {error}"))
-        if not self._read_head:
-            self._unread_head_bytes += len(data)
-            if self._unread_head_bytes > MAX_HEAD_BYTES:  # the parser tells of whole headers only
-                self._fail(ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
-                self.abort()
-        if self._whole and not self._waiting.done():
-            self._kept_alive = self._persists and not self._unkept
+        reply = self._reply
+        fault = reply.feed(data)
+        if fault is not None:
+            self._fail(fault)
+        if reply.head_too_large:
+            self.abort()
+        if reply.whole and not self._waiting.done():
+            self._kept_alive = reply.persists
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = True
         if self._waiting is None or self._waiting.done():
             return
-        if self._read_head and not self._bounded and exc is None:
+        if self._reply.ends_with_connection and exc is None:
             self._end()
         else:
             self._fail(exc or ReplyBroken("the server closed the connection"))
 
     def _end(self) -> None:
         assert self._waiting is not None
-        encoding = self._headers.get("content-encoding", "identity")
-        if encoding != "identity":
-            self._fail(ReplyBroken(f"it is encoded as {encoding[:40]}, which was not asked for"))
-            return
-        response = Response(self._status, self._headers, bytes(self._more) + b"".join(self._body))
-        self._waiting.set_result(response)
+        try:
+            response = self._reply.response()
+        except ReplyBroken as error:
+            self._fail(error)
+        else:
+            self._waiting.set_result(response)
 
     def _fail(self, error: Exception) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(error)
-
-    # ---- the reply, as the parser reads it ----------------------------------------------------
-
-    def _begin_reply(self) -> None:
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._more = bytearray()
-        self._head_bytes = self._body_bytes = self._unread_head_bytes = 0
-        self._read_head = self._bounded = self._whole = False
-        self._persists = self._unkept = False
-        self._fault: Exception | None = None
-
-    def on_message_begin(self) -> None:
-        if self._whole:
-            self._unkept = True  # a second reply to one request
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
-        if not self._whole:
-            self._headers[name.decode("latin-1").lower()] = value.decode("utf-8", "replace")
-
-    def on_headers_complete(self) -> None:
-        if self._whole:
-            return
-        self._status = self._parser.get_status_code()
-        self._read_head = self._status not in _INFORMATIONAL
-        self._bounded = "content-length" in self._headers or "transfer-encoding" in self._headers
-
-    def on_body(self, body: bytes) -> None:
-        if self._whole:
-            return
-        self._body_bytes += len(body)
-        if self._body_bytes > self._max_bytes:
-            self._refuse(ReplyTooLarge())
-        self._body.append(body)
-        if (
-            len(self._body) >= MAX_PIECES
-        ):  # very many small pieces take much more than what they hold
-            self._more += b"".join(self._body)
-            self._body.clear()
-
-    def on_message_complete(self) -> None:
-        if self._read_head:
-            self._persists = self._parser.should_keep_alive()
-            self._whole = True
-        else:  # "100 Continue" and such: the reply is yet to come
-            self._headers = {}
-
-    def _refuse(self, fault: Exception) -> None:
-        self._fault = fault
-        raise fault  # the parser stops
 
 
 def _lines(headers: Mapping[str, str]) -> str:

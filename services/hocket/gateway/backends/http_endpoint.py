@@ -24,10 +24,9 @@ from hocket.gateway.backends.http_connections import (
     ConnectingFailed,
     ConnectingTimedOut,
     HttpConnections,
-    ReplyBroken,
-    ReplyTooLarge,
 )
 from hocket.gateway.backends.http_origin import Origin, is_plain
+from hocket.gateway.backends.http_reply import ReplyBroken, ReplyTooLarge
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,

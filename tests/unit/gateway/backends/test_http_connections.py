@@ -7,15 +7,12 @@ import pytest
 
 from hocket.gateway.backends import http_connections
 from hocket.gateway.backends.http_connections import (
-    MAX_HEAD_BYTES,
     ConnectingFailed,
     ConnectingTimedOut,
     HttpConnections,
-    ReplyBroken,
-    ReplyTooLarge,
-    Response,
 )
 from hocket.gateway.backends.http_origin import Origin, is_plain
+from hocket.gateway.backends.http_reply import MAX_HEAD_BYTES, ReplyBroken, ReplyTooLarge, Response
 
 BOUND_S = 60.0
 LONG_MS = 60_000.0

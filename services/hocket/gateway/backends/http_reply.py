@@ -1,0 +1,127 @@
+"""One HTTP/1.1 reply, read piece by piece: its status, its headers and its body, within bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+MAX_PIECES = 1_024
+"""Pieces of a body that are held one by one."""
+MAX_HEAD_BYTES = 64 * 1024
+"""What the headers of one reply may have."""
+_INFORMATIONAL = range(100, 200)
+
+
+class ReplyBroken(Exception):
+    """The server's reply is not HTTP, or not whole; the text says why."""
+
+
+class ReplyTooLarge(Exception):
+    """The reply is larger than was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole reply; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class ReplyReader:
+    """Reads the replies of one connection; `on_*` is what the parser calls meanwhile."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parser: Any = HttpResponseParser(self)
+        self.begin()
+
+    def begin(self) -> None:
+        """Expect another reply."""
+        self.whole = False
+        """Whether it was read to its end."""
+        self.head_too_large = False
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._more = bytearray()
+        self._head_bytes = self._body_bytes = self._unread_head_bytes = 0
+        self._read_head = self._bounded = self._persists = self._unkept = False
+        self._fault: Exception | None = None
+
+    @property
+    def persists(self) -> bool:
+        """Whether the connection can be used again."""
+        return self._persists and not self._unkept
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether nothing but the end of the connection tells where the reply ends."""
+        return self._read_head and not self._bounded
+
+    def feed(self, data: bytes) -> Exception | None:
+        """Read what came; return what is wrong with the reply."""
+        fault: Exception | None = None
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._unkept = True
+            if not self.whole:
+                fault = self._fault or ReplyBroken(f"it is not HTTP: {error}")
+        if not self._read_head:
+            self._unread_head_bytes += len(data)
+            if self._unread_head_bytes > MAX_HEAD_BYTES:  # the parser tells of whole headers only
+                self.head_too_large = True
+                fault = fault or ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes")
+        return fault
+
+    def response(self) -> Response:
+        """Return the reply that was read; raise ReplyBroken where it is encoded."""
+        encoding = self._headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise ReplyBroken(f"it is encoded as {encoding[:40]}, which was not asked for")
+        return Response(self._status, self._headers, bytes(self._more) + b"".join(self._body))
+
+    def on_message_begin(self) -> None:
+        if self.whole:
+            self._unkept = True  # a second reply to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
+        if not self.whole:
+            self._headers[name.decode("latin-1").lower()] = value.decode("utf-8", "replace")
+
+    def on_headers_complete(self) -> None:
+        if self.whole:
+            return
+        self._status = self._parser.get_status_code()
+        self._read_head = self._status not in _INFORMATIONAL
+        self._bounded = "content-length" in self._headers or "transfer-encoding" in self._headers
+
+    def on_body(self, body: bytes) -> None:
+        if self.whole:
+            return
+        self._body_bytes += len(body)
+        if self._body_bytes > self._max_bytes:
+            self._refuse(ReplyTooLarge())
+        self._body.append(body)
+        if (
+            len(self._body) >= MAX_PIECES
+        ):  # very many small pieces take much more than what they hold
+            self._more += b"".join(self._body)
+            self._body.clear()
+
+    def on_message_complete(self) -> None:
+        if self._read_head:
+            self._persists = self._parser.should_keep_alive()
+            self.whole = True
+        else:  # "100 Continue" and such: the reply is yet to come
+            self._headers = {}
+
+    def _refuse(self, fault: Exception) -> None:
+        self._fault = fault
+        raise fault  # the parser stops
