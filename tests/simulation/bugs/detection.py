@@ -1,12 +1,15 @@
 """Whether the planted bugs are caught: by which check, and after how many seeds.
 
-`python -m simulation.bugs.detection` plays each bug until it is caught, prints the table, and writes it
-into docs/explanation/simulation.md. It fails where a bug survives LIMIT seeds.
+`python -m simulation.bugs.detection` plays each bug, or those that are named, until it is caught. With
+`--write` the table in docs/explanation/simulation.md says so; `test_simulation.py` asks whether it is
+true. It fails where a bug survives LIMIT seeds.
 """
 
 import argparse
 import gc
+import re
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -19,6 +22,8 @@ COLLECT_EVERY = 20
 """Seeds. What a play leaves behind is full of cycles, and too little happens between two plays for the
 collector to come by itself."""
 PAGE = ROOT / "docs" / "explanation" / "simulation.md"
+NOTHING = "**nothing**"
+ROW = re.compile(r"^\| ([\w-]+) \| .* \| (`[\w-]+`|\*\*nothing\*\*) \| (\d+) \|$", re.MULTILINE)
 BEGIN, END = "<!-- planted bugs: begin -->", "<!-- planted bugs: end -->"
 
 
@@ -41,12 +46,30 @@ def hunt(bug: str, limit: int = LIMIT) -> Caught:
     return Caught(bug, limit, None)
 
 
-def table(found: list[Caught]) -> str:
+def table(found: Iterable[Caught]) -> str:
     lines = ["| bug | what is wrong | caught by | seeds |", "|---|---|---|---|"]
     for caught in found:
-        check = f"`{caught.check}`" if caught.check else "**nothing**"
+        check = f"`{caught.check}`" if caught.check else NOTHING
         lines.append(f"| {caught.bug} | {BUGS[caught.bug].text} | {check} | {caught.seeds} |")
     return "\n".join(lines)
+
+
+def told() -> dict[str, Caught]:
+    """Return what the page says of each bug."""
+    rows = PAGE.read_text().split(BEGIN)[1].split(END)[0]
+    return {
+        bug: Caught(bug, int(seeds), None if check == NOTHING else check.strip("`"))
+        for bug, check, seeds in ROW.findall(rows)
+    }
+
+
+def write(found: list[Caught]) -> None:
+    """Write what was found into the page; of other bugs it says what it said."""
+    known = {bug: one for bug, one in told().items() if bug in BUGS}
+    known |= {one.bug: one for one in found}
+    before, after = PAGE.read_text().split(BEGIN)[0], PAGE.read_text().split(END)[1]
+    rows = table(known[bug] for bug in BUGS if bug in known)
+    PAGE.write_text(f"{before}{BEGIN}\n{rows}\n{END}{after}")
 
 
 def main() -> int:
@@ -64,9 +87,7 @@ def main() -> int:
             found.append(caught)
             print(f"{caught.bug:32} {caught.seeds:5} {caught.check} {caught.detail}", flush=True)
     if options.write:
-        page = PAGE.read_text()
-        before, after = page.split(BEGIN)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}")
+        write(found)
     return 1 if any(caught.check is None for caught in found) else 0
 
 
