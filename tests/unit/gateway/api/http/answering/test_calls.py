@@ -1,0 +1,64 @@
+"""Calls over a real HTTP door: whole, as streams, stopped by a caller who goes away."""
+
+import asyncio
+import json
+
+import aiohttp
+
+from support.gateway.door_rig import MODELS, Endless, asks, running
+from support.gateway.routing_rig import BOUND_S, Rig, breaks, hangs, says
+
+CHAT = "/v1/chat/completions"
+
+
+async def test_a_call_is_answered_whole_and_booked() -> None:
+    rig = Rig(MODELS, a=says("tidal"))
+    async with running(rig) as door, aiohttp.ClientSession(door.url) as client:
+        answer = await client.post(CHAT, json=asks())
+        body = await answer.json()
+    assert body["choices"][0]["message"]["content"] == "tidal"
+    (record,) = rig.records
+    assert answer.headers["X-Hocket-Call-Id"] == record.call_id
+    assert (answer.headers["X-Hocket-Backend"], record.status) == ("a", "ok")
+
+
+async def test_a_stream_ends_with_done_when_its_call_is_booked() -> None:
+    rig = Rig(MODELS, a=says("tidal"))
+    async with running(rig) as door, aiohttp.ClientSession(door.url) as client:
+        answer = await client.post(CHAT, json=asks(stream=True))
+        events = (await answer.text()).strip().split("\n\n")
+        assert len(rig.records) == 1
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert events[-1] == "data: [DONE]"
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+    said = [one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"]]
+    assert "".join(said) == "tidal"
+
+
+async def test_what_fails_before_the_first_chunk_of_a_stream_is_a_plain_error() -> None:
+    async with (
+        running(Rig(MODELS, a=breaks())) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        for stream in (False, True):
+            answer = await client.post(CHAT, json=asks(stream=stream))
+            assert answer.status >= 500
+            assert answer.headers["Content-Type"].startswith("application/json")
+            assert (await answer.json())["error"]["code"] == "backend_broken"
+
+
+async def test_a_caller_who_goes_away_stops_the_call_and_leaves_no_body_behind() -> None:
+    hanging, endless = hangs(), Endless()
+    for scripted, stream in ((hanging, False), (endless.backend, True)):
+        rig = Rig(MODELS, a=scripted)
+        async with running(rig) as door:
+            _, writer = await door.connect()
+            writer.write(door.request(asks(stream=stream)))
+            await asyncio.wait_for(scripted.called.wait(), BOUND_S)
+            writer.transport.abort()
+            async with asyncio.timeout(BOUND_S):
+                while not rig.records:  # noqa: ASYNC110 - a list tells nobody
+                    await asyncio.sleep(0.01)
+        assert [record.status for record in rig.records] == ["cancelled"]
+        assert scripted.stopped == 1
+        assert door.door._requests._calls._bodies.held_bytes == 0
