@@ -8,10 +8,10 @@ Time is handed in and never goes back. Nothing here fails but a full waiting roo
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hocket.emulator.core.batch import Batch
-from hocket.emulator.core.job import Event, Finished, Job, Prefilled
+from hocket.emulator.core.job import Event, Finished, Job
+from hocket.emulator.core.prefill import Prefill
 from hocket.emulator.core.prefix_cache import PrefixCache
 from hocket.emulator.core.profile import EngineProfile
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -25,13 +25,6 @@ class EngineFull(HocketError):
     retryable = True
 
 
-@dataclass(slots=True)
-class _Prefill:
-    job: Job
-    cached_tokens: int
-    ends_ms: float
-
-
 class Engine:
     """One engine. Call `advance` with the time of `next_event_ms`, and before every question."""
 
@@ -42,7 +35,7 @@ class Engine:
         self._open = is_open
         self._waiting: OrderedDict[str, Job] = OrderedDict()
         self._admitted: OrderedDict[str, Job] = OrderedDict()
-        self._prefill: _Prefill | None = None
+        self._prefill = Prefill(profile, self.cache)
         self._batch = Batch(profile)
 
     @property
@@ -53,13 +46,13 @@ class Engine:
     @property
     def running(self) -> int:
         """Jobs that prefill, decode, or have their place to."""
-        return len(self._admitted) + (self._prefill is not None) + len(self._batch)
+        return len(self._admitted) + (self._prefill.job is not None) + len(self._batch)
 
     @property
     def tokens_held(self) -> int:
         """Tokens of the running jobs, the ones they will make included."""
         jobs = [*self._admitted.values(), *self._batch.jobs()]
-        if self._prefill is not None:
+        if self._prefill.job is not None:
             jobs.append(self._prefill.job)
         return sum(job.prompt_tokens + job.output_tokens for job in jobs)
 
@@ -78,8 +71,7 @@ class Engine:
         emitted = self.emitted(job_id)
         self._waiting.pop(job_id, None)
         self._admitted.pop(job_id, None)
-        if self._prefill is not None and self._prefill.job.job_id == job_id:
-            self._prefill = None
+        self._prefill.drop(job_id)
         self._batch.drop(job_id)
         return emitted, [*events, *self.advance(now_ms)]
 
@@ -110,7 +102,7 @@ class Engine:
 
     def next_event_ms(self) -> float | None:
         """Return when a prompt or a job will be done next; None while nothing runs."""
-        times = [] if self._prefill is None else [self._prefill.ends_ms]
+        times = [] if self._prefill.job is None else [self._prefill.ends_ms]
         if (left_ms := self._batch.ends_in_ms()) is not None:
             times.append(self._now_ms + left_ms)
         return max(min(times), self._now_ms) if times else None
@@ -129,34 +121,20 @@ class Engine:
         while self._open and self._waiting and self.running < self._profile.max_running:
             job_id, job = self._waiting.popitem(last=False)
             self._admitted[job_id] = job
-        if self._prefill is None and self._admitted:
+        if self._prefill.job is None and self._admitted:
             _, job = self._admitted.popitem(last=False)
-            cached_tokens = self._cached_tokens(job)
-            uncached = job.prompt_tokens - cached_tokens
-            took_ms = uncached * 1000 / self._profile.prefill_tokens_per_s
-            self._prefill = _Prefill(job, cached_tokens, now_ms + took_ms)
-
-    def _cached_tokens(self, job: Job) -> int:
-        """The last token of a prompt is always computed: its logits are the first output."""
-        found = self.cache.longest_prefix(job.chain) * self._profile.block_tokens
-        return max(min(found, job.prompt_tokens - 1), 0)
+            self._prefill.begin(job, now_ms)
 
     def _happen(self, at_ms: float) -> Iterator[Event]:
-        prefill = self._prefill
-        if prefill is not None and prefill.ends_ms <= at_ms:
-            self._prefill = None
-            yield from self._prefilled(prefill, at_ms)
+        job = self._prefill.job
+        if job is None or self._prefill.ends_ms > at_ms:
+            yield Finished(self._batch.pop_ended(), at_ms)
             return
-        yield Finished(self._batch.pop_ended(), at_ms)
-
-    def _prefilled(self, prefill: _Prefill, at_ms: float) -> Iterator[Event]:
-        job = prefill.job
-        self.cache.keep(job.chain)
-        yield Prefilled(job.job_id, at_ms, prefill.cached_tokens)
+        yield self._prefill.end(job, at_ms)
         if job.output_tokens <= 1:
             yield Finished(job.job_id, at_ms)
-            return
-        self._batch.add(job)
+        else:
+            self._batch.add(job)
 
     def _pass(self, now_ms: float) -> None:
         self._batch.let_pass(now_ms - self._now_ms)
