@@ -539,11 +539,13 @@ class Completion(Message):
 
 
 class HeldCall(Message):
-    """Who holds this call? Whoever does answers `reply_to` when it is made."""
+    """Who holds this call? Whoever does answers `reply_to` when it is made, and says so at once without
+    a word; where `counts`, the others say their names."""
 
     tenant: Name = "default"
     call_id: StepKey
     reply_to: Name
+    counts: bool = False
 
 
 class CallCancelled(Message):

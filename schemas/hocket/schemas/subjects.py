@@ -102,7 +102,10 @@ BUDGETS = "hocket-budgets"
 """The bucket of the gateways' budgets: what each of them has spent, and may still spend of it."""
 
 ASKED_AGAIN = "Hocket-Asked-Again"
-"""Header of a CallRequest that its caller sends once more, because no reply came."""
+"""Header of a CallRequest that its caller sends once more, because no reply came; and of a StepRequested
+that is handed out once more, because NATS came back and may have lost it: its calls may be under way."""
+ASKED_AGAIN_MS = 1_800.0
+"""So long a gateway looks for another one that holds a call which is asked again, before it makes it."""
 
 LANES = ("urgent", "normal", "batch")
 

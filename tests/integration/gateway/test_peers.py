@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from nats.aio.msg import Msg
 
+from hocket.gateway.api import peers
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.kit.embedded import EmbeddedServers
@@ -82,6 +84,63 @@ async def test_a_call_asked_again_at_another_gateway_is_not_made_twice(
     assert (len(upstream.bodies), booked) == (1, ["r1:draft:1:1:1"])
 
 
+@dataclass
+class Living:
+    """Which gateways live."""
+
+    name: str
+    names: set[str]
+
+    @property
+    def live(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+
+class Nothing:
+    """Has no call."""
+
+    def find(self, _tenant: str, _call_id: str) -> None:
+        return None
+
+
+def untold(_reply_to: str, _reply: CallReply) -> None:
+    raise AssertionError("no call was held")
+
+
+async def test_once_all_gateways_have_said_no_a_call_is_held_by_nobody(
+    bus: Bus, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "HELD_TIMEOUT_MS", 1_000 * BOUND_S)  # nobody waits for it
+    registry = cast("CallRegistry", Nothing())
+    living = {"one", "two", "three"}
+    buses = [bus, *[await Bus.connect(nats_url, name=name) for name in ("two", "three")]]
+    gateways = [
+        Peers(each, registry, untold, Living(name, living))
+        for each, name in zip(buses, ("one", "two", "three"), strict=True)
+    ]
+    inbox = bus.nc.new_inbox()
+    for gateway in gateways[:2]:
+        await gateway.open()
+    holding = asyncio.create_task(gateways[0].hold("default", "r1:draft:1:1:1", inbox))
+    done, _ = await asyncio.wait({holding}, timeout=0.5)
+    assert not done, "the third has not answered, and is waited for"
+    holding.cancel()
+    await gateways[2].open()
+    assert not await gateways[0].hold("default", "r1:draft:1:1:1", inbox)
+    living.discard("three")  # it has ended just now, or so it seems after a crash of NATS
+    await gateways[2].close()
+    holding = asyncio.create_task(gateways[0].hold("default", "r1:draft:1:1:1", inbox))
+    done, _ = await asyncio.wait({holding}, timeout=0.5)
+    assert not done
+    holding.cancel()
+    monkeypatch.setattr(peers, "LATELY_S", 0.0)
+    assert not await gateways[0].hold("default", "r1:draft:1:1:1", inbox)
+    for gateway in gateways[:2]:
+        await gateway.close()
+    for each in buses[1:]:
+        await each.close()
+
+
 async def test_a_gateway_that_comes_back_later_than_others_is_heard(
     bus: Bus, nats_url: str
 ) -> None:
@@ -100,8 +159,8 @@ async def test_a_gateway_that_comes_back_later_than_others_is_heard(
 
     late = await Bus.connect(nats_url, name="late")
     listening = await bus.subscribe(subjects.GATEWAY_HELD, overheard)
-    one = Peers(bus, cast("CallRegistry", None), lambda _reply_to, _reply: None)
-    other = Peers(late, cast("CallRegistry", Holder()), lambda _reply_to, _reply: None)
+    one = Peers(bus, cast("CallRegistry", None), untold, Living("one", {"one", "other"}))
+    other = Peers(late, cast("CallRegistry", Holder()), untold, Living("other", {"one", "other"}))
     try:
         holding = asyncio.create_task(one.hold("default", "r1:draft:1:1:1", bus.nc.new_inbox()))
         await asyncio.wait_for(asked.wait(), BOUND_S)

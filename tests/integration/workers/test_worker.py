@@ -633,6 +633,8 @@ class Gateway:
 
     def __init__(self, rig: Rig, *, silent: bool = False) -> None:
         self.asked: list[CallRequest] = []
+        self.asked_again: list[str] = []
+        """The ids of those that say they may have been made before."""
         self.cancelled: list[str] = []
         self.changed = asyncio.Event()
         self.silent = silent
@@ -653,6 +655,8 @@ class Gateway:
     async def _on_call(self, msg: Msg) -> None:
         request = CallRequest.model_validate_json(msg.data)
         self.asked.append(request)
+        if subjects.ASKED_AGAIN in (msg.headers or {}):
+            self.asked_again.append(request.call_id)
         self.changed.set()
         if not self.silent:
             reply = CallReply(call_id=request.call_id, text="yes", input_tokens=3)
@@ -725,6 +729,26 @@ async def test_a_call_whose_reply_was_lost_is_asked_again_with_its_id(
         await servers.nats.wait_ready()
         assert (await rig.result(step)).output == "yes"
     assert {request.call_id for request in gateway.asked} == {f"{attempt_id(step)}:1:1"}
+
+
+async def test_what_was_stored_before_nats_was_lost_may_be_in_the_hands_of_another_worker(
+    rig: Rig, servers: EmbeddedServers
+) -> None:
+    """A server that crashed forgets to whom it had given a step: its calls are asked for as if once more."""
+    gateway = await Gateway(rig, silent=True).open()
+    async with rig.worker({"python": ask_model}, slots=1):
+        first = await rig.send()
+        await gateway.until(1)
+        waiting = await rig.send()
+        gateway.silent = False
+        await servers.nats.stop()  # one that is killed may lose the step itself
+        await servers.nats.start()
+        for step in (first, waiting):
+            assert (await rig.result(step)).output == "yes"
+        later = await rig.send()
+        assert (await rig.result(later)).output == "yes"
+    assert f"{attempt_id(waiting)}:1:1" in gateway.asked_again
+    assert f"{attempt_id(later)}:1:1" not in gateway.asked_again
 
 
 async def test_an_attempt_that_is_over_leaves_no_reference_cycle_to_the_collector(rig: Rig) -> None:

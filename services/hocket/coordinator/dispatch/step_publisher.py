@@ -10,11 +10,15 @@ from hocket.coordinator.core.scheduling.lanes import lane_of
 from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.access.grants import missing_at_step
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, encoded
+
+LOST_MS = 30_000.0
+"""So long after NATS was away what is handed out again may be in the hands of a worker."""
 
 
 class StepPublisher:
@@ -33,6 +37,8 @@ class StepPublisher:
         self._grants = grants
         self._by_slack = by_slack
         self._capabilities = capabilities
+        self._losses = bus.losses
+        self._lost_until_ms = 0.0
 
     def refused(self, command: Dispatch) -> bool:
         """End a step that uses what its tenant has no grant for; tell whether it is one."""
@@ -50,10 +56,14 @@ class StepPublisher:
             return
         lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
         subject = subjects.step(command.pool, lane)
-        headers = {"traceparent": run.traceparent} if run.traceparent else None
+        headers = {"traceparent": run.traceparent} if run.traceparent else {}
+        if command.again and self._may_be_lost():
+            headers[subjects.ASKED_AGAIN] = "1"
         try:
             payload = command.body(slack_ms, held_ms)
-            self._bus.publish_durable(subject, payload, msg_id=command.msg_id, headers=headers)
+            self._bus.publish_durable(
+                subject, payload, msg_id=command.msg_id, headers=headers or None
+            )
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
@@ -86,6 +96,13 @@ class StepPublisher:
             capability=self._capability(command),
         )
         self._bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
+
+    def _may_be_lost(self) -> bool:
+        """Tell whether NATS was away lately: what comes back may have lost a step that a worker has, and
+        takes its repeat for a new one."""
+        if self._losses != self._bus.losses:
+            self._losses, self._lost_until_ms = self._bus.losses, monotonic_ms() + LOST_MS
+        return monotonic_ms() < self._lost_until_ms
 
     def _capability(self, command: CancelAttempt) -> str | None:
         if self._capabilities is None or command.dispatched is None:

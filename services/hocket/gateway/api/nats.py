@@ -20,7 +20,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.gateway.api.attribution import check_attribution
-from hocket.gateway.api.peers import Peers
+from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import (
@@ -59,14 +59,20 @@ class NatsDoor:
     """Takes calls from NATS: `open`, `stop_accepting`, and `close` when those in flight are answered."""
 
     def __init__(
-        self, bus: Bus, registry: CallRegistry, capabilities: Capabilities | None = None
+        self,
+        bus: Bus,
+        registry: CallRegistry,
+        living: Living,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self._bus = bus
         self._capabilities = capabilities
         self._registry = registry
         self._subscriptions: list[Subscription] = []
         self._cancels: list[Subscription] = []
-        self._peers = Peers(bus, registry, self._tell)
+        self._peers = Peers(bus, registry, self._tell, living)
+        self.look = self._peers.look
+        """To be called whenever other gateways may have come or gone."""
         self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:

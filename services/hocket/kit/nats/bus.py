@@ -79,6 +79,11 @@ class Bus:
         """How often the connection was lost: what was delivered under another number may be gone."""
         return self._connection.losses
 
+    @property
+    def lost_at_ms(self) -> float:
+        """When the connection was lost last (epoch ms), 0 for never."""
+        return self._connection.lost_at_ms
+
     def publish_durable(
         self,
         subject: str,

@@ -18,6 +18,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import certificate_files, load, tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
+from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
 
 PING_S = 10.0
@@ -39,6 +40,8 @@ class Connection:
         self.reports = Reporting(clock_s=asyncio.get_running_loop().time)
         self.losses = 0
         """How often the connection was lost after it was opened."""
+        self.lost_at_ms = 0.0
+        """When it was lost last (epoch ms), 0 for never."""
         self.on_reconnect: list[Callable[[], None]] = []
         """Functions that are called after each reconnect, in order."""
         self.identity = identity_of(url)
@@ -94,7 +97,9 @@ class Connection:
                 log.exception("bus_reconnect_callback_failed")
 
     async def _disconnected(self) -> None:
-        self.losses += self._opened
+        if self._opened:
+            self.losses += 1
+            self.lost_at_ms = now_ms()
         self._read_certificates_again()
         if not self._closing:
             log.warning("bus_away", bus=self._name)

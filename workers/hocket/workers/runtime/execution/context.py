@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from hocket.kit.nats.protocol import header_of
+from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import (
     NO_REQUIREMENTS,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _TRACEPARENT = b"traceparent"
+_ASKED_AGAIN = subjects.ASKED_AGAIN.encode()
 
 
 class ModelCallFailed(HocketError):
@@ -53,7 +55,7 @@ class Context(Durable):
     """One attempt, seen from its handler.
 
     `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.
-    `head` are the headers of its message.
+    `head` are the headers of its message; `may_be_repeated`: another worker may have the same attempt.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Context(Durable):
         deadline_at_ms: float,
         calls: Calls,
         head: bytes = b"",
+        may_be_repeated: bool = False,
         new_journal: Callable[[], Journal] | None = None,
         values: LargeValues | None = None,
     ) -> None:
@@ -75,7 +78,7 @@ class Context(Durable):
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
         self._head = head
-        """Empty once the trace was read from it."""
+        self._may_be_repeated = may_be_repeated
         self._calls = calls
         self._model_calls: AttemptCalls | None = None
 
@@ -108,7 +111,6 @@ class Context(Durable):
     @cached_property
     def _trace(self) -> TraceContext:
         step, head = self._step, self._head
-        self._head = b""
         of_run = context_of_run(step.run_id, header_of(head, _TRACEPARENT) if head else None)
         span_id = attempt_span_id(step.run_id, step.step, step.attempt)
         return TraceContext(of_run.trace_id, span_id, of_run.flags)
@@ -215,6 +217,7 @@ class Context(Durable):
     def _to_models(self) -> AttemptCalls:
         """Return this attempt's way to models, which is made with its first call."""
         if self._model_calls is None:
+            may_be_made = self._may_be_repeated or bool(header_of(self._head, _ASKED_AGAIN))
             self._model_calls = AttemptCalls(
                 self._calls,
                 self._step,
@@ -223,5 +226,6 @@ class Context(Durable):
                 deadline_at_ms=self.deadline_at_ms,
                 attribution=self.attribution,
                 traceparent=self.traceparent,
+                may_be_made=may_be_made,
             )
         return self._model_calls

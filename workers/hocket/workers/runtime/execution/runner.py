@@ -51,6 +51,7 @@ class Runner:
         ended: Callable[[Attempt, LeftBehind | None], None],
     ) -> None:
         self._handler = handler
+        self._bus = parts.bus
         self._calls = parts.calls
         self._journals = parts.journals
         self._worker = parts.worker
@@ -162,9 +163,15 @@ class Runner:
             deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
             calls=self._calls,
             head=attempt.head,
+            may_be_repeated=self._may_be_repeated(attempt),
             new_journal=partial(Journal, self._journals, attempt, self._worker),
             values=self._large_values,
         )
+
+    def _may_be_repeated(self, attempt: Attempt) -> bool:
+        """Tell whether another worker may have an attempt: a server that crashed forgets to whom it had
+        given a step, and gives it to somebody else as if for the first time."""
+        return attempt.delivery.stored_at_ms <= self._bus.lost_at_ms
 
     def _timed_out(self, attempt: Attempt) -> None:
         left_ms = attempt.latest_end_ms - attempt.started_at_ms

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from hocket.kit.process.clock import monotonic_ms
-from hocket.schemas import ids
+from hocket.schemas import ids, subjects
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, Spend, Timing
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.durable import Once
@@ -27,6 +27,7 @@ class AttemptCalls:
         deadline_at_ms: float,
         attribution: Attribution,
         traceparent: str,
+        may_be_made: bool = False,
     ) -> None:
         self.spent: Spend | None = None
         """What they used so far, in sum; None where none was answered."""
@@ -37,6 +38,9 @@ class AttemptCalls:
         self._deadline_at_ms = deadline_at_ms
         self._attribution = attribution
         self._traceparent = traceparent
+        self._may_be_made = may_be_made
+        """Whether another worker may make the same calls, or have made them: until a gateway has looked
+        in vain for one of them."""
         self._ordinal = 0
         self._time: ModelTime | None = None
 
@@ -90,10 +94,15 @@ class AttemptCalls:
         asked_at_ms, queue_ms = monotonic_ms(), 0.0
         time = self._time = self._time or ModelTime()
         time.asked(asked_at_ms)
+        headers = {"traceparent": self._traceparent}
+        if self._may_be_made:
+            headers[subjects.ASKED_AGAIN] = "1"
         try:
-            reply = await self._calls.make(request, {"traceparent": self._traceparent})
+            reply = await self._calls.make(request, headers)
             queue_ms = reply.queue_ms
         finally:
+            if monotonic_ms() - asked_at_ms >= subjects.ASKED_AGAIN_MS:
+                self._may_be_made = False
             time.answered(monotonic_ms(), asked_at_ms=asked_at_ms, queue_ms=queue_ms)
         self._spend(reply)
         return reply
