@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test upgrade-test docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test upgrade-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -176,6 +176,10 @@ cluster-test: setup
 # 4 minutes. FOLDER keeps its environment for the next time
 upgrade-test: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.upgrade_play $(if $(FOLDER),--folder $(FOLDER))
+
+# the one NATS server ended, killed, and cut off, TIMES times each under load
+nats-restarts: setup
+	PYTHONPATH=tests $(PY) -W ignore -m deploy.nats_restarts --times $(TIMES)
 
 # Postgres' primary killed and its synchronous standby promoted, TIMES times under load
 failover-test: setup

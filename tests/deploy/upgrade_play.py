@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -274,73 +275,94 @@ async def run_faults(
     return faults
 
 
+@dataclass(frozen=True)
+class Rolled:
+    """A platform of two of each kind, whose processes can be started from any release."""
+
+    processes: dict[str, RolledProcess]
+    bus: Bus
+    connection: asyncpg.Connection
+    api: Api
+    meter: Meter
+    database_url: str
+
+
+@asynccontextmanager
+async def rolled_platform(
+    folder: Path, cluster: NatsCluster, release: Release
+) -> AsyncIterator[Rolled]:
+    """Start all processes of a release on these NATS servers, with the pipelines applied."""
+    async with (
+        EmbeddedServers(folder / "servers", nats=False) as servers,
+        running(parse({"engines": [{"port": 0, "profile": ENGINE}]})) as (engine,),
+    ):
+        (folder / "platform" / "run").mkdir(parents=True)
+        given = GivenServers(folder / "platform", cluster, servers.database_url)
+        release.hocket("migrate", DATABASE_URL=servers.database_url)
+        api_key = f"hk_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
+        port = remembered_port(folder / "api.port")
+        plan = ProcessPlan(
+            services=ORDER,
+            numbers=NUMBERS,
+            worker_types=(),
+            handlers=(),
+            extra_env={"HOCKET_ADMIN_KEY": api_key},
+            inline_gateway=False,
+            config=_configured(folder, f"{engine.url}/v1"),
+            log_level="info",
+        )
+        planned = plan.processes(
+            folder / "platform",
+            given,
+            host=LOOPBACK,
+            api_port=port,
+            gateway_port=remembered_port(folder / "gateway.port"),
+        )
+        processes = {
+            one.name: RolledProcess(_with_port(one, folder), folder / "platform") for one in planned
+        }
+        bus = await Bus.connect(cluster.url_of(OWNER), name="play")
+        connection = await asyncpg.connect(servers.database_url)
+        try:
+            await asyncio.gather(*(one.start(release) for one in processes.values()))
+            api = Api(f"http://{LOOPBACK}:{port}", TENANT, api_key)
+            for pipeline in PIPELINES:
+                await asyncio.to_thread(api.post, "/v1/pipelines", pipeline)
+            meter = Meter(engine.engine.journal.entries)
+            yield Rolled(processes, bus, connection, api, meter, servers.database_url)
+        finally:
+            await connection.close()
+            await bus.close()
+            for process in processes.values():
+                await process.kill()
+
+
 async def played(folder: Path, previous: Release, commit: str) -> tuple[int, list[str]]:
     """Play all of it; return how many runs there were, and what does not hold."""
     cluster = NatsCluster(folder / "nats", servers=1)
     try:
-        async with (
-            EmbeddedServers(folder / "servers", nats=False) as servers,
-            running(parse({"engines": [{"port": 0, "profile": ENGINE}]})) as (engine,),
-        ):
-            database_url = servers.database_url
-            (folder / "platform" / "run").mkdir(parents=True)
-            given = GivenServers(folder / "platform", cluster, database_url)
-            previous.hocket("migrate", DATABASE_URL=database_url)
-            api_key = f"hk_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
-            port = remembered_port(folder / "api.port")
-            plan = ProcessPlan(
-                services=ORDER,
-                numbers=NUMBERS,
-                worker_types=(),
-                handlers=(),
-                extra_env={"HOCKET_ADMIN_KEY": api_key},
-                inline_gateway=False,
-                config=_configured(folder, f"{engine.url}/v1"),
-                log_level="info",
-            )
-            planned = plan.processes(
-                folder / "platform",
-                given,
-                host=LOOPBACK,
-                api_port=port,
-                gateway_port=remembered_port(folder / "gateway.port"),
-            )
-            processes = {
-                one.name: RolledProcess(_with_port(one, folder), folder / "platform")
-                for one in planned
-            }
-            bus = await Bus.connect(cluster.url_of(OWNER), name="play")
-            connection = await asyncpg.connect(database_url)
-            try:
-                await asyncio.gather(*(one.start(previous) for one in processes.values()))
-                api = Api(f"http://{LOOPBACK}:{port}", TENANT, api_key)
-                for pipeline in PIPELINES:
-                    await asyncio.to_thread(api.post, "/v1/pipelines", pipeline)
-                load = Load(bus, api)
-                meter = Meter(engine.engine.journal.entries)
-                loading = asyncio.create_task(load.run())
-                await asyncio.sleep(AROUND_S)
-                play = Play(processes, load, meter)
-                await asyncio.to_thread(PRESENT.hocket, "migrate", DATABASE_URL=database_url)
-                await asyncio.sleep(AROUND_S)
-                waiting = await bus.api("STREAM.INFO.USAGE", {}, timeout_ms=10_000)
-                print(f"{waiting['state']['messages']} records wait for a newer ledger", flush=True)
-                await play.roll(PRESENT, ORDER)
-                long_run = await play.stop_during_long_step()
-                await play.roll(PRESENT, ORDER)
-                await play.rotate(cluster)
-                await play.roll(previous, reversed(ORDER))
-                load.stop()
-                await loading
-                faults = await run_faults(connection, load.accepted, long_run)
-                faults += meter.faults(load.accepted)
-                faults += await booked_faults(connection, processes["ledger"], commit)
-                return len(load.accepted), faults
-            finally:
-                await connection.close()
-                await bus.close()
-                for process in processes.values():
-                    await process.kill()
+        async with rolled_platform(folder, cluster, previous) as platform:
+            load = Load(platform.bus, platform.api)
+            loading = asyncio.create_task(load.run())
+            await asyncio.sleep(AROUND_S)
+            play = Play(platform.processes, load, platform.meter)
+            migrate = partial(PRESENT.hocket, "migrate", DATABASE_URL=platform.database_url)
+            await asyncio.to_thread(migrate)
+            await asyncio.sleep(AROUND_S)
+            waiting = await platform.bus.api("STREAM.INFO.USAGE", {}, timeout_ms=10_000)
+            print(f"{waiting['state']['messages']} records wait for a newer ledger", flush=True)
+            await play.roll(PRESENT, ORDER)
+            long_run = await play.stop_during_long_step()
+            await play.roll(PRESENT, ORDER)
+            await play.rotate(cluster)
+            await play.roll(previous, reversed(ORDER))
+            load.stop()
+            await loading
+            connection = platform.connection
+            faults = await run_faults(connection, load.accepted, long_run)
+            faults += platform.meter.faults(load.accepted)
+            faults += await booked_faults(connection, platform.processes["ledger"], commit)
+            return len(load.accepted), faults
     finally:
         cluster.stop()
 

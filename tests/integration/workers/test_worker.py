@@ -734,7 +734,7 @@ async def test_a_call_whose_reply_was_lost_is_asked_again_with_its_id(
 async def test_what_was_stored_before_nats_was_lost_may_be_in_the_hands_of_another_worker(
     rig: Rig, servers: EmbeddedServers
 ) -> None:
-    """A server that crashed forgets to whom it had given a step: its calls are asked for as if once more."""
+    """A server that crashed forgets to whom it gave a step: its calls are asked for as if once more."""
     gateway = await Gateway(rig, silent=True).open()
     async with rig.worker({"python": ask_model}, slots=1):
         first = await rig.send()
