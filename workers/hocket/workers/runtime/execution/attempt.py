@@ -43,6 +43,7 @@ class Attempt:
         "let_go",
         "losses",
         "place",
+        "result",
         "started_at_ms",
         "state",
         "step",
@@ -78,6 +79,8 @@ class Attempt:
         self.let_go = False
         self.started_at_ms = 0.0
         self.input_digest = ""
+        self.result = b""
+        """The end that was posted, encoded; empty before."""
         self.held_bytes = 0
         """What its blobs hold of the worker's room."""
         self.place = -1

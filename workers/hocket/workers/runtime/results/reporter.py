@@ -60,6 +60,7 @@ class Reporter:
             _log_failure(attempt, context, info)
         await self._bus.wait_for_capacity()
         self.unacknowledged += 1
+        attempt.result = payload
         self._outbox.post(payload, attempt, self._posted)
 
     async def all_acknowledged(self) -> None:

@@ -10,7 +10,9 @@ So nothing is said about a delivery of a connection that was lost, until the mes
 
 What was acknowledged just before a connection was lost may never have arrived. Such a step would be
 delivered again after `ack_wait_s`, and run again, model calls included. So those of the last RECENT_S
-are looked up too, and acknowledged once more where they are still there.
+are looked up too, and where they are still there, their results are posted once more (a server that
+crashed may have lost them after it had them: the log drops what it still has) and then they are
+acknowledged.
 """
 
 import asyncio
@@ -26,11 +28,15 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import ids, subjects
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import AttemptFinished
 from hocket.workers.runtime.execution.attempt import Attempt
 
 ACK_DELAY_S = 0.005
 MAX_WAITING = 256
 RECENT_S = 2.0
+MAX_RECENT_BYTES = 16 * 1024 * 1024
+"""Results that are kept for it; older ones go."""
 LOOKS_AT_ONCE = 16
 LOOKS = 40
 LOOK_PAUSE_S = 0.25
@@ -48,6 +54,14 @@ class Ack(NamedTuple):
     attempt_id: str
     dispatched_at_ms: float | None
     capability: str | None
+    partition: int
+    result: bytes
+
+    @property
+    def result_id(self) -> str:
+        """The `Nats-Msg-Id` of the result."""
+        result_id = ids.result_id(self.attempt_id, self.dispatched_at_ms)
+        return ids.capable(result_id, self.capability)
 
     @property
     def msg_id(self) -> str:
@@ -64,6 +78,7 @@ class Acks:
         self._timer: asyncio.TimerHandle | None = None
         self._sent: deque[tuple[float, list[Ack]]] = deque()
         """When they were sent, by the event loop's time."""
+        self._sent_bytes = 0
         self._doubtful: deque[Ack] = deque()
         self._repeating: asyncio.Task[None] | None = None
 
@@ -96,6 +111,7 @@ class Acks:
         for _, sent in self._sent:
             self._doubtful.extend(ack for ack in sent if ack.losses != losses)
         self._sent.clear()
+        self._sent_bytes = 0
         if self._bus.identity.is_guest:  # it may not read the stream
             self._doubtful.clear()
         if self._doubtful and (self._repeating is None or self._repeating.done()):
@@ -123,8 +139,11 @@ class Acks:
     def _keep(self, sent: list[Ack]) -> None:
         now_s = asyncio.get_running_loop().time()
         self._sent.append((now_s, sent))
-        while self._sent[0][0] < now_s - RECENT_S:
-            self._sent.popleft()
+        self._sent_bytes += _size(sent)
+        while self._sent and (
+            self._sent[0][0] < now_s - RECENT_S or self._sent_bytes > MAX_RECENT_BYTES
+        ):
+            self._sent_bytes -= _size(self._sent.popleft()[1])
 
     async def _repeat(self) -> None:
         while self._doubtful:
@@ -132,7 +151,7 @@ class Acks:
             some = [
                 self._doubtful.popleft() for _ in range(min(LOOKS_AT_ONCE, len(self._doubtful)))
             ]
-            there = await asyncio.gather(*(self._is_there(ack) for ack in some))
+            there = await asyncio.gather(*(self._may_end(ack) for ack in some))
             if losses != self._bus.losses:  # lost once more
                 self._keep(some)
                 self.repeat()
@@ -145,6 +164,18 @@ class Acks:
             self._bus.ack(*(ack.ack_subject for ack in again))
             self._keep(again)
             log.debug("steps_acknowledged_again", count=len(again), looked_up=len(some))
+
+    async def _may_end(self, ack: Ack) -> bool:
+        """Tell whether a message is there and the log has its result, which is posted for that."""
+        if not ack.result or not await self._is_there(ack):
+            return False
+        subject = self._bus.identity.result_subject(ack.partition, AttemptFinished.kind)
+        try:
+            await self._bus.publish_durable(subject, ack.result, msg_id=ack.result_id)
+        except HocketError as error:
+            log.info("result_not_posted_again", attempt_id=ack.attempt_id, reason=str(error))
+            return False
+        return True
 
     async def _is_there(self, ack: Ack) -> bool:
         """Tell whether the stream has the message where its latest delivery came from: where the first
@@ -176,4 +207,10 @@ def _ack_of(attempt: Attempt) -> Ack:
         attempt.id,
         step.dispatched_at_ms,
         step.capability,
+        step.partition,
+        attempt.result,
     )
+
+
+def _size(acks: list[Ack]) -> int:
+    return sum(len(ack.result) for ack in acks)
