@@ -29,9 +29,9 @@ HELD_TIMEOUT_MS = 300.0
 HELD_TRIES = round(subjects.ASKED_AGAIN_MS / HELD_TIMEOUT_MS)
 """Each takes HELD_TIMEOUT_MS where not all have answered: a call that is made twice is paid twice, and
 one that comes again has lost more time than this."""
-LATELY_S = 30.0
+LATELY_S = 5.0
 """A gateway that lived so lately is waited for: after a crash of NATS it may not be known yet that it
-still does."""
+still does. One that was killed costs each such call its time for so long."""
 CLOSE_TIMEOUT_MS = 1_000.0
 
 log = structlog.get_logger()

@@ -123,19 +123,28 @@ async def test_what_was_sent_long_before_is_not_looked_up(monkeypatch: pytest.Mo
     assert bus.acked == [ACK, later.ack_subject, later.ack_subject]
 
 
-async def test_a_server_that_comes_up_is_asked_until_it_answers(
+async def test_a_server_that_comes_up_is_asked_until_it_answers_or_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_PAUSE_S", 0.0)
-    for away, acked in (module.LOOKS - 1, [ACK, ACK]), (module.LOOKS, [ACK]):
+    monkeypatch.setattr(module, "LOOK_PAUSE_S", 0.001)
+    for patience_s, acked in (60.0, [ACK, ACK]), (0.0, [ACK]):
+        monkeypatch.setattr(module, "PATIENCE_S", patience_s)
         bus = Bus({7: "r:a:1"})
         acks: Any = Acks(bus)  # type: ignore[arg-type]
         acks.add(attempt())
         acks.send()
-        bus.losses, bus.away = 1, away
+        bus.losses, bus.away = 1, 5
         acks.repeat()
         await settled(acks)
         assert bus.acked == acked
+
+
+async def test_one_whose_step_waits_for_the_answer_is_looked_up_once() -> None:
+    bus, held = Bus({7: "r:a:1"}), attempt()
+    acks = Acks(bus)  # type: ignore[arg-type]
+    bus.losses, bus.away = 1, 1
+    assert not await acks.recognise(held)
+    assert await acks.recognise(held)
 
 
 async def test_a_connection_that_is_lost_again_meanwhile_is_waited_for() -> None:

@@ -38,10 +38,10 @@ RECENT_S = 2.0
 MAX_RECENT_BYTES = 16 * 1024 * 1024
 """Results that are kept for it; older ones go."""
 LOOKS_AT_ONCE = 16
-LOOKS = 40
+PATIENCE_S = 10.0
+"""So long a server that comes up, or a cluster without a leader, is asked again; after that the message
+is delivered again in any case."""
 LOOK_PAUSE_S = 0.25
-"""A server that comes up, or a cluster without a leader, is asked again for ten seconds; after that the
-message is delivered again in any case."""
 
 log = structlog.get_logger()
 
@@ -126,11 +126,12 @@ class Acks:
         """Tell whether the attempt's message is surely the one that its ack subject names."""
         return attempt.losses == self._bus.losses
 
-    async def recognise(self, attempt: Attempt) -> bool:
+    async def recognise(self, attempt: Attempt, *, patience_s: float = 0.0) -> bool:
         """Look an attempt's message up after a lost connection; tell whether it is known now. One that
-        is gone, or cannot be looked up, stays unknown: if it is there, it is delivered again."""
+        is gone, or cannot be looked up, stays unknown: if it is there, it is delivered again. A server
+        that does not answer is asked again until `patience_s` are over."""
         losses, ack = self._bus.losses, _ack_of(attempt)
-        if not await self._is_there(ack):
+        if not await self._is_there(ack, patience_s):
             return False
         if attempt.ack_subject == ack.ack_subject:  # else it was delivered anew meanwhile
             attempt.losses = losses
@@ -167,7 +168,7 @@ class Acks:
 
     async def _may_end(self, ack: Ack) -> bool:
         """Tell whether a message is there and the log has its result, which is posted for that."""
-        if not ack.result or not await self._is_there(ack):
+        if not ack.result or not await self._is_there(ack, PATIENCE_S):
             return False
         subject = self._bus.identity.result_subject(ack.partition, AttemptFinished.kind)
         try:
@@ -177,26 +178,27 @@ class Acks:
             return False
         return True
 
-    async def _is_there(self, ack: Ack) -> bool:
+    async def _is_there(self, ack: Ack, patience_s: float) -> bool:
         """Tell whether the stream has the message where its latest delivery came from: where the first
         one came from may be another step by now."""
         if self._bus.identity.is_guest:
             return False  # it may not read the stream
         losses, seq = self._bus.losses, parse_ack_subject(ack.ack_subject).stream_seq
-        for left in reversed(range(LOOKS)):
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + patience_s
+        while True:
             try:
                 stored = await self._bus.js.get_msg(subjects.STEPS, seq)
             except NotFoundError:
                 return False
             except (NatsError, JetStreamError, TimeoutError, OSError) as error:
-                if not left or losses != self._bus.losses:
+                if now_s() + LOOK_PAUSE_S > until_s or losses != self._bus.losses:
                     reason = repr(error)
                     log.info("step_not_looked_up", attempt_id=ack.attempt_id, reason=reason)
                     return False
                 await asyncio.sleep(LOOK_PAUSE_S)
             else:
                 return (stored.headers or {}).get("Nats-Msg-Id") == ack.msg_id
-        return False
 
 
 def _ack_of(attempt: Attempt) -> Ack:

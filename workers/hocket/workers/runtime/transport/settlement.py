@@ -5,7 +5,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.intake.undeliverable import TERM
-from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.acks import PATIENCE_S, Acks
 
 IN_PROGRESS = b"+WPI"
 AGAIN = b"-NAK"
@@ -46,7 +46,7 @@ class Settlement:
         self._background.start(_recognise(self._acks, attempt))
 
     async def _acknowledge_recognised(self, attempt: Attempt) -> None:
-        if await self._acks.recognise(attempt):
+        if await self._acks.recognise(attempt, patience_s=PATIENCE_S):
             self._acks.add(attempt)
 
     def _say(self, attempt: Attempt, what: bytes) -> None:
