@@ -169,9 +169,11 @@ class Runner:
         )
 
     def _may_be_repeated(self, attempt: Attempt) -> bool:
-        """Tell whether another worker may have an attempt: a server that crashed forgets to whom it had
-        given a step, and gives it to somebody else as if for the first time."""
-        return attempt.delivery.stored_at_ms <= self._bus.lost_at_ms
+        """Tell whether another worker may make the same calls: a server that crashed forgets to whom it
+        had given a step, and gives it to somebody else as if for the first time. Later deliveries have
+        calls of their own."""
+        delivery = attempt.delivery
+        return delivery.deliveries == 1 and delivery.stored_at_ms <= self._bus.lost_at_ms
 
     def _timed_out(self, attempt: Attempt) -> None:
         left_ms = attempt.latest_end_ms - attempt.started_at_ms
