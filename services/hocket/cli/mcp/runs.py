@@ -1,7 +1,8 @@
 """Runs behind calls of tools: begun, waited for, and told as results."""
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -51,11 +52,16 @@ async def begin(
     return _seen(await asyncio.to_thread(api.post, "/v1/runs", body))
 
 
-async def wait(api: Api, run_id: str, wait_ms: float) -> Seen:
-    """Wait until a run has ended, or waits for somebody, or the time is over."""
+async def wait(
+    api: Api, run_id: str, wait_ms: float, answered: Collection[str] = frozenset()
+) -> Seen:
+    """Wait until a run has ended, or waits for somebody, or the time is over. Approvals of the steps
+    `answered` are left out: an answer is stored before the run has taken it."""
     until_ms, looks = monotonic_ms() + wait_ms, 0
     while True:
         seen = await look(api, run_id)
+        open_ones = [one for one in seen.approvals if one["step"] not in answered]
+        seen = replace(seen, approvals=open_ones)
         if seen.has_ended or seen.approvals or monotonic_ms() >= until_ms:
             return seen
         await asyncio.sleep(LOOK_S[min(looks, len(LOOK_S) - 1)])

@@ -113,6 +113,7 @@ class McpPlatform:
         """Take the answers to what a person was asked, and wait for the run, which is the state."""
         run_id = await self._run_of(api, {"run_id": params.request_state})
         waiting = {one["step"] for one in (await runs.look(api, run_id)).approvals}
+        answered: set[str] = set()
         for step, decision in (params.input_responses or {}).items():
             if step in waiting and isinstance(decision, ElicitResult):
                 content = decision.content or {}
@@ -120,8 +121,8 @@ class McpPlatform:
                 note = str(content.get("note") or "")
                 if decision.action != "cancel":
                     await runs.answer(api, run_id, step, approved=approved, note=note)
-                    waiting.discard(step)
-        seen = await runs.wait(api, run_id, self._wait_ms)
+                    answered.add(step)
+        seen = await runs.wait(api, run_id, self._wait_ms, answered)
         return _told(context, seen)
 
     async def _answer(self, api: Api, given: dict[str, Any]) -> CallToolResult:

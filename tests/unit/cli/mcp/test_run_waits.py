@@ -1,0 +1,36 @@
+"""How a call of a tool waits for its run."""
+
+from typing import Any, cast
+
+from hocket.cli.mcp import runs
+from hocket.cli.remote.api import Api
+
+RUN = {"run_id": "r1", "pipeline": "asks"}
+
+
+class SlowToTake:
+    """Stands for a platform that still shows an approval for two looks after its answer was stored."""
+
+    def __init__(self, then: dict[str, Any], approvals: list[dict[str, Any]]) -> None:
+        self._then = then
+        self._later = approvals
+        self._looks = 0
+
+    def get(self, path: str, **_filters: str) -> dict[str, Any]:
+        if path == "/v1/approvals":
+            shown = [{"step": "look"}] if self._looks <= 2 else self._later
+            return {"approvals": shown}
+        self._looks += 1
+        return {**RUN, "status": "running", **(self._then if self._looks > 2 else {})}
+
+
+async def test_an_answered_approval_is_not_asked_again() -> None:
+    api = SlowToTake({"status": "succeeded", "output": "go", "finished_at": "now"}, [])
+    seen = await runs.wait(cast("Api", api), "r1", 20_000, {"look"})
+    assert (seen.has_ended, seen.output) == (True, "go")
+
+
+async def test_the_next_approval_is_asked() -> None:
+    api = SlowToTake({}, [{"step": "look"}, {"step": "sign"}])
+    seen = await runs.wait(cast("Api", api), "r1", 20_000, {"look"})
+    assert [one["step"] for one in seen.approvals] == ["sign"]
