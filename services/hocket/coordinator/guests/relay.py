@@ -31,7 +31,7 @@ LATER_S = 0.5
 """When a post comes again whose key was beyond its rate."""
 MAX_ACK_PENDING = 65_536
 EXPIRES_S = 30
-HEARTBEAT_S = 5
+HEARTBEAT_S = 1
 SILENCE_S = 3.0 * HEARTBEAT_S
 RETRY_S = 0.5
 API_TIMEOUT_MS = 5_000.0

@@ -14,8 +14,10 @@ import structlog
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.pull_consumer import PullConsumer
+from hocket.kit.nats.consumers.silence import is_silent_before
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawCallback, RawMessage
+from hocket.kit.nats.repeated_requests import api_repeated
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
@@ -29,7 +31,7 @@ TOP_UP_BELOW = MAX_ASKED // 2
 MAX_ASKED_BYTES = 16 * 1024 * 1024
 """What one request may bring."""
 EXPIRES_S = 60
-HEARTBEAT_S = 5
+HEARTBEAT_S = 1
 SILENCE_S = 3.0 * HEARTBEAT_S
 RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
@@ -104,14 +106,13 @@ class TaskPull:
         while not self._broken.is_set():
             self._changed.clear()
             self._ask()
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                silent_s = self._pull.silent_s
-                if self._asked and silent_s > SILENCE_S and self._bus.connected:
-                    log.warning("tasks_silent", silent_s=round(silent_s, 1))
-                    return
+            if await is_silent_before(self._changed, SILENCE_S, self._silent_s):
+                log.warning("tasks_silent", silent_s=round(self._pull.silent_s, 1))
+                return
+
+    def _silent_s(self) -> float:
+        """Return how long the server has owed an answer."""
+        return self._pull.silent_s if self._asked and self._bus.connected else 0.0
 
     def _ask(self) -> None:
         wanted = min(self._room(), MAX_ASKED) - self._asked
@@ -142,7 +143,7 @@ class TaskPull:
 async def ensure_consumer(bus: Bus) -> None:
     """Make the durable consumer of tasks what it should be."""
     name = f"{subjects.TASKS}.{DURABLE}"
-    found = await bus.api(f"CONSUMER.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
+    found = await api_repeated(bus, f"CONSUMER.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
     if found.get("config", {}).get("deliver_subject"):  # of a release that was sent tasks unasked
         await bus.api(f"CONSUMER.DELETE.{name}", {}, timeout_ms=API_TIMEOUT_MS)
     config = {
@@ -158,6 +159,6 @@ async def ensure_consumer(bus: Bus) -> None:
         return
     request = {"stream_name": subjects.TASKS, "config": config, "action": ""}
     subject = f"CONSUMER.CREATE.{name}.{subjects.TASK_FILTER}"
-    answer = await bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+    answer = await api_repeated(bus, subject, request, timeout_ms=API_TIMEOUT_MS)
     if "error" in answer:
         raise ConsumerRefused(reason=answer["error"].get("description", ""))

@@ -54,6 +54,9 @@ GUEST_SAID_S = 3
 GUEST_SAID_BYTES = 64 * MIB
 ANNOUNCEMENT_BYTES = 2_048
 API_TIMEOUT_MS = 10_000.0
+FORMS_S = 30.0
+"""How long servers that are started together may take until they know each other and have a leader."""
+FORMING_RETRY_S = 0.5
 MIN_SHARE = 1 / 256
 """The smallest part of the bounds below that Hocket still starts with: 83 MiB over all streams."""
 STORE_TRIES = 30
@@ -61,6 +64,10 @@ STORE_RETRY_S = 0.1
 _NO_STORE = "error creating store for stream"
 """What a server says while it removes the files of a stream of the same name, and when its disk does not
 let it make new ones."""
+_NO_PEERS = 10_005
+_NO_SPACE = "insufficient storage"
+"""What stands beside that code where all servers are there and none has room."""
+_NO_META_LEADER = 10_008
 _SECOND_NS = 1_000_000_000
 _NOT_FOUND = 404
 _EXISTS = 10_058
@@ -212,38 +219,40 @@ def _guests_streams(replicas: int) -> list[dict[str, Any]]:
 
 
 async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
-    """Make every stream what it should be; raise StreamRefused where NATS will not."""
+    """Make every stream what it should be; raise StreamRefused where NATS will not. Servers that make a
+    cluster are waited for, FORMS_S at most."""
+    until_s = asyncio.get_running_loop().time() + FORMS_S
     made: list[dict[str, Any]] = []
     share = 1.0
     for wanted in stream_configs(replicas=replicas):
         name = wanted["name"]
-        found = await bus.api(f"STREAM.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
+        found = await _formed(bus, f"STREAM.INFO.{name}", {}, until_s)
         if found.get("error", {}).get("code") == _NOT_FOUND:
-            share = await _make(bus, wanted, share, made)
+            share = await _make(bus, wanted, share, made, until_s)
             made.append(wanted)
         elif "error" in found:
             raise StreamRefused(stream=name, reason=found["error"].get("description", ""))
         elif any(found["config"].get(key) != value for key, value in _updatable(wanted).items()):
-            await _ask(bus, "UPDATE", {**found["config"], **_updatable(wanted)})
+            await _ask(bus, "UPDATE", {**found["config"], **_updatable(wanted)}, until_s)
     if share < 1:
         log.warning("streams_made_smaller", share=share, streams=[one["name"] for one in made])
 
 
 async def _make(
-    bus: Bus, wanted: dict[str, Any], share: float, made: list[dict[str, Any]]
+    bus: Bus, wanted: dict[str, Any], share: float, made: list[dict[str, Any]], until_s: float
 ) -> float:
     """Make a stream with a share of its bound, halved (for those made before, too) until there is room
     for it; return the share."""
     while True:
         try:
-            await _ask(bus, "CREATE", _smaller(wanted, share))
+            await _ask(bus, "CREATE", _smaller(wanted, share), until_s)
         except _NoRoom as error:
             share /= 2
             if share < MIN_SHARE:
                 reason = error.fields["reason"]
                 raise StreamRefused(stream=wanted["name"], reason=reason) from None
             for earlier in made:
-                await _ask(bus, "UPDATE", _smaller(earlier, share))
+                await _ask(bus, "UPDATE", _smaller(earlier, share), until_s)
         else:
             return share
 
@@ -252,14 +261,14 @@ def _smaller(config: dict[str, Any], share: float) -> dict[str, Any]:
     return {**config, "max_bytes": int(config["max_bytes"] * share)}
 
 
-async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
+async def _ask(bus: Bus, verb: str, config: dict[str, Any], until_s: float) -> None:
     name = config["name"]
-    error = await _error_of(bus, verb, config)
+    error = await _error_of(bus, verb, config, until_s)
     for _ in range(STORE_TRIES):
         if not (verb == "CREATE" and _NO_STORE in error.get("description", "")):
             break
         await asyncio.sleep(STORE_RETRY_S)  # a stream of this name was deleted a moment ago
-        error = await _error_of(bus, verb, config)
+        error = await _error_of(bus, verb, config, until_s)
     code = error.get("err_code", 0)
     if code in _NO_ROOM:
         raise _NoRoom(stream=name, reason=error.get("description", ""))
@@ -267,11 +276,32 @@ async def _ask(bus: Bus, verb: str, config: dict[str, Any]) -> None:
         raise StreamRefused(stream=name, reason=error.get("description", ""))
 
 
-async def _error_of(bus: Bus, verb: str, config: dict[str, Any]) -> dict[str, Any]:
-    subject = f"STREAM.{verb}.{config['name']}"
-    answer = await bus.api(subject, config, timeout_ms=API_TIMEOUT_MS)
+async def _error_of(bus: Bus, verb: str, config: dict[str, Any], until_s: float) -> dict[str, Any]:
+    answer = await _formed(bus, f"STREAM.{verb}.{config['name']}", config, until_s)
     error: dict[str, Any] = answer.get("error", {})
     return error
+
+
+async def _formed(bus: Bus, subject: str, request: dict[str, Any], until_s: float) -> Any:
+    """Call JetStream's API, and again until `until_s` while its answer is that servers are missing."""
+    loop = asyncio.get_running_loop()
+    said = False
+    while True:
+        answer = await bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+        error = answer.get("error", {})
+        if not _is_forming(error) or loop.time() >= until_s:
+            return answer
+        if not said:
+            log.warning("cluster_awaited", request=subject, reason=error.get("description", ""))
+            said = True
+        await asyncio.sleep(FORMING_RETRY_S)
+
+
+def _is_forming(error: dict[str, Any]) -> bool:
+    """Return whether servers of a cluster are missing, that may come."""
+    if error.get("err_code") == _NO_PEERS:
+        return _NO_SPACE not in error.get("description", "")
+    return error.get("err_code") == _NO_META_LEADER
 
 
 def _updatable(config: dict[str, Any]) -> dict[str, Any]:

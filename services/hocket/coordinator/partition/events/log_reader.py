@@ -20,15 +20,17 @@ from nats.js.errors import Error as JetStreamError
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.ordered_consumer import MessageMissed, OrderedConsumer, Reading
+from hocket.kit.nats.consumers.silence import is_silent_before
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage, header_of
+from hocket.kit.nats.repeated_requests import api_repeated
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
 
-HEARTBEAT_S = 2.0
-SILENCE_S = 5.0
+HEARTBEAT_S = 1.0
+SILENCE_S = 3.0
 RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
 NOT_FOUND = 404
@@ -115,15 +117,11 @@ class LogReader:
                 pass
 
     async def _until_broken(self, consumer: OrderedConsumer) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._broken.is_set():
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    await self._broken.wait()
-            except TimeoutError:
-                if loop.time() - consumer.heard_at_s > SILENCE_S and not self._handling.locked():
-                    log.warning("log_silent", partition=self._partition)
-                    return
+        def silent_s() -> float:
+            return 0.0 if self._handling.locked() else consumer.silent_s
+
+        if await is_silent_before(self._broken, SILENCE_S, silent_s):
+            log.warning("log_silent", partition=self._partition)
 
     async def _attach(self) -> OrderedConsumer:
         await self._detach()
@@ -179,7 +177,8 @@ class LogReader:
 
     async def _start_seq(self) -> int:
         """Return where to read on, after checking that the log is the one we know."""
-        info = await self._bus.api(f"STREAM.INFO.{subjects.LOG}", {}, timeout_ms=API_TIMEOUT_MS)
+        subject = f"STREAM.INFO.{subjects.LOG}"
+        info = await api_repeated(self._bus, subject, {}, timeout_ms=API_TIMEOUT_MS)
         if "error" in info:
             raise BusUnavailable(reason=info["error"].get("description", "no log"))
         self._position.attached_at_ms = 1_000 * datetime.fromisoformat(info["ts"]).timestamp()
@@ -265,9 +264,8 @@ async def _delete(consumer: OrderedConsumer) -> None:
 
 async def identity_at(bus: Bus, seq: int) -> str | None:
     """Return what the message at a place of the log is known by; None where there is none."""
-    answer = await bus.api(
-        f"STREAM.MSG.GET.{subjects.LOG}", {"seq": seq}, timeout_ms=API_TIMEOUT_MS
-    )
+    subject = f"STREAM.MSG.GET.{subjects.LOG}"
+    answer = await api_repeated(bus, subject, {"seq": seq}, timeout_ms=API_TIMEOUT_MS)
     if "error" in answer:
         if answer["error"].get("code") == NOT_FOUND:
             return None

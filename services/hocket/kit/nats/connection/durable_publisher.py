@@ -11,6 +11,7 @@ A post with its acknowledgement costs 9 us of CPU, `publish_async` of nats-py 21
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from pydantic_core import from_json
@@ -31,6 +32,9 @@ STALLED_S = 2 * ACK_TIMEOUT_S
 SWEEP_S = 0.5
 TEMPORARY = frozenset({503})
 """API error codes after which the same post may succeed: no leader, no space yet, restarting."""
+IN_PROCESS = 10_158
+"""JetStream's code for a post that came again while servers agree on its first try, which may yet fail
+with its leader: only a further try tells whether it is stored."""
 
 log = structlog.get_logger(__name__)
 
@@ -177,7 +181,7 @@ class DurablePublisher:
             return
         answer = from_json(data)
         error = answer.get("error")
-        if error is not None and error.get("code") in TEMPORARY:
+        if error is not None and _is_temporary(error):
             self._refused_for_now(post, error.get("description", ""))
             return
         self._forget(token)
@@ -224,3 +228,8 @@ class DurablePublisher:
         for post in posts:
             post.due_at, post.sent, post.repeated = due_at, True, post.sent
             self._writer.write(post.command)
+
+
+def _is_temporary(error: Mapping[str, Any]) -> bool:
+    """Return whether the same post may succeed later."""
+    return error.get("code") in TEMPORARY or error.get("err_code") == IN_PROCESS

@@ -16,6 +16,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.delivery import ACK_PREFIX, Delivery, parse_ack_subject
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawCallback, RawMessage
+from hocket.kit.nats.repeated_requests import api_repeated
 
 API_TIMEOUT_MS = 5_000.0
 INACTIVE_S = 30
@@ -70,6 +71,11 @@ class OrderedConsumer:
         """When something was looked at last, on the loop's clock."""
         return self._heard_at_s
 
+    @property
+    def silent_s(self) -> float:
+        """How long nothing was looked at."""
+        return asyncio.get_running_loop().time() - self._heard_at_s
+
     async def subscribe(self) -> None:
         """Listen; nothing is sent yet."""
         self._subscription = await self._bus.subscribe_raw(
@@ -96,7 +102,7 @@ class OrderedConsumer:
         }
         request = {"stream_name": reading.stream, "config": config, "action": "create"}
         subject = f"CONSUMER.CREATE.{reading.stream}.{self.name}"
-        answer = await self._bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+        answer = await api_repeated(self._bus, subject, request, timeout_ms=API_TIMEOUT_MS)
         if "error" in answer:
             missing = answer["error"].get("code") == _NOT_FOUND
             reason = answer["error"].get("description", "no consumer")

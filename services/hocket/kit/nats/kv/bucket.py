@@ -28,6 +28,7 @@ from hocket.kit.nats.consumers.ordered_consumer import (
     Reading,
     StreamMissing,
 )
+from hocket.kit.nats.consumers.silence import is_silent_before
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.kv.entry import Entry, Expected, RevisionPassed
 from hocket.kit.nats.kv.foreign_keys import ForeignKeys
@@ -166,15 +167,8 @@ class Bucket:
         self.current_since_s = _NEVER
 
     async def _until_broken(self, consumer: OrderedConsumer) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._broken.is_set():
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    await self._broken.wait()
-            except TimeoutError:
-                if loop.time() - consumer.heard_at_s > SILENCE_S:
-                    log.warning("bucket_silent", stream=self._stream)
-                    return
+        if await is_silent_before(self._broken, SILENCE_S, lambda: consumer.silent_s):
+            log.warning("bucket_silent", stream=self._stream)
 
     async def _attach(self) -> OrderedConsumer:
         self._fresh, self._all_told, self._server_ahead_s = {}, False, None

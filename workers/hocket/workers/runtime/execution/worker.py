@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 KEEP_ALIVE_SHARE = 1 / 3
 """A step held for this share of the ack wait is reported as in progress, and so on again."""
 SWEEP_SHARE = 1 / 6
+MAX_SWEEP_S = 1.0
+"""Requests whose server is silent are looked for so often, however long the ack wait is."""
 DRAIN_S = 10.0
 """What runs when the worker stops may go on for so long."""
 FLUSH_S = 5.0
@@ -171,7 +173,7 @@ class Worker:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(self._ack_wait_s * SWEEP_SHARE)
+            await asyncio.sleep(min(self._ack_wait_s * SWEEP_SHARE, MAX_SWEEP_S))
             for pool in self._pools:
                 pool.keep_alive(self._ack_wait_s * KEEP_ALIVE_SHARE)
                 if pool.slots.overrun_s() >= self._overrun_s and not self.overrun.is_set():

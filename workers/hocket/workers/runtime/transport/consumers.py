@@ -3,11 +3,14 @@ coordinator otherwise (`kit/nats/consumers/step_consumers.py`)."""
 
 import asyncio
 
-from nats.errors import Error as NatsError
-
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.step_consumers import ACK_WAIT_S, ask_for_consumers, make_consumers
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.repeated_requests import api_repeated
 from hocket.schemas import subjects
+
+API_TIMEOUT_MS = 10_000.0
+_NS = 1_000_000_000
 
 __all__ = ["ACK_WAIT_S", "consumer_name", "ensure_consumers"]
 
@@ -33,8 +36,10 @@ async def ensure_consumers(bus: Bus, pool: str, ack_wait_s: float = ACK_WAIT_S) 
 
 
 async def _is_there(bus: Bus, name: str, ack_wait_s: float) -> bool:
+    subject = f"CONSUMER.INFO.{subjects.STEPS}.{name}"
     try:
-        found = await bus.js.consumer_info(subjects.STEPS, name)
-    except NatsError:  # not found; or a cluster has no leader yet, and nobody answers
+        found = await api_repeated(bus, subject, {}, timeout_ms=API_TIMEOUT_MS)
+    except BusUnavailable:  # a cluster has no leader for long
         return False
-    return bool(found.config.ack_wait == ack_wait_s)
+    wait_ns: int = found.get("config", {}).get("ack_wait", 0)
+    return wait_ns == int(ack_wait_s * _NS)

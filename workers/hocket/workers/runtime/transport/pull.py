@@ -21,8 +21,8 @@ STANDING_EXPIRES_S = 55
 """How long a quiet lane's request stands; an idle worker sends one per lane in this time."""
 EXTRA_EXPIRES_S = 2
 """How long what was asked beyond that stands, before its slots may go to other lanes."""
-HEARTBEAT_S = 20
-SILENCE_S = 3 * HEARTBEAT_S
+HEARTBEAT_S = 2
+SILENCE_S = 2.25 * HEARTBEAT_S
 """After so much silence the requests are taken for lost."""
 REOPEN_PAUSE_S = 1.0
 """Between two tries to ask again after the server refused or lost a consumer."""
