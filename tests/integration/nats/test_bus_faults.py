@@ -2,6 +2,7 @@
 that raise."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -363,3 +364,19 @@ async def test_a_client_without_memory_for_a_moment_comes_back_by_itself(
         assert (await bus.request("$JS.API.INFO", b"", timeout_ms=5_000)).data
     finally:
         await bus.close()
+
+
+async def test_a_post_that_servers_have_not_agreed_on_yet_is_posted_until_it_is_stored(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable_publisher, "REFUSED_RETRY_S", 0.01)
+    reason = "duplicate message id is in process"
+    in_process = {"error": {"code": 409, "err_code": 10_158, "description": reason}}
+    answers = [{"stream": "A", **in_process}, {"stream": "A", "seq": 7, "duplicate": True}]
+
+    async def answer(message: Msg) -> None:
+        bus.publish_nowait(message.reply, json.dumps(answers.pop(0)).encode())
+
+    await bus.subscribe("agreed.later", answer)
+    ack = await asyncio.wait_for(bus.publish_durable("agreed.later", b"once"), BOUND_S)
+    assert (ack.seq, ack.repeated, answers) == (7, True, [])

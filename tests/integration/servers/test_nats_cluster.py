@@ -5,15 +5,19 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from hocket.cli.local.platform import Platform
 from hocket.kit.embedded.nats import nats_program
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.streams import stream_configs
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.streams import ensure_streams, stream_configs
 
 READY_S = 60.0
+NO_LEADER = 10_008
 
 
 def free_ports(count: int) -> list[int]:
@@ -35,30 +39,47 @@ def config(folder: Path, number: int, ports: list[int], routes: list[int]) -> st
     )
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[str]:
-    *ports, one, two, three = free_ports(6)
-    routes = [one, two, three]
-    servers = []
-    for number in range(3):
-        file = tmp_path / f"n{number}.conf"
-        file.write_text(config(tmp_path, number, ports, routes))
-        servers.append(
+class Servers:
+    """Three servers that are started one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        *ports, one, two, three = free_ports(6)
+        self.urls = [f"nats://127.0.0.1:{port}" for port in ports]
+        self._files = [folder / f"n{number}.conf" for number in range(3)]
+        for number, file in enumerate(self._files):
+            file.write_text(config(folder, number, ports, [one, two, three]))
+        self._running: list[asyncio.subprocess.Process] = []
+
+    async def start(self, number: int) -> None:
+        quiet = asyncio.subprocess.DEVNULL
+        self._running.append(
             await asyncio.create_subprocess_exec(
-                nats_program(), "--config", file, stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
+                nats_program(), "--config", self._files[number], stdout=quiet, stderr=quiet
             )
-        )  # fmt: skip
-    url = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
-    try:
-        async with asyncio.timeout(READY_S):
-            await leader(url)
-            yield url
-    finally:
-        for server in servers:
+        )
+
+    async def stop(self) -> None:
+        for server in self._running:
             with contextlib.suppress(ProcessLookupError):
                 server.kill()
-        await asyncio.gather(*(server.wait() for server in servers))
+        await asyncio.gather(*(server.wait() for server in self._running))
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
+    servers = Servers(tmp_path)
+    yield servers
+    await servers.stop()
+
+
+@pytest.fixture
+async def cluster(servers: Servers) -> str:
+    for number in range(3):
+        await servers.start(number)
+    url = ",".join(servers.urls)
+    async with asyncio.timeout(READY_S):
+        await leader(url)
+    return url
 
 
 async def leader(url: str) -> None:
@@ -72,6 +93,29 @@ async def leader(url: str) -> None:
             await asyncio.sleep(0.1)
     finally:
         await bus.close()
+
+
+async def test_streams_wait_for_a_server_that_the_cluster_is_missing(servers: Servers) -> None:
+    for number in range(2):
+        await servers.start(number)
+    bus = await Bus.connect(servers.urls[0], name="test")
+    async with asyncio.timeout(READY_S):
+        answer: dict[str, Any] = {}
+        while answer.get("error", {}).get("err_code") != NO_LEADER:
+            with contextlib.suppress(BusUnavailable):  # at first nothing is answered at all
+                answer = await bus.api("STREAM.INFO.LOG", {}, timeout_ms=2_000)
+        with capture_logs() as logs:
+            making = asyncio.create_task(ensure_streams(bus, replicas=3))
+            while not making.done() and not any(one["event"] == "cluster_awaited" for one in logs):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert not making.done(), making
+            await servers.start(2)
+            await making
+    for wanted in stream_configs(replicas=3):
+        found = await bus.api(f"STREAM.INFO.{wanted['name']}", {}, timeout_ms=5_000)
+        assert found["config"]["num_replicas"] == 3
+        assert found["config"]["max_bytes"] == wanted["max_bytes"], "it was made smaller"
+    await bus.close()
 
 
 async def test_streams_of_up_are_on_as_many_servers_as_the_setting_says(

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.repeated_requests import api_repeated
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.journals import MAX_MESSAGES
@@ -287,7 +288,8 @@ async def _formed(bus: Bus, subject: str, request: dict[str, Any], until_s: floa
     loop = asyncio.get_running_loop()
     said = False
     while True:
-        answer = await bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
+        left_ms = 1000 * (until_s - loop.time())
+        answer = await api_repeated(bus, subject, request, timeout_ms=max(left_ms, API_TIMEOUT_MS))
         error = answer.get("error", {})
         if not _is_forming(error) or loop.time() >= until_s:
             return answer
