@@ -43,6 +43,11 @@ def encoded(message: Message) -> bytes:
     return message.__pydantic_serializer__.to_json(message)
 
 
+def encoded_without_defaults(message: Message) -> bytes:
+    """Return a message's JSON without the fields that are as they are by default."""
+    return message.__pydantic_serializer__.to_json(message, exclude_defaults=True)
+
+
 class Priority(StrEnum):
     """A run's class: who waits when not all can be served."""
 

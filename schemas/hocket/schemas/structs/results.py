@@ -1,5 +1,7 @@
-"""A worker's result as it is written: the message of AttemptFinished, byte for byte, put together from
-parts that are JSON already."""
+"""A worker's result as it is written: the message of AttemptFinished without the fields that are as
+they are by default, put together from parts that are JSON already.
+
+Left out are 118 bytes of an ordinary result, of 690: NATS takes, keeps and hands on what is left."""
 
 import msgspec
 from msgspec import Raw
@@ -10,7 +12,7 @@ NULL = Raw(b"null")
 NO_SPEND = Raw(encoded(Spend()))
 
 
-class FinishedAttempt(msgspec.Struct):
+class FinishedAttempt(msgspec.Struct, omit_defaults=True):
     """The fields of AttemptFinished, in its order."""
 
     run_id: str

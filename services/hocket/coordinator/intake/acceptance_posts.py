@@ -3,7 +3,7 @@
 from hocket.coordinator.intake.admission_queue import Candidate
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import RunAccepted
+from hocket.schemas.messages import RunAccepted, encoded_without_defaults
 
 
 class AcceptancePosts:
@@ -20,6 +20,6 @@ class AcceptancePosts:
         self._posts.post(
             candidate.partition,
             RunAccepted.kind,
-            event.model_dump_json().encode(),
+            encoded_without_defaults(event),
             msg_id=candidate.msg_id,
         )
