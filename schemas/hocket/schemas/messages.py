@@ -30,6 +30,10 @@ from hocket.schemas.labels import Labels
 
 MAX_DESCRIPTION_CHARS = 2_000
 """Of a node type."""
+MAX_UNREAD_SIGNALS = 1_000
+"""Signals of one run that no step has read; the API refuses more."""
+MAX_SIGNALS_BYTES = 1024 * 1024
+"""What they come to as JSON: they are in the run's row, which many events write."""
 
 
 class Message(BaseModel):

@@ -44,6 +44,15 @@ class RunNotOpen(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class SignalsNotRead(HocketError):
+    """No step of run `{run_id}` waits for `{name}` now, and the run keeps {count} signals already that
+    no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes are
+    kept). It was not sent: send it again when a step waits for it."""
+
+    code = "signals_not_read"
+    error_class = ErrorClass.INVALID
+
+
 class ServerFault(HocketError):
     """The API met a fault of its own; its log has the details under `{fault_id}`. Please report it."""
 
@@ -98,6 +107,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "idempotency_key_reused": 409,
     "run_not_open": 409,
     "run_open": 409,
+    "signals_not_read": 409,
     "nothing_to_retry": 409,
     "data_in_use": 409,
     "tenant_unconfirmed": 409,

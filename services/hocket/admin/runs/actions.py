@@ -3,16 +3,38 @@
 from uuid import uuid4
 
 import asyncpg
+from pydantic_core import to_json
 
 from hocket.admin.context import Context
-from hocket.admin.requests.errors import RunNotOpen
+from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.requests.errors import RunNotOpen, SignalsNotRead
 from hocket.admin.requests.identity import Caller
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
-from hocket.schemas.messages import CancelRequested, SignalReceived
+from hocket.schemas.messages import (
+    MAX_SIGNALS_BYTES,
+    MAX_UNREAD_SIGNALS,
+    CancelRequested,
+    SignalReceived,
+)
 from hocket.schemas.rest import CancelBody, Sent, SignalBody
 
 PUBLISH_TIMEOUT_MS = 10_000
+SIGNALS = """
+SELECT coalesce(jsonb_array_length(facts -> 'signals'), 0) AS unread,
+       coalesce(octet_length((facts -> 'signals')::text), 0) AS unread_bytes,
+       coalesce(facts -> 'seen_signals' ? $2, false)
+       OR coalesce(jsonb_path_exists(facts, '$.signals[*] ? (@.signal_id == $id)',
+                                     jsonb_build_object('id', $2::text)), false) AS is_known,
+       EXISTS (
+           SELECT FROM hocket.step s
+           WHERE s.run_id = r.run_id AND s.state = 'waiting'
+             AND coalesce(s.facts -> 'waits_for' ? $3, true)
+       ) AS is_awaited
+FROM hocket.run r WHERE run_id = $1
+"""
+"""What a run has of signals that no step has read. A waiting step of an earlier release does not say
+what it waits for."""
 
 
 async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: CancelBody) -> Sent:
@@ -22,8 +44,10 @@ async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: Ca
 
 
 async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody) -> Sent:
-    """Hand an event to the run; raises RunNotOpen where it has ended."""
+    """Hand an event to the run; raises RunNotOpen where it has ended, and SignalsNotRead where too many
+    wait for a step that reads them."""
     signal_id = body.signal_id or uuid4().hex
+    await _check_unread(context, run["run_id"], signal_id, body)
     event = SignalReceived(
         run_id=run["run_id"],
         signal_id=signal_id,
@@ -32,6 +56,25 @@ async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: Si
         by=caller.name,
     )
     return await _send(context, run, event, msg_id=f"{run['run_id']}:signal:{signal_id}")
+
+
+async def _check_unread(context: Context, run_id: str, signal_id: str, body: SignalBody) -> None:
+    """Refuse a signal that the run could only keep, where it keeps too many: a run fails beyond that."""
+    found = await context.pool.fetchrow(
+        SIGNALS, run_id, signal_id, body.name, timeout=QUERY_TIMEOUT_S
+    )
+    if found is None or found["is_known"] or found["is_awaited"]:
+        return
+    size_bytes = found["unread_bytes"] + len(to_json(body.payload))
+    if found["unread"] >= MAX_UNREAD_SIGNALS or size_bytes > MAX_SIGNALS_BYTES:
+        raise SignalsNotRead(
+            run_id=run_id,
+            name=body.name,
+            count=found["unread"],
+            limit=MAX_UNREAD_SIGNALS,
+            size_bytes=size_bytes,
+            limit_bytes=MAX_SIGNALS_BYTES,
+        )
 
 
 async def _send(

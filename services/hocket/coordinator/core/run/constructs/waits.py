@@ -2,7 +2,7 @@
 run's deadline stand still."""
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hocket.coordinator.core.run.constructs.reuse import kept_for, source_of
@@ -14,15 +14,15 @@ from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
-from hocket.schemas.messages import SignalReceived
+from hocket.schemas.messages import MAX_SIGNALS_BYTES, MAX_UNREAD_SIGNALS, SignalReceived
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
 
-MAX_SIGNALS = 1_000
-"""Signals of one run that are remembered (unread, or to know a repeat)."""
+MAX_READ_IDS = 1_000
+"""Ids of signals that a run read last, known as repeats. Those of unread ones always are."""
 MAX_NOTE_CHARS = 2_000
 """Of the note with which an approval is refused, in the run's error."""
-MAX_SIGNALS_BYTES = 1024 * 1024
-"""What unread signals of one run come to as JSON: they are in the run's row, which many events write."""
+MAX_HELD_SIGNALS = 2 * MAX_UNREAD_SIGNALS
+"""Where the API refuses more, others that were sent at the same time may be on their way."""
 
 
 class ApprovalRefused(HocketError):
@@ -37,6 +37,14 @@ class SignalsTooLarge(HocketError):
     (`PUT /v1/blobs`)."""
 
     code = "signals_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class TooManySignals(HocketError):
+    """{count} signals of the run have been read by no step; {limit} are allowed. Send a signal when its
+    step waits for it."""
+
+    code = "too_many_signals"
     error_class = ErrorClass.INVALID
 
 
@@ -71,6 +79,7 @@ def begin_wait(t: Transition, step: Step) -> None:
             run.signals = tuple(other for other in run.signals if other is not signal)
             t.run_changed = True
             run.size_bytes -= size_of(signal.payload)
+            _remember(run, signal.signal_id)
             _answer(t, step, signal)
             return
 
@@ -80,16 +89,17 @@ def signal_received(t: Transition, event: SignalReceived) -> None:
     run = t.run
     if event.signal_id in run.seen_signals:
         return
-    run.seen_signals = (*run.seen_signals, event.signal_id)[-MAX_SIGNALS:]
+    if any(event.signal_id == unread.signal_id for unread in run.signals):
+        return
     t.run_changed = True
     signal = Signal(event.signal_id, event.name, event.payload, event.by)
     step = _first_waiting(run, event.name)
     if step is not None:
+        _remember(run, signal.signal_id)
         _answer(t, step, signal)
         return
-    dropped = run.signals[: max(0, len(run.signals) + 1 - MAX_SIGNALS)]
-    run.signals = (*run.signals, signal)[-MAX_SIGNALS:]
-    run.size_bytes += size_of(signal.payload) - sum(size_of(one.payload) for one in dropped)
+    run.signals = (*run.signals, signal)
+    run.size_bytes += size_of(signal.payload)
     fault = signals_fault(run.signals)
     if fault is not None:
         fail_run(t, fault)
@@ -145,8 +155,15 @@ def _node(step: Step) -> ApprovalNode | SignalNode:
     return node
 
 
-def signals_fault(unread: Iterable[Signal]) -> ErrorInfo | None:
-    """Return the error of a run whose unread signals are too large."""
+def _remember(run: Run, signal_id: str) -> None:
+    """Know a signal as a repeat, that is read now."""
+    run.seen_signals = (*run.seen_signals, signal_id)[-MAX_READ_IDS:]
+
+
+def signals_fault(unread: Sequence[Signal]) -> ErrorInfo | None:
+    """Return the error of a run whose unread signals are too many, or too large."""
+    if len(unread) > MAX_HELD_SIGNALS:
+        return TooManySignals(count=len(unread), limit=MAX_UNREAD_SIGNALS).info()
     size_bytes = sum(size_of(signal.payload) for signal in unread)
     if size_bytes <= MAX_SIGNALS_BYTES:
         return None

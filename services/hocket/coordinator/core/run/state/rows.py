@@ -4,8 +4,17 @@ times are epoch milliseconds."""
 from dataclasses import asdict
 from typing import Any
 
+from hocket.coordinator.core.run.plan.nodes import answers_to
 from hocket.coordinator.core.run.state.columns import Row, json_column, without_nul
-from hocket.coordinator.core.run.state.run import NODE, TERMINAL, PastAttempt, Run, Source, Step
+from hocket.coordinator.core.run.state.run import (
+    NODE,
+    TERMINAL,
+    WAITING,
+    PastAttempt,
+    Run,
+    Source,
+    Step,
+)
 from hocket.coordinator.core.run.state.values import Json
 
 
@@ -107,6 +116,8 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["emitted"] = step.emitted.value.value
     if step.winner:
         facts["winner"] = step.winner
+    if step.state == WAITING:
+        facts["waits_for"] = answers_to(step.node, step.key)
     _add_attempt_facts(facts, step)
     return facts or None
 

@@ -341,6 +341,7 @@ class Run(Seldom):
     signals: tuple[Signal, ...] = ()
     """Those that came before a step waits for them."""
     seen_signals: tuple[str, ...] = ()
+    """Ids of those that were read last."""
     early: dict[tuple[str, int], AttemptFinished] | None = None
     """Results of attempts that were not dispatched yet: a log that lost its tail."""
     # derived:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.run.constructs.waits import MAX_SIGNALS_BYTES
-from hocket.schemas.messages import SignalReceived
+from hocket.coordinator.core.run.constructs.waits import MAX_HELD_SIGNALS, MAX_READ_IDS
+from hocket.schemas.messages import MAX_SIGNALS_BYTES, SignalReceived
 from support.run_player import Play, python
 
 NODES: dict[str, Any] = {
@@ -55,3 +55,36 @@ def test_the_note_of_a_refusal_leaves_room_for_the_message_that_tells_it(note: A
     assert play.run.error is not None
     assert play.run.error.code == "approval_refused"
     assert len(play.run.error.model_dump_json()) < 8_000
+
+
+def test_a_signal_that_no_step_has_read_is_kept_and_known_however_many_come_after_it() -> None:
+    """The oldest was dropped without a word, and its repeat was taken as a new one."""
+    play = Play(NODES)
+    send(play, 0, "later", "early")
+    for number in range(1, MAX_READ_IDS + 2):
+        send(play, number, "nobody-waits-for-it", number)
+    send(play, 0, "later", "repeated")
+    assert [one.payload for one in play.run.signals if one.name == "later"] == ["early"]
+    assert play.run.status == "running"
+    send(play, 5_000, "go", None)
+    assert play.waiting() == ["end"]
+    assert play.run.steps["later"].output.value == "early"
+
+
+def test_a_signal_that_was_read_is_known_as_a_repeat_among_many_that_nobody_reads() -> None:
+    play = Play(NODES)
+    send(play, 0, "go", "read")
+    for number in range(1, MAX_READ_IDS + 2):
+        send(play, number, "nobody-waits-for-it", number)
+    send(play, 0, "go", "repeated")
+    assert not [one for one in play.run.signals if one.name == "go"]
+
+
+def test_a_run_with_more_unread_signals_than_can_be_on_their_way_fails_and_says_so() -> None:
+    play = Play(NODES)
+    for number in range(MAX_HELD_SIGNALS):
+        send(play, number, "nobody-waits-for-it", None)
+    assert play.run.status == "running"
+    send(play, MAX_HELD_SIGNALS, "nobody-waits-for-it", None)
+    assert play.run.error is not None
+    assert play.run.error.code == "too_many_signals"
