@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.support.places import DATA
 from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
 from hocket.gateway.core.routing.locality import PrefixCache, Prompt, ReplicaCache
-from hocket.gateway.core.routing.routing import CallFacts, View, choose
+from hocket.gateway.core.routing.replica_choice import CallFacts, View, choose
 
 BLOCK_TOKENS = 512
 CACHE_BLOCKS = 5_000

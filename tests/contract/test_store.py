@@ -22,8 +22,8 @@ from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Owner, Run, ScopeProgress, Step
 from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.time.duration_estimates import Estimate
-from hocket.coordinator.storage.batch import Batch
 from hocket.coordinator.storage.cache_store import CacheStore, Filling
+from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.coordinator.storage.store import PartitionLost, Store
 from hocket.schemas.messages import Priority

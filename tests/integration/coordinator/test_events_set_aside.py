@@ -19,7 +19,7 @@ from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
 from hocket.coordinator.storage import pending_changes
-from hocket.coordinator.storage.batch import Batch
+from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus

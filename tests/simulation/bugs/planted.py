@@ -36,7 +36,7 @@ from hocket.coordinator.partition.runs import (
     task_acknowledgement,
 )
 from hocket.coordinator.storage import committer, pending_changes
-from hocket.coordinator.storage.batch import groups_of
+from hocket.coordinator.storage.commit_batch import groups_of
 from hocket.coordinator.storage.pending_changes import Kept
 from hocket.coordinator.storage.unwritten_changes import UnwrittenChanges
 from hocket.kit.nats.connection import durable_publisher

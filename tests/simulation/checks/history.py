@@ -34,7 +34,7 @@ from hocket.coordinator.core.time.pipeline_forecasts import PipelineForecasts
 from hocket.coordinator.partition.events.event_handler import EventHandler
 from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.events.pending_events import PendingEvent
-from hocket.coordinator.storage.batch import Batch
+from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pending_changes import Ended, Refused
 from hocket.coordinator.storage.store import Offset

@@ -15,7 +15,7 @@ from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
-from hocket.coordinator.storage.batch import Batch
+from hocket.coordinator.storage.commit_batch import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S
 from hocket.kit.nats.consumers.delivery import parse_ack_subject

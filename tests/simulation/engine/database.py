@@ -28,7 +28,7 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
-from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, Batch
+from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, Batch
 from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.schemas.repeats import StepPlace
 from simulation.engine.world import Process, World

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from hocket.coordinator.core.scheduling.rebalance import View, plan
 from hocket.coordinator.intake.capacity import CapacityLimit
 from hocket.coordinator.ownership.background import Background
-from hocket.coordinator.ownership.holdings import Duties, Holdings
+from hocket.coordinator.ownership.held_partitions import Duties, Holdings
 from hocket.coordinator.ownership.sightings import Sighting, Sightings
 from hocket.coordinator.ownership.signs_of_life import SignsOfLife
 from hocket.coordinator.ownership.stale_leases import StaleLeases

@@ -7,7 +7,7 @@ import structlog
 
 from hocket.coordinator.core.scheduling.lease_records import lease_key
 from hocket.coordinator.ownership.background import Background
-from hocket.coordinator.ownership.holdings import FREE, PUT_TIMEOUT_MS, RETRY_S
+from hocket.coordinator.ownership.held_partitions import FREE, PUT_TIMEOUT_MS, RETRY_S
 from hocket.coordinator.ownership.sightings import Sighting
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.entry import Leases, RevisionPassed

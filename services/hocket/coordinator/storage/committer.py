@@ -16,7 +16,7 @@ import structlog
 
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.storage.batch import Batch
+from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
 from hocket.coordinator.storage.pending_changes import (
     Kept,

@@ -25,7 +25,7 @@ from hocket.coordinator.core.run.state.columns import Row, attempt_row, complete
 from hocket.coordinator.core.run.state.rows import run_row, step_row
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.duration_estimates import Estimate
-from hocket.coordinator.storage.batch import Batch, batch_chars
+from hocket.coordinator.storage.commit_batch import Batch, batch_chars
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.process.limits.memory import end_if_short
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from hocket.coordinator.storage.batch import (
+from hocket.coordinator.storage.commit_batch import (
     MAX_STATEMENT_CHARS,
     Batch,
     Key,

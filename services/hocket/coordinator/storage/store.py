@@ -19,8 +19,8 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
-from hocket.coordinator.storage.batch import MAX_STATEMENT_CHARS, parts_of
-from hocket.coordinator.storage.batch import Batch as Batch
+from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, parts_of
+from hocket.coordinator.storage.commit_batch import Batch as Batch
 from hocket.schemas.errors import HocketError
 from hocket.schemas.repeats import StepPlace
 

@@ -11,7 +11,7 @@ from hocket.gateway.calls.attempts.attempt import Attempts
 from hocket.gateway.calls.call import AttemptResult, Call
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.core.calls.body_fields import check_passed
-from hocket.gateway.core.calls.retries import attempts_of, pause_ms
+from hocket.gateway.core.calls.call_retries import attempts_of, pause_ms
 from hocket.gateway.core.config.table import ModelSpec
 from hocket.gateway.core.errors import CallStopped
 from hocket.gateway.core.routing.locality import prompt_of

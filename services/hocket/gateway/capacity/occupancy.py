@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from hocket.gateway.core.config.table import BackendSpec, PoolSpec, RoutingTable
-from hocket.gateway.core.routing.routing import limit_of, pool_limits
+from hocket.gateway.core.routing.replica_choice import limit_of, pool_limits
 
 _REMOVED = PoolSpec(0)
 """A pool that left with a reload; calls that wait for it are looked at all the same."""

@@ -10,7 +10,7 @@ from hocket.gateway.capacity.reserve import Reserve
 from hocket.gateway.capacity.slot import PlacementRequest, Released, Slot
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.routing.history import CallDurations
-from hocket.gateway.core.routing.routing import Decision, View, choose, cold_of
+from hocket.gateway.core.routing.replica_choice import Decision, View, choose, cold_of
 from hocket.gateway.core.warming.warm_leases import ColdStart
 from hocket.schemas.errors import HocketError
 

@@ -20,7 +20,7 @@ from hocket.gateway.capacity.slot import PlacementRequest, Slot
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import DeadlinePassed
 from hocket.gateway.core.routing.queue import Ticket, WaitQueue
-from hocket.gateway.core.routing.routing import Decision
+from hocket.gateway.core.routing.replica_choice import Decision
 from hocket.schemas.errors import HocketError
 
 MAX_OFFERED = 64

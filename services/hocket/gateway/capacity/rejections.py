@@ -9,7 +9,7 @@ from hocket.gateway.core.errors import (
     NoBackendSuits,
 )
 from hocket.gateway.core.routing.breaker import BreakerState
-from hocket.gateway.core.routing.routing import Decision, Obstacle, alternatives
+from hocket.gateway.core.routing.replica_choice import Decision, Obstacle, alternatives
 from hocket.schemas.errors import HocketError
 
 BUSY_RETRY_MS = 1_000.0

@@ -23,7 +23,7 @@ from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.core.config.table import BackendSpec, RoutingTable
 from hocket.gateway.core.routing.membership_records import LIMIT
-from hocket.gateway.core.routing.routing import pool_cap
+from hocket.gateway.core.routing.replica_choice import pool_cap
 from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_line
 from hocket.kit.process.task_stop import stop_tasks
 

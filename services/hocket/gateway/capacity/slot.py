@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.routing.history import Kind
-from hocket.gateway.core.routing.routing import CallFacts, Decision
+from hocket.gateway.core.routing.replica_choice import CallFacts, Decision
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Priority
 

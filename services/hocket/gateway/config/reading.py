@@ -18,7 +18,7 @@ from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.hook_rules import HookRule
 from hocket.gateway.core.content import policy
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.experiments import experiments
+from hocket.gateway.core.experiments.arm_choice import read as read_experiments
 from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.kit.process import clock, config
 from hocket.schemas.checks.faults import Faults
@@ -52,7 +52,7 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
     faults.check()
     table = await with_list_prices(table)
     with faults.part():
-        tried = experiments.read(content.get("experiments"), os.environ, table)
+        tried = read_experiments(content.get("experiments"), os.environ, table)
     with faults.part():
         rules = hook_rules.read(content.get("hooks"), os.environ, table)
     faults.check()

@@ -8,7 +8,7 @@ from hocket.gateway.core.budgets.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.config.access import Access
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.content.policy import NOTHING_KEPT, ContentPolicy
-from hocket.gateway.core.experiments.experiments import Experiment
+from hocket.gateway.core.experiments.arm_choice import Experiment
 from hocket.gateway.hooks.builder import BuiltHook
 
 

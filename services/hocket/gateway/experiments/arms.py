@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from hocket.gateway.core.experiments.arm_evaluation import RollbackRule, Seen, Tally
-from hocket.gateway.core.experiments.experiments import Arm, Experiment
+from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
+from hocket.gateway.core.experiments.rollback_rule import RollbackRule, Seen, Tally
 from hocket.schemas.messages import ArmState, ExperimentState
 
 NO_RULE = RollbackRule()

@@ -3,7 +3,7 @@ off.
 
 Each gateway counts what it sees itself, tells the others its counts (`tally_exchange.py`), and evaluates
 arms by the sum. Whichever finds an arm bad switches it off at once for itself and for all others
-(`arm_switches.py`), so what one found holds for all, and after a restart. While NATS is away each
+(`arm_rollback.py`), so what one found holds for all, and after a restart. While NATS is away each
 gateway goes by what it knows.
 
 States of an arm: on, off (found bad, or by hand), on again (restored by hand: a new `epoch`, with
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.config.table import RoutingTable
-from hocket.gateway.core.experiments.arm_evaluation import fault_of
-from hocket.gateway.core.experiments.experiments import Arm, Experiment
+from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
+from hocket.gateway.core.experiments.rollback_rule import fault_of
 from hocket.gateway.core.routing.history import CallDurations
-from hocket.gateway.experiments.arm_switches import ArmSwitches
+from hocket.gateway.experiments.arm_rollback import ArmSwitches
 from hocket.gateway.experiments.arms import NO_RULE, Arms
 from hocket.gateway.experiments.tally_exchange import TallyExchange
 from hocket.gateway.metrics import GatewayMetrics

@@ -5,7 +5,7 @@ import asyncio
 from typing import Any
 
 from hocket.gateway.capacity.membership import Membership
-from hocket.gateway.core.experiments.arm_evaluation import Rate, Seen
+from hocket.gateway.core.experiments.rollback_rule import Rate, Seen
 from hocket.gateway.core.routing.membership_records import TALLY
 from hocket.gateway.experiments.arms import ArmKey, Arms, TrackedArm
 

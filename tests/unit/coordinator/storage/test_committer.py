@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage import commit_schedule
 from hocket.coordinator.storage import committer as module
-from hocket.coordinator.storage.batch import Batch
+from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.coordinator.storage.tenure import Tenure

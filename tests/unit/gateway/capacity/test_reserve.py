@@ -11,7 +11,7 @@ from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.capacity.slot import PlacementRequest, Slot
 from hocket.gateway.core.config.table import BackendSpec, Hosting, ModelSpec, PoolSpec, RoutingTable
 from hocket.gateway.core.routing.queue import PATIENCE_MS
-from hocket.gateway.core.routing.routing import CallFacts
+from hocket.gateway.core.routing.replica_choice import CallFacts
 from hocket.schemas.messages import Priority
 
 NOW_MS = 1_000_000.0

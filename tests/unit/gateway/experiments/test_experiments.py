@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import ExperimentUnknown, RoutingInvalid
-from hocket.gateway.core.experiments.arm_evaluation import Rate, RollbackRule, Tally, fault_of
-from hocket.gateway.core.experiments.experiments import Experiment, read
+from hocket.gateway.core.experiments.arm_choice import Experiment, read
+from hocket.gateway.core.experiments.rollback_rule import Rate, RollbackRule, Tally, fault_of
 from hocket.gateway.experiments.experiments import Experiments
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import ArmRolledBack, Attribution, CallRequest, RunFinished

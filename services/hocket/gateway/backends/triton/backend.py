@@ -17,7 +17,7 @@ from hocket.gateway.backends.protocol import (
     Chunk,
     Chunks,
 )
-from hocket.gateway.backends.triton.transport import Answer, Transport
+from hocket.gateway.backends.triton.transport_protocol import Answer, Transport
 from hocket.gateway.core.budgets.price import MAX_TOKENS
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.openai_api import plain

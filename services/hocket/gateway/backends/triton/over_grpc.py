@@ -27,7 +27,7 @@ from hocket.gateway.backends.protocol import (
     BackendTimedOut,
     BackendUnreachable,
 )
-from hocket.gateway.backends.triton.transport import Answer
+from hocket.gateway.backends.triton.transport_protocol import Answer
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.tensors import Tensor
 from hocket.gateway.core.protocols.triton import Interface, Port

@@ -5,7 +5,7 @@ from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.capacity.slot import PlacementRequest
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.routing.history import Kind
-from hocket.gateway.core.routing.routing import CallFacts
+from hocket.gateway.core.routing.replica_choice import CallFacts
 from hocket.schemas.messages import Priority
 
 

@@ -8,7 +8,7 @@ from math import isfinite
 
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, path_of
-from hocket.gateway.core.routing.routing import Decision, ReplicaCandidate
+from hocket.gateway.core.routing.replica_choice import Decision, ReplicaCandidate
 from hocket.schemas.messages import CallDecision, CallRequest, CandidateSeen
 
 MAX_CANDIDATES = 16

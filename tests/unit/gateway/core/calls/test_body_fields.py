@@ -17,7 +17,7 @@ from hocket.gateway.core.calls.body_fields import (
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.table import BackendSpec, ModelSpec, RoutingTable
 from hocket.gateway.core.errors import FieldNotPassed
-from hocket.gateway.core.routing.routing import CallFacts, View, choose
+from hocket.gateway.core.routing.replica_choice import CallFacts, View, choose
 from hocket.schemas.messages import CallRequest, OpenAIBody
 
 URL = "http://127.0.0.1:8000/v1"

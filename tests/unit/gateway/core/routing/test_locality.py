@@ -16,7 +16,7 @@ from hocket.gateway.core.routing.locality import (
     chained,
     prompt_of,
 )
-from hocket.gateway.core.routing.routing import CallFacts, View, choose
+from hocket.gateway.core.routing.replica_choice import CallFacts, View, choose
 from hocket.schemas.messages import CallRequest
 
 CACHE = PrefixCache(tokens=1_000, block_tokens=100, prefill_tokens_per_s=1_000)

@@ -9,7 +9,7 @@ import structlog
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.errors import ExperimentNotTold, ExperimentUnknown
-from hocket.gateway.core.experiments.experiments import Arm, Experiment
+from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
 from hocket.gateway.core.routing.membership_records import ARM
 from hocket.gateway.experiments.arms import Arms, TrackedArm
 from hocket.gateway.metrics import GatewayMetrics

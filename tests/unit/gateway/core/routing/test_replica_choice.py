@@ -17,7 +17,13 @@ from hocket.gateway.core.config.table import (
 from hocket.gateway.core.errors import ModelUnknown
 from hocket.gateway.core.routing.breaker import BreakerRule, Outcome
 from hocket.gateway.core.routing.history import CallDurations
-from hocket.gateway.core.routing.routing import CallFacts, Decision, View, alternatives, choose
+from hocket.gateway.core.routing.replica_choice import (
+    CallFacts,
+    Decision,
+    View,
+    alternatives,
+    choose,
+)
 from hocket.gateway.core.routing.tenant_breakers import ReplicaBreaker
 
 WRITER = CallFacts("writer")

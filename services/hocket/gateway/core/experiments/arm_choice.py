@@ -14,7 +14,7 @@ from typing import Any
 
 from hocket.gateway.core.config.fields import Fields, wrong
 from hocket.gateway.core.config.table import RoutingTable
-from hocket.gateway.core.experiments.arm_evaluation import RollbackRule
+from hocket.gateway.core.experiments.rollback_rule import RollbackRule
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.messages import Attribution, RunFinished
