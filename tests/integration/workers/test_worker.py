@@ -30,7 +30,10 @@ from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution import pool, runner
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.intake import arrivals
-from hocket.workers.runtime.intake.after_worker_death import MAX_DELIVERIES
+from hocket.workers.runtime.intake.after_worker_death import (
+    MAX_DELIVERIES,
+    MAX_DELIVERIES_UNKNOWN,
+)
 from hocket.workers.runtime.results.encoding import MAX_RESULT_BYTES
 from hocket.workers.runtime.transport.consumers import consumer_name
 from hocket.workers.runtime.values import large_values
@@ -515,6 +518,21 @@ async def deliver_and_give_back(rig: Rig, times: int) -> None:
         (msg,) = await pull.fetch(1, timeout=WAIT_S)
         await msg.nak()
     await pull.unsubscribe()
+
+
+async def test_a_step_that_only_waited_while_servers_and_workers_ended_runs_all_the_same(
+    rig: Rig,
+) -> None:
+    """It was a dead letter after 20 deliveries, though no worker had ever begun it on probation."""
+    async with rig.worker({"python": echo}):
+        pass
+    step = await rig.send()
+    await deliver_and_give_back(rig, MAX_DELIVERIES_UNKNOWN + 3)
+    async with rig.worker({"python": echo}):
+        result = await rig.result(step)
+        await rig.until_stream(subjects.STEPS, lambda messages: messages == 0)
+    assert result.error is None
+    await rig.until_stream(subjects.DLQ, lambda messages: messages == 0)
 
 
 async def test_a_step_delivered_too_often_is_dead_lettered_and_its_run_told(

@@ -8,6 +8,7 @@ import pytest
 from hocket.workers.runtime.intake.after_worker_death import (
     FREE_DELIVERIES,
     MAX_DELIVERIES,
+    MAX_DELIVERIES_UNKNOWN,
     MAX_PASSED_ON,
     Course,
     course_of,
@@ -79,6 +80,21 @@ def test_a_step_that_comes_often_is_tried_alone_and_then_given_up(
     step = Rig(None, "").step()  # type: ignore[arg-type]
     kinds = known(Records(), HeldSteps())
     assert course_of(step, deliveries, kinds) is course
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "course"),
+    [
+        (MAX_DELIVERIES_UNKNOWN - 1, Course.ON_PROBATION),
+        (MAX_DELIVERIES_UNKNOWN, Course.GIVEN_UP),
+    ],
+)
+def test_a_step_of_which_no_record_is_kept_is_given_up_earlier(
+    deliveries: int, course: Course
+) -> None:
+    step = Rig(None, "").step()  # type: ignore[arg-type]
+    kinds = known(Records(), HeldSteps())
+    assert course_of(step, deliveries, kinds, is_recorded=False) is course
 
 
 async def test_a_step_of_a_kind_that_ends_workers_is_tried_alone_at_once() -> None:

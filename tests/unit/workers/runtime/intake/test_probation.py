@@ -19,6 +19,7 @@ from hocket.workers.runtime.intake.after_worker_death import (
 )
 from hocket.workers.runtime.intake.isolation import Isolation
 from hocket.workers.runtime.intake.probation import (
+    MAX_BEGUN,
     MAX_DEATHS_ALONE,
     Probation,
     Suspect,
@@ -33,6 +34,8 @@ WAIT_S = 10.0
 
 class Records:
     """Records in memory, as the stream would keep them."""
+
+    are_kept = True
 
     def __init__(self) -> None:
         self.kept: dict[str, Record] = {}
@@ -213,6 +216,18 @@ async def test_a_step_under_which_its_worker_ended_alone_too_often_is_buried(
     killer = add(tried, slots, given)
     await slots.until(lambda: slots.buried == [(killer, MAX_DEATHS_ALONE)])
     assert not slots.begun
+
+
+async def test_a_step_under_which_workers_always_end_is_buried_though_others_ran_there(
+    rig: Rig, parts: Parts
+) -> None:
+    tried, slots, records, *_ = parts
+    given = attempt(rig)
+    records.kept[given.step.run_id] = Record(MAX_BEGUN, 0)
+    ending = add(tried, slots, given)
+    await slots.until(lambda: slots.buried == [(ending, 0)])
+    assert not slots.begun
+    assert not is_tried(tried, given.step), "it may have been another kind"
 
 
 async def test_a_worker_that_stops_takes_back_what_it_noted(rig: Rig, parts: Parts) -> None:

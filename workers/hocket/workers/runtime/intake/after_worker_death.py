@@ -10,8 +10,8 @@
 3. Of each step that comes, `course_of` says how it goes on: it runs as any other, from its journal on
    where it has one (`runtime/journal/`); or it came so often, or is of such a kind, that it is tried
    alone (`probation.py`, while `isolation.py` keeps others from starting); or it is given up.
-4. One under which workers ended alone MAX_DEATHS_ALONE times is given up as well: a dead letter, and a
-   failing result for its run (`undeliverable.py`).
+4. One under which workers ended alone MAX_DEATHS_ALONE times, or MAX_BEGUN times in all, is given up as
+   well: a dead letter, and a failing result for its run (`undeliverable.py`).
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,12 @@ MAX_PASSED_ON = 3
 FREE_DELIVERIES = MAX_PASSED_ON + 1
 """Deliveries of a step before it is on probation: full workers pass it on as often, and none need have
 ended."""
-MAX_DELIVERIES = 20
-"""A step delivered so often is dead-lettered. Also counts what a dying worker held beside it: a
-step that ends its worker is found long before, on probation."""
+MAX_DELIVERIES = 100
+"""A step delivered so often is dead-lettered, whatever is known of it. Many deliveries alone say little:
+one that waits for its turn on probation comes again with each restart of a server or a worker. One
+under which workers end is found long before (`probation.py`)."""
+MAX_DELIVERIES_UNKNOWN = 20
+"""The same where no record is kept of steps: in workers with a key of their own."""
 _AGAIN = b"-NAK"
 
 log = structlog.get_logger()
@@ -48,9 +51,12 @@ class Course(Enum):
     GIVEN_UP = "given up"
 
 
-def course_of(step: RequestedStep, deliveries: int, kinds: KnownKinds) -> Course:
-    """Return how a step goes on that was delivered so often, given what is known of its kind."""
-    if deliveries >= MAX_DELIVERIES:
+def course_of(
+    step: RequestedStep, deliveries: int, kinds: KnownKinds, *, is_recorded: bool = True
+) -> Course:
+    """Return how a step goes on that was delivered so often, given what is known of its kind, and
+    whether a record is kept of what becomes of it."""
+    if deliveries >= (MAX_DELIVERIES if is_recorded else MAX_DELIVERIES_UNKNOWN):
         return Course.GIVEN_UP
     if deliveries > FREE_DELIVERIES or kinds.has(step):
         return Course.ON_PROBATION

@@ -110,12 +110,15 @@ class Arrivals:
     def _go_on(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
         """Run a step that is not held here yet, try it alone, or give it up."""
         step, delivery = attempt.step, attempt.delivery
-        course = course_of(step, delivery.deliveries, self._probation.kinds)
+        probation = self._probation
+        course = course_of(
+            step, delivery.deliveries, probation.kinds, is_recorded=probation.is_recorded
+        )
         if course is Course.GIVEN_UP:
             bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
             self._background.start(bury)
         elif course is Course.ON_PROBATION:
-            if self._probation.is_full:
+            if probation.is_full:
                 self._settlement.send_back(attempt, AGAIN_AFTER_S)
                 return
             self._attempts.add(attempt)

@@ -1,15 +1,16 @@
 """Steps whose worker ended under them several times: each is tried alone, so that the one that ends its
 worker is found, and costs the others nothing more.
 
-Which steps are on probation is decided in `after_worker_death.py`. A worker runs one of these at
-a time, those of the tenant whose steps were begun least often first. It starts nothing else before,
+Which steps are on probation is decided in `after_worker_death.py`. A worker runs one of these at a
+time, those of the tenant whose steps were begun least often first. It starts nothing else before,
 until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
 other steps for as long as it was closed; a worker that was begun anew, perhaps because such a step
 ended the last one, is open to them for OPEN_S first, and twice as long after each end under a step of
-its kind that was alone. A step under which the worker ended MAX_DEATHS_ALONE times while it was alone
-is undeliverable. Of its *kind* (what runs, for which tenant) all steps are on probation from their first
-delivery, and so are those of a kind that ran at two ends of workers, until enough of them end well
-(`suspicion.py`). A worker that stops takes back what it noted: that is no death.
+its kind that was alone. A step under which the worker ended MAX_DEATHS_ALONE times while it was alone,
+or MAX_BEGUN times in all, is undeliverable. Of its *kind* (what runs, for which tenant) all steps are
+on probation from their first delivery, and so are those of a kind that ran at two ends of workers,
+until enough of them end well (`suspicion.py`). A worker that stops takes back what it noted: that is
+no death.
 """
 
 import asyncio
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from hocket.kit.nats.protocol import RawMessage
 
 MAX_DEATHS_ALONE = 2
+MAX_BEGUN = 16
+"""A step is given up, too, that was begun so often on probation and whose worker ended each time."""
 GATHER_S = 30.0
 GATHER_PART = 8
 """Where steps of its kind ended workers alone, GATHER_S is this part of the wait before; where others
@@ -86,8 +89,13 @@ class Suspect:
     @property
     def costs(self) -> bool:
         """Whether its turn may end the worker."""
-        buried = self.record is not None and self.record.deaths_alone >= MAX_DEATHS_ALONE
-        return not buried and not self.is_over
+        return not self.is_lost and not self.is_over
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether too many workers ended under it."""
+        record = self.record or NOTHING
+        return record.deaths_alone >= MAX_DEATHS_ALONE or record.begun >= MAX_BEGUN
 
     @property
     def waits(self) -> bool:
@@ -146,6 +154,11 @@ class Probation:
         self.kinds = KnownKinds(records, held)
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether it is kept what becomes of steps."""
+        return self._records.are_kept
+
+    @property
     def is_full(self) -> bool:
         """Whether no more steps may wait here for their turn."""
         return len(self._waiting) >= MAX_SUSPECTS
@@ -186,7 +199,7 @@ class Probation:
 
     async def _serve_one(self, suspect: Suspect) -> None:
         attempt, record = suspect.attempt, suspect.record or NOTHING
-        if record.deaths_alone >= MAX_DEATHS_ALONE:
+        if suspect.is_lost:
             await self._bury(suspect, record)
             return
         if suspect.is_over:  # it is answered for, and not run
@@ -215,9 +228,11 @@ class Probation:
             await self.kinds.ended_on_probation(attempt)
 
     async def _bury(self, suspect: Suspect, record: Record) -> None:
-        """Give up a step under which its worker ended alone too often; its kind is suspect now."""
+        """Give up a step under which its worker ended too often. Where it was alone, its kind is suspect
+        now."""
         attempt = suspect.attempt
-        await self.kinds.ended_worker(attempt.step)
+        if record.deaths_alone:
+            await self.kinds.ended_worker(attempt.step)
         try:
             await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
         except HocketError as error:  # it is delivered again, and then buried

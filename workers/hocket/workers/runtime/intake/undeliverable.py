@@ -73,9 +73,10 @@ async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, wo
 async def bury_ending_worker(
     bus: Bus, msg: "RawMessage", delivery: Delivery, deaths: int, worker: str
 ) -> None:
-    """Dead-letter a step under which its worker ended so often. It stays in the stream: the caller
-    takes it out."""
-    error = StepEndsWorker(deliveries=delivery.deliveries, deaths=deaths, component=COMPONENT)
+    """Dead-letter a step under which its worker ended too often, `deaths` times while it was alone. It
+    stays in the stream: the caller takes it out."""
+    told = {"deliveries": delivery.deliveries, "component": COMPONENT}
+    error = StepEndsWorker(deaths=deaths, **told) if deaths else StepUndeliverable(**told)
     info = _with_time_sent(error, delivery)
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
 

@@ -53,9 +53,14 @@ class ProbationRecords:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether this worker may keep records: one with a key of its own may not."""
+        return not self._bus.identity.is_guest
+
     async def read(self, step: RequestedStep) -> Record:
         """Return what is known of a step."""
-        if self._bus.identity.is_guest:
+        if not self.are_kept:
             return NOTHING
         try:
             answer = await self._api("STREAM.MSG.GET", {"last_by_subj": _subject(step)})
@@ -68,7 +73,7 @@ class ProbationRecords:
 
     async def write(self, step: RequestedStep, record: Record) -> None:
         """Replace what is known of a step."""
-        if self._bus.identity.is_guest:
+        if not self.are_kept:
             return
         try:
             if record == NOTHING:
@@ -84,7 +89,7 @@ class ProbationRecords:
 
     async def killers(self) -> set[str]:
         """Return the kinds of steps that ended their workers."""
-        if self._bus.identity.is_guest:
+        if not self.are_kept:
             return set()
         try:
             request = {"subjects_filter": subjects.PROBATION_FILTER}
@@ -98,7 +103,7 @@ class ProbationRecords:
 
     async def note_kind(self, kind: str, *, ends_worker: bool) -> None:
         """Note that steps of a kind end their worker, or forget it."""
-        if self._bus.identity.is_guest:
+        if not self.are_kept:
             return
         try:
             if ends_worker:
