@@ -21,6 +21,7 @@ PAGES = {page.stem: page for page in (ROOT / "docs/reference/nodes").glob("*.md"
 MODELS = {
     "http": spec.HttpNode,
     "mcp": spec.McpNode,
+    "nats": spec.NatsNode,
     "llm": spec.LlmNode,
     "planning": spec.PlanningNode,
     "python": spec.PythonNode,

@@ -1460,6 +1460,7 @@ class AsyncGrantsApi:
         databases: Sequence[str] | None = None,
         http_services: Sequence[str] | None = None,
         mcp_servers: Sequence[str] | None = None,
+        nats_services: Sequence[str] | None = None,
         if_match: int | str | None = None,
     ) -> Grants:
         """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything.
@@ -1478,6 +1479,7 @@ class AsyncGrantsApi:
                         "databases": databases,
                         "http_services": http_services,
                         "mcp_servers": mcp_servers,
+                        "nats_services": nats_services,
                     }
                 ),
             ),

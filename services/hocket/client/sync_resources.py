@@ -1447,6 +1447,7 @@ class GrantsApi:
         databases: Sequence[str] | None = None,
         http_services: Sequence[str] | None = None,
         mcp_servers: Sequence[str] | None = None,
+        nats_services: Sequence[str] | None = None,
         if_match: int | str | None = None,
     ) -> Grants:
         """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything.
@@ -1465,6 +1466,7 @@ class GrantsApi:
                         "databases": databases,
                         "http_services": http_services,
                         "mcp_servers": mcp_servers,
+                        "nats_services": nats_services,
                     }
                 ),
             ),

@@ -7,7 +7,9 @@ import json
 import runpy
 import shutil
 import socket
+import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +26,7 @@ from typer.testing import CliRunner
 from hocket.cli.app import app
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
+from hocket.kit.embedded.nats import nats_program
 from support.construct_pages import (
     EXAMPLES,
     NODE_PAGES,
@@ -46,11 +49,16 @@ async def platform() -> AsyncIterator[Platform]:
     environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}:{TUTORIAL}"}
     config = folder / "hocket.yaml"
     serve = partial(SimpleHTTPRequestHandler, directory=str(NODES / "crm"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as service, library_tools() as tools_url:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), serve) as service,
+        library_tools() as tools_url,
+        price_service(folder) as prices_url,
+    ):
         Thread(target=service.serve_forever, daemon=True).start()
         sections = together(EXAMPLES / "hocket.yaml", NODES / "hocket.yaml")
         sections["http_services"]["crm"]["url"] = f"http://127.0.0.1:{service.server_port}"
         sections["mcp_servers"]["library"]["url"] = tools_url
+        sections["nats_services"]["prices"]["servers"] = prices_url
         config.write_text(json.dumps(sections))
         async with Platform(folder / "d", env=environment, config=config) as platform:
             yield platform
@@ -73,6 +81,41 @@ def library_tools() -> Iterator[str]:
         serving.join(timeout=BOUND_S)
 
 
+@contextmanager
+def price_service(folder: Path) -> Iterator[str]:
+    """Serve the example over a NATS server of its own, and yield that server's URL."""
+    ports = folder / "ports"
+    ports.mkdir()
+    words = [
+        str(nats_program()),
+        "--addr",
+        "127.0.0.1",
+        "--port",
+        "-1",
+        "--ports_file_dir",
+        str(ports),
+    ]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:
+        try:
+            url = ports_of(ports)
+            serve = runpy.run_path(str(NODES / "price_service.py"))["serve"]
+            Thread(target=lambda: asyncio.run(serve(url)), daemon=True).start()
+            yield url
+        finally:
+            server.kill()
+
+
+def ports_of(folder: Path) -> str:
+    """Wait until a NATS server has written where it listens; return its URL."""
+    until_s = time.monotonic() + BOUND_S
+    while time.monotonic() < until_s:
+        for file in folder.glob("*.ports"):
+            if text := file.read_text():
+                return str(json.loads(text)["nats"][0])
+        time.sleep(POLL_S)
+    raise TimeoutError
+
+
 def together(first: Path, second: Path) -> dict[str, Any]:
     """Return the configuration of two folders of examples;."""
     one, other = (yaml.safe_load(file.read_text("utf-8")) for file in (first, second))
@@ -82,6 +125,7 @@ def together(first: Path, second: Path) -> dict[str, Any]:
         "node_types": {"python": {"modules": [*modules[0], *modules[1], "shop"]}},
         "http_services": other["http_services"],
         "mcp_servers": other["mcp_servers"],
+        "nats_services": other["nats_services"],
     }
 
 

@@ -6,6 +6,7 @@ node_types: {llm: {concurrency: 32}, python: {concurrency: 64, modules: [acme.st
 blobs:      {store: file, max_mib: 65536}   # or postgres, shared by several machines; or none
 databases:  {...}                # see hocket.workers.sql.targets
 http_services: {...}             # see hocket.workers.http.services
+nats_services: {...}             # see hocket.workers.nats.services
 ```
 """
 
@@ -33,6 +34,7 @@ CONCURRENCY: Mapping[str, int] = {
     "planning": 16,
     "http": 64,
     "mcp": 64,
+    "nats": 64,
 }
 """Steps of a node type that run at once in one worker process."""
 MAX_CONCURRENCY = 4_096
@@ -86,6 +88,7 @@ class Configuration(_Section):
     databases: dict[str, Any] = Field(default_factory=dict)
     http_services: dict[str, Any] = Field(default_factory=dict)
     mcp_servers: dict[str, Any] = Field(default_factory=dict)
+    nats_services: dict[str, Any] = Field(default_factory=dict)
 
     def slots(self, pools: Sequence[str]) -> dict[str, int]:
         """Return how many steps of each pool (`python`, `python@gpu`) run at once."""

@@ -17,6 +17,7 @@ from hocket.schemas.pipeline.spec import (
     HttpNode,
     LlmNode,
     McpNode,
+    NatsNode,
     Node,
     Pipeline,
     PlanningNode,
@@ -39,6 +40,7 @@ KINDS = {
     "databases": "database",
     "http_services": "HTTP service",
     "mcp_servers": "MCP tool",
+    "nats_services": "NATS service",
 }
 """The field of each kind of resource, and how errors call it."""
 
@@ -61,6 +63,8 @@ class Grants(BaseModel):
     """Services of the configuration's section `http_services`."""
     mcp_servers: Names = Field(None, max_length=MAX_NAMES)
     """MCP servers with all of their tools (`search`), or single tools (`search/find`)."""
+    nats_services: Names = Field(None, max_length=MAX_NAMES)
+    """Services of the configuration's section `nats_services`."""
 
     def allows(self, kind: str, name: str) -> bool:
         """Tell whether a resource may be used. `kind` is a field of this model."""
@@ -140,6 +144,8 @@ def uses_of(node: Node, field: str) -> Iterator[Use]:
         yield Use("http_services", node.service, f"{field}.service")
     if isinstance(node, McpNode):
         yield Use("mcp_servers", f"{node.server}/{node.tool}", f"{field}.tool")
+    if isinstance(node, NatsNode):
+        yield Use("nats_services", node.service, f"{field}.service")
     if isinstance(node, PlanningNode) and node.emit is not None:
         yield from _policy_uses(node.emit, f"{field}.emit")
 
@@ -152,6 +158,7 @@ def _policy_uses(policy: PlanPolicy, field: str) -> Iterator[Use]:
     yield from _named("databases", policy.databases, f"{field}.databases")
     yield from _named("http_services", policy.services, f"{field}.services")
     yield from _named("mcp_servers", policy.mcp_servers, f"{field}.mcp_servers")
+    yield from _named("nats_services", policy.nats_services, f"{field}.nats_services")
 
 
 def _named(kind: str, names: Iterable[str], field: str) -> Iterator[Use]:

@@ -24,6 +24,7 @@ TEMPLATES = {
     "http": ("params", "query", "headers", "body"),
     "llm": ("prompt", "system"),
     "mcp": ("arguments",),
+    "nats": ("headers", "body"),
     "planning": ("prompt",),
     "retrieval": ("query",),
     "sql": ("params",),

@@ -18,6 +18,7 @@ from hocket.schemas.pipeline.spec import (
     HttpNode,
     LlmNode,
     McpNode,
+    NatsNode,
     Node,
     NodeBase,
     PlanningNode,
@@ -287,6 +288,8 @@ def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
         templates |= {"body": node.body}
     elif isinstance(node, McpNode):
         templates = {"arguments": node.arguments}
+    elif isinstance(node, NatsNode):
+        templates = {"headers": node.headers, "body": node.body}
     for place, value in templates.items():
         yield from readings(value, f"{field}.{place}")
 

@@ -121,6 +121,8 @@ class PlanPolicy(SpecPart):
     """HTTP services that `http` nodes may ask."""
     mcp_servers: tuple[str, ...] = Field((), max_length=MAX_NAMED)
     """MCP servers whose tools `mcp` nodes may call."""
+    nats_services: tuple[str, ...] = Field((), max_length=MAX_NAMED)
+    """Services that `nats` nodes may ask."""
     pipelines: tuple[Name, ...] = Field((), max_length=MAX_NAMED)
     """Pipelines that `pipeline` nodes may run."""
     max_steps: int = Field(20, ge=1, le=MAX_NODES)

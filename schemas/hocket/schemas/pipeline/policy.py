@@ -15,6 +15,7 @@ from hocket.schemas.pipeline.spec import (
     HttpNode,
     LlmNode,
     McpNode,
+    NatsNode,
     Node,
     PipelineNode,
     PlanningNode,
@@ -40,6 +41,7 @@ LISTS = (
     "collections",
     "services",
     "mcp_servers",
+    "nats_services",
     "pipelines",
 )
 BOUNDS = ("max_steps", "max_items", "max_attempts", "max_depth")
@@ -81,6 +83,8 @@ def named_by(node: Node) -> Iterator[tuple[str, str, str]]:
         yield "services", "service", node.service
     elif isinstance(node, McpNode):
         yield "mcp_servers", "server", node.server
+    elif isinstance(node, NatsNode):
+        yield "nats_services", "service", node.service
     elif isinstance(node, PipelineNode):
         yield "pipelines", "pipeline", node.pipeline
 

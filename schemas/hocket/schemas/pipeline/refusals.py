@@ -51,6 +51,7 @@ NAMED_BY_TYPE = {
     "retrieval": "collections",
     "http": "services",
     "mcp": "mcp_servers",
+    "nats": "nats_services",
     "pipeline": "pipelines",
 }
 """The list of a planner's policy without which no node of a type can be emitted."""

@@ -203,6 +203,23 @@ class McpNode(NodeBase):
     """The tool's arguments: values with templates over `input`."""
 
 
+class NatsNode(NodeBase):
+    """Send one request to a service over NATS; output `{headers, body}`."""
+
+    type: Literal["nats"]
+    """The node's type."""
+    service: str = Field(min_length=1, max_length=200)
+    """A service of the configuration's section `nats_services`."""
+    endpoint: str | None = Field(
+        None, max_length=200, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+    )
+    """One of the service's `endpoints`: what follows its subject. Never a template."""
+    headers: dict[str, str] = Field(default_factory=dict, max_length=50)
+    """Headers of the request, templates over `input`."""
+    body: Any = None
+    """What is sent as JSON: a value with templates over `input`."""
+
+
 class OwnNode(NodeBase):
     """A node type of your own, which your workers announce: `type: crm.lookup`."""
 
@@ -298,6 +315,7 @@ Node = Annotated[
     | Annotated[PythonNode, Tag("python")]
     | Annotated[HttpNode, Tag("http")]
     | Annotated[McpNode, Tag("mcp")]
+    | Annotated[NatsNode, Tag("nats")]
     | Annotated[OwnNode, Tag(OWN)]
     | Annotated[GraphNode, Tag("graph")]
     | Annotated[RaceNode, Tag("race")]
@@ -307,7 +325,7 @@ Node = Annotated[
     Discriminator(_tag_of),
 ]
 
-WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python", "http", "mcp")
+WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python", "http", "mcp", "nats")
 """Built-in node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")

@@ -22,6 +22,7 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.workers.configuration import Configuration, parse
 from hocket.workers.http.services import Services
 from hocket.workers.mcp.servers import McpServers
+from hocket.workers.nats.services import NatsServices
 from hocket.workers.sql.targets import Targets
 
 KNOWN = SECTIONS | LITELLM_SECTIONS | frozenset(Configuration.model_fields)
@@ -62,6 +63,8 @@ def _of_workers(sections: Mapping[str, Any]) -> Iterator[Fault]:
         yield from _raised_by(lambda one={name: value}: Targets(one).check())  # type: ignore[misc]
     for name, value in _entries(sections, "http_services"):
         yield from _raised_by(lambda one={name: value}: Services(one, os.environ))  # type: ignore[misc]
+    for name, value in _entries(sections, "nats_services"):
+        yield from _raised_by(lambda one={name: value}: NatsServices(one, os.environ))  # type: ignore[misc]
     for name, value in _entries(sections, "mcp_servers"):
         yield from _raised_by(lambda one={name: value}: McpServers(one, os.environ))  # type: ignore[misc]
 
@@ -86,6 +89,8 @@ def _told_by(error: HocketError) -> Iterator[Fault]:
         place = f"databases.{shown_text(fields['database'])}"
     elif "service" in fields:
         place = f"http_services.{shown_text(fields['service'])}.{place}"
+    elif "nats_service" in fields:
+        place = f"nats_services.{shown_text(fields['nats_service'])}.{place}"
     elif "server" in fields:
         place = f"mcp_servers.{shown_text(fields['server'])}.{place}"
     reason = str(fields["reason"]).removeprefix("Value error, ")

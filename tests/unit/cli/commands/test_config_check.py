@@ -22,6 +22,10 @@ http_services:
   keyed: {url: "https://x.org", headers: {a: os.environ/NOT_SET_HERE}}
 mcp_servers:
   docs: {url: "stdio://x"}
+nats_services:
+  prices: {servers: ["http://x"], subject: prices}
+  keyed: {servers: "nats://x", subject: a, token: os.environ/NOT_SET_HERE}
+  twice: {servers: "nats://x", subject: a, token: x, user: y, password: z}
 budgets: {tenants: 5}
 """
 FIELDS = {
@@ -34,6 +38,9 @@ FIELDS = {
     "databases.other": "url",
     "http_services.crm.url": "write it as https://host/path",
     "mcp_servers.docs.url": "write it as https://host/path",
+    "nats_services.prices.servers": "write each as nats://host:4222",
+    "nats_services.keyed.token": "NOT_SET_HERE is not set",
+    "nats_services.twice.entry": "`token`, or `credentials`",
     "http_services.keyed.headers.a": "NOT_SET_HERE is not set",
 }
 

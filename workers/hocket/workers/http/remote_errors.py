@@ -1,6 +1,6 @@
-"""What can go wrong with a service that a step asks over HTTP, whatever it speaks, and what that means
-for the step: `errors.py` says it of HTTP services, `mcp/errors.py` of MCP servers, each in words and
-codes of its own."""
+"""What can go wrong with a service that a step asks, whatever it speaks, and what that means for the
+step: `errors.py` says it of HTTP services, `mcp/errors.py` of MCP servers, `nats/errors.py` of
+services over NATS, each in words and codes of its own."""
 
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError

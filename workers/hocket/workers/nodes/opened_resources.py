@@ -12,6 +12,7 @@ from hocket.schemas.subjects import type_of
 from hocket.workers.configuration import Configuration
 from hocket.workers.http.services import Services
 from hocket.workers.mcp.servers import McpServers
+from hocket.workers.nats.services import NatsServices
 from hocket.workers.nodes.resources import Resources
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
@@ -36,6 +37,7 @@ async def opened_resources(
     targets = Targets(configuration.databases)
     services = Services(configuration.http_services, service.secrets)
     mcp_servers = McpServers(configuration.mcp_servers, service.secrets)
+    nats_services = NatsServices(configuration.nats_services, service.secrets)
     has_retrieval = "retrieval" in map(type_of, types)
     try:
         yield Resources(
@@ -44,10 +46,12 @@ async def opened_resources(
             handlers=allowed_handlers(settings, sections) or AllowedHandlers(),
             services=services,
             mcp_servers=mcp_servers,
+            nats_services=nats_services,
             index=await service.pool(INDEX_POOL_SIZE) if has_retrieval else None,
         )
     finally:
         await targets.close()
         await services.close()
         await mcp_servers.close()
+        await nats_services.close()
         threads.close()

@@ -6,6 +6,7 @@ from hocket.schemas.subjects import type_of
 from hocket.workers.nodes.http import HttpNode
 from hocket.workers.nodes.llm import run_llm
 from hocket.workers.nodes.mcp import McpNode
+from hocket.workers.nodes.nats import NatsNode
 from hocket.workers.nodes.parameter_values import ParameterValues
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.python import PythonNode
@@ -32,5 +33,6 @@ _MAKERS: Mapping[str, Callable[[Resources], Handler]] = {
     "llm": lambda resources: run_llm,
     "http": lambda resources: HttpNode(resources.services),
     "mcp": lambda resources: McpNode(resources.mcp_servers),
+    "nats": lambda resources: NatsNode(resources.nats_services),
     "python": lambda resources: PythonNode(resources.threads, resources.handlers),
 }

@@ -29,7 +29,7 @@ def replace(
     kind: Annotated[
         str,
         typer.Argument(
-            help="node_types, queues, models, databases, http_services or mcp_servers.",
+            help="node_types, queues, models, databases, http_services, mcp_servers or nats_services.",
         ),
     ],
     names: Annotated[

@@ -36,6 +36,7 @@ DEFAULT_MS: Mapping[str, tuple[float, float]] = {
     "python": (50.0, 25.0),
     "http": (300.0, 150.0),
     "mcp": (500.0, 250.0),
+    "nats": (100.0, 50.0),
     "pipeline": (3_000.0, 1_500.0),
     "approval": (0.0, 0.0),
     "signal": (0.0, 0.0),

@@ -1,0 +1,143 @@
+"""The `nats` node: one request to a configured service over NATS, checked and bounded."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from nats.aio.msg import Msg
+from nats.errors import (
+    ConnectionClosedError,
+    MaxPayloadError,
+    NoRespondersError,
+    OutboundBufferLimitError,
+)
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.checks.plain_json import parse_json, shown_text
+from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.workers.http.remote_errors import MAX_REASON_CHARS, reason_of
+from hocket.workers.nats.errors import (
+    NatsAnswerTooLarge,
+    NatsAnswerUnreadable,
+    NatsFailed,
+    NatsNoResponders,
+    NatsNotAuthorized,
+    NatsRateLimited,
+    NatsRejected,
+    NatsTimeout,
+    NatsUnreachable,
+)
+from hocket.workers.nats.requests import TEXT, NatsRequest, request_of
+from hocket.workers.nats.services import NatsService, NatsServices
+from hocket.workers.runtime.execution.context import Context
+
+MAX_ANSWER_VALUES = 500_000
+"""JSON values in an answer."""
+READ_IN_THREAD_BYTES = 100_000
+MAX_SHOWN_HEADERS = 50
+ERROR, ERROR_CODE = "nats-service-error", "nats-service-error-code"
+"""How services say that something went wrong (NATS' ADR-32)."""
+_UNAUTHORIZED = ("401", "403")
+_TRANSIENT = ("408", "425")
+
+
+class NatsNode:
+    """Asks the services that it was given."""
+
+    def __init__(self, services: NatsServices) -> None:
+        self._services = services
+
+    async def __call__(self, context: Context) -> dict[str, Any]:
+        """Return `{headers, body}`: of JSON its value, text where the answer's `content-type` says so;
+        None where there is none."""
+        config = context.config
+        service = self._services.get(config["service"], context.tenant)
+        request = request_of(config, context.input, service)
+        left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
+        component = f"nats:{service.name}"
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                answer = await _asked(service, request, _identity(context), left_ms)
+        except (TimeoutError, NatsTimeoutError) as error:
+            raise NatsTimeout(timeout_ms=round(left_ms), component=component) from error
+        limit = service.settings.max_bytes
+        if len(answer.data) > limit:
+            raise NatsAnswerTooLarge(limit_bytes=limit, component=component)
+        headers = {str(name).lower(): str(value) for name, value in (answer.headers or {}).items()}
+        if ERROR in headers or ERROR_CODE in headers:
+            raise _refused(headers, component)
+        shown = [name for name in headers if not name.startswith("nats-")][:MAX_SHOWN_HEADERS]
+        return {
+            "headers": {shown_text(name): shown_text(headers[name], 2_000) for name in shown},
+            "body": await _value(headers.get("content-type", ""), answer.data, component),
+        }
+
+
+async def _asked(
+    service: NatsService, request: NatsRequest, identity: Mapping[str, str], left_ms: float
+) -> Msg:
+    component = f"nats:{service.name}"
+    connection = await service.connection()
+    try:
+        return await connection.request(
+            request.subject,
+            request.body,
+            timeout=left_ms / 1000,
+            headers={**request.headers, **identity},
+        )
+    except NatsTimeoutError:
+        raise
+    except NoRespondersError as error:
+        raise NatsNoResponders(subject=request.subject, component=component) from error
+    except MaxPayloadError as error:
+        raise InvalidInput(
+            field="body",
+            reason="it is larger than the service's servers take",
+            cure="Send less.",
+        ) from error
+    except (ConnectionClosedError, OutboundBufferLimitError, NatsError, OSError) as error:
+        raise NatsUnreachable(reason=reason_of(error), component=component) from error
+
+
+def _identity(context: Context) -> dict[str, str]:
+    """Return the headers that tell a service which request this is: the same for every attempt of a
+    step, so that a service which knows them does it once."""
+    step = context.step
+    headers = {"idempotency-key": quote(f"{step.run_id}:{step.step}", safe=":/[]#~")}
+    if context.traceparent:
+        headers["traceparent"] = context.traceparent
+    return headers
+
+
+def _refused(headers: Mapping[str, str], component: str) -> HocketError:
+    """Return what the error of a service means: its codes are those of HTTP."""
+    status = shown_text(headers.get(ERROR_CODE, "").strip() or "without a code", 20)
+    reason = shown_text(headers.get(ERROR, "").strip() or "it says no more.", MAX_REASON_CHARS)
+    fields: dict[str, Any] = {"status": status, "reason": reason, "component": component}
+    if status == "429":
+        return NatsRateLimited(**fields)
+    if status in _UNAUTHORIZED:
+        return NatsNotAuthorized(**fields)
+    if len(status) == 3 and status.startswith("4") and status not in _TRANSIENT:
+        return NatsRejected(**fields)
+    return NatsFailed(**fields)
+
+
+async def _value(kind: str, body: bytes, component: str) -> Any:
+    if not body:
+        return None
+    if TEXT.match(kind):
+        return body.decode("utf-8", "replace")
+    if len(body) <= READ_IN_THREAD_BYTES:
+        return _json(body, component)
+    return await asyncio.to_thread(_json, body, component)
+
+
+def _json(body: bytes, component: str) -> Any:
+    try:
+        return parse_json(body, "body", max_values=MAX_ANSWER_VALUES)
+    except InvalidInput as error:
+        raise NatsAnswerUnreadable(reason=str(error), component=component) from None
