@@ -287,10 +287,12 @@ def test_a_pod_of_ours_may_do_nothing_that_it_need_not() -> None:
 def test_keda_asks_for_metrics_that_coordinators_have() -> None:
     template = (ROOT / "deploy" / "chart" / "templates" / "pools.yaml").read_text()
     metrics = CoordinatorMetrics(registry := CollectorRegistry())
-    metrics.dispatching({"llm": Load(held=3, out=4, slots=4, window=6, rate_per_s=1.0)})
+    metrics.dispatching(
+        {"llm": Load(held=3, out=4, slots=4, window=6, rate_per_s=1.0)}, {"llm": 4.5}
+    )
     (query,) = re.findall(r"query: (.*)", template)
     asked = set(re.findall(r"\bhocket_\w+", query))
-    assert asked == {"hocket_steps_held", "hocket_steps_out"}
+    assert asked == {"hocket_worker_slots_wanted"}
     for name in asked:
         assert registry.get_sample_value(name, {"type": "llm"}) is not None
 

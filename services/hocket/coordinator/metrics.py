@@ -108,6 +108,12 @@ class CoordinatorMetrics:
         self._slots = Gauge(
             "hocket_worker_slots", "Slots that workers announced.", ["type"], registry=registry
         )
+        self._wanted = Gauge(
+            "hocket_worker_slots_wanted",
+            "Slots that runs need to meet their deadlines: of what comes, and of what waits.",
+            ["type"],
+            registry=registry,
+        )
         self._window = Gauge(
             "hocket_steps_window",
             "Steps that may be out; -1 where the type is not gated.",
@@ -133,15 +139,17 @@ class CoordinatorMetrics:
             )
         held.observe(held_ms / 1000)
 
-    def dispatching(self, loads: Mapping[str, Load]) -> None:
+    def dispatching(self, loads: Mapping[str, Load], wanted: Mapping[str, float]) -> None:
+        """Tell of each type's load, and of the slots that it needs."""
         for gone in self._types - loads.keys():  # nobody runs them now: what was told last is over
-            for gauge in (self._held, self._out, self._slots, self._window):
+            for gauge in (self._held, self._out, self._slots, self._wanted, self._window):
                 gauge.remove(gone)
         self._types = set(loads)
         for node_type, load in loads.items():
             self._held.labels(node_type).set(load.held)
             self._out.labels(node_type).set(load.out)
             self._slots.labels(node_type).set(load.slots)
+            self._wanted.labels(node_type).set(wanted[node_type])
             self._window.labels(node_type).set(-1 if load.window is None else load.window)
 
     def applied(self, kind: str) -> None:

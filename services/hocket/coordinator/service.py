@@ -16,7 +16,7 @@ from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
-from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.dispatch.workload import SCALING_HORIZON_S, Load
 from hocket.coordinator.guests.posts import GuestPosts
 from hocket.coordinator.intake.acceptance_posts import AcceptancePosts
 from hocket.coordinator.intake.admission_queue import Overload
@@ -102,6 +102,7 @@ async def main(service: Service) -> None:
         order=settings.dispatch_order,
         interactive_share=settings.interactive_share,
         tenant_reserve=settings.tenant_reserve,
+        scaling_horizon_s=settings.scaling_horizon_s,
         capabilities=capabilities,
         asks_for_seals=settings.asks_for_seals,
         disk=service.disk,
@@ -140,6 +141,7 @@ def build_coordinator(
     order: Order = "slack",
     interactive_share: float = INTERACTIVE_SHARE,
     tenant_reserve: float = TENANT_RESERVE,
+    scaling_horizon_s: float = SCALING_HORIZON_S,
     max_runs: int = MAX_RUNS,
     capabilities: Capabilities | None = None,
     asks_for_seals: bool = True,
@@ -160,7 +162,7 @@ def build_coordinator(
         tenant_reserve=tenant_reserve,
         holds_unserved=gated,
     )
-    load = Load(Backlog(tenant_weights), gate)
+    load = Load(Backlog(tenant_weights), gate, scaling_horizon_s=scaling_horizon_s)
     dispatcher = Dispatcher(
         bus,
         metrics,

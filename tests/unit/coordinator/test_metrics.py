@@ -36,9 +36,11 @@ def test_what_is_set_aside_is_told_of_before_it_happens() -> None:
 def test_of_a_type_that_nobody_runs_any_more_nothing_is_told() -> None:
     metrics = CoordinatorMetrics(registry := CollectorRegistry())
     load = Load(held=3, out=1, slots=4, window=4, rate_per_s=1.0)
-    metrics.dispatching({"python": load, "ours": load})
-    metrics.dispatching({"python": load})
+    metrics.dispatching({"python": load, "ours": load}, {"python": 2.5, "ours": 1.0})
+    metrics.dispatching({"python": load}, {"python": 2.5})
     for name in ("held", "out", "window"):
         assert registry.get_sample_value(f"hocket_steps_{name}", {"type": "ours"}) is None
         assert registry.get_sample_value(f"hocket_steps_{name}", {"type": "python"})
-    assert registry.get_sample_value("hocket_worker_slots", {"type": "ours"}) is None
+    for name in ("slots", "slots_wanted"):
+        assert registry.get_sample_value(f"hocket_worker_{name}", {"type": "ours"}) is None
+        assert registry.get_sample_value(f"hocket_worker_{name}", {"type": "python"})

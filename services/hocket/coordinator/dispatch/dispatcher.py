@@ -147,6 +147,7 @@ class Dispatcher:
                     self._gate.tick(monotonic_ms())
                     self.release()
                 self._load.tick()
-                self._metrics.dispatching(self._gate.loads())
+                loads = self._gate.loads()
+                self._metrics.dispatching(loads, self._load.slots_wanted(loads))
         finally:
             await self._announcements.close()

@@ -6,29 +6,38 @@ task that a right one would not have, and heals with the runs it is about.
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.run import TERMINAL, Run
 from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
+from hocket.coordinator.core.scheduling.capacity_demand import CapacityDemand
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict
 from hocket.coordinator.core.scheduling.priority_queue import Ready
+from hocket.coordinator.core.scheduling.type_queue import Load as TypeLoad
 from hocket.coordinator.core.time.duration_estimates import DurationForecast
-from hocket.kit.process.clock import now_ms
+from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import Plan
 
 MAX_WORKS = 256
+SCALING_HORIZON_S = 60.0
+"""How long it takes until a worker that is asked for takes steps."""
 UNCONFIRMED_FOR_MS = 30_000.0
 """A run that was admitted and has not begun after so long is not counted any more."""
 
 
 class Load:
-    """What the gate and the backlog of this coordinator hold, together."""
+    """What the gate and the backlog of this coordinator hold, together. `scaling_horizon_s`: until a
+    worker that is asked for takes steps."""
 
-    def __init__(self, backlog: Backlog, gate: Gate) -> None:
+    def __init__(
+        self, backlog: Backlog, gate: Gate, *, scaling_horizon_s: float = SCALING_HORIZON_S
+    ) -> None:
         self._backlog = backlog
         self._gate = gate
+        self._demand = CapacityDemand(1_000 * scaling_horizon_s)
         self._works: OrderedDict[int, tuple[DurationForecast, Work]] = OrderedDict()
         """By the identity of the outlook, which is kept with it."""
         self._unconfirmed: OrderedDict[str, float] = OrderedDict()
@@ -41,11 +50,14 @@ class Load:
         """Count a run from its admission on, which comes a moment before it begins."""
         if event.run_id not in self._backlog:
             self._unconfirmed[event.run_id] = now_ms()
+            self._arrived(event, plan, outlook)
             self._promise(event, partition, plan, outlook)
 
     def begun(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count a run that has begun."""
         self._unconfirmed.pop(run.run_id, None)
+        if run.run_id not in self._backlog:
+            self._arrived(run, plan, outlook)
         self._promise(run, run.owner.partition, plan, outlook)
 
     def resumed(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
@@ -70,7 +82,8 @@ class Load:
         self._backlog.forget_partition(partition)
 
     def tick(self) -> None:
-        """Forget the admitted that never began."""
+        """Forget the admitted that never began, and bring up to date what comes."""
+        self._demand.tick(monotonic_ms())
         while self._unconfirmed:
             run_id, at_ms = next(iter(self._unconfirmed.items()))
             if now_ms() - at_ms < UNCONFIRMED_FOR_MS:
@@ -82,8 +95,9 @@ class Load:
 
     def dispatched(self, command: Dispatch) -> None:
         """Count an attempt, unless its run's plan told of its step."""
-        run_id, expected_ms = command.run.run_id, command.expected_ms
-        self._backlog.dispatched(run_id, command.step, command.pool, expected_ms)
+        run, expected_ms = command.run, command.expected_ms
+        if self._backlog.dispatched(run.run_id, command.step, command.pool, expected_ms):
+            self._demand.arrived({command.pool: expected_ms}, run.deadline_at_ms - now_ms())
 
     def finished(self, ready: Ready, event: AttemptFinished) -> None:
         """Take an attempt off."""
@@ -110,7 +124,23 @@ class Load:
 
         return predict(plan, outlook, clear_ms)
 
+    # ---- workers ----------------------------------------------------------------------------
+
+    def slots_wanted(self, loads: Mapping[str, TypeLoad]) -> dict[str, float]:
+        """Return how many slots each node type needs for this coordinator's runs."""
+        at_ms = now_ms()
+        return {
+            node_type: self._demand.slots(
+                node_type, self._backlog.left(node_type), now_ms=at_ms, out_ms=load.out_ms
+            )
+            for node_type, load in loads.items()
+        }
+
     # ---- helpers ----------------------------------------------------------------------------
+
+    def _arrived(self, run: Run | RunAccepted, plan: Plan, outlook: DurationForecast) -> None:
+        work = self._work(plan, outlook)
+        self._demand.arrived(work.by_type, run.deadline_at_ms - now_ms())
 
     def _promise(
         self, run: Run | RunAccepted, partition: int, plan: Plan, outlook: DurationForecast

@@ -127,6 +127,9 @@ class Settings(BaseSettings):
     come."""
     tenant_reserve: float = Field(0.125, ge=0, le=0.5)
     """The part of a node type's slots that no single tenant takes while steps of others come."""
+    scaling_horizon_s: float = Field(60.0, ge=0.1, le=3_600)
+    """How long it takes until a worker that is asked for takes steps: how far
+    `hocket_worker_slots_wanted` looks ahead (docs/explanation/scaling.md)."""
     gateway_host: Host = "127.0.0.1"
     """Where the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)

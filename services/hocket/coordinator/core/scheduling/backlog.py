@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hocket.coordinator.core.scheduling.capacity_demand import WorkLeft
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES, TURN_AFTER
 from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.duration_estimates import DurationForecast, skippable
@@ -112,10 +113,12 @@ class _Type:
     """What a step takes on average."""
     biases: OrderedDict[str, _Bias] = field(default_factory=OrderedDict)
     """By tenant; who finished something longest ago is forgotten first."""
+    of_all: _Bias = field(default_factory=_Bias)
 
     def learn(self, tenant: str, expected_ms: float, ran_ms: float) -> None:
         self.finished += 1
         self.ran_ms += max(1 - BIAS_MEMORY, 1 / self.finished) * (ran_ms - self.ran_ms)
+        self.of_all.learn(expected_ms, ran_ms)
         self.biases.setdefault(tenant, _Bias()).learn(expected_ms, ran_ms)
         self.biases.move_to_end(tenant)
         if len(self.biases) > MAX_BIASES:
@@ -158,11 +161,13 @@ class Backlog:
         for node_type, work_ms in work.by_type.items():
             self._add(promise, node_type, work_ms)
 
-    def dispatched(self, run_id: str, key: str, node_type: str, expected_ms: float) -> None:
-        """Count a step that its run's plan did not tell of."""
+    def dispatched(self, run_id: str, key: str, node_type: str, expected_ms: float) -> bool:
+        """Count a step that its run's plan did not tell of; return whether it was one."""
         promise = self._promises.get(run_id)
-        if promise is not None and key not in promise.keys:
-            self._add(promise, node_type, expected_ms)
+        if promise is None or key in promise.keys:
+            return False
+        self._add(promise, node_type, expected_ms)
+        return True
 
     def finished(
         self, run_id: str, node_type: str, expected_ms: float, ran_ms: float, *, tenant: str
@@ -222,10 +227,16 @@ class Backlog:
         kind = self._types.get(node_type)
         return 0 if kind is None else sum(of.runs for of in kind.classes.values())
 
-    def work_ms(self, node_type: str) -> float:
-        """Return the expected work of a type that is left."""
+    def left(self, node_type: str) -> WorkLeft:
+        """Return the expected work of a type that is left, by deadline."""
+        due_ms: dict[int, float] = {}
         kind = self._types.get(node_type)
-        return 0.0 if kind is None else sum(of.work_ms for of in kind.classes.values())
+        if kind is None:
+            return WorkLeft(due_ms)
+        for of in kind.classes.values():
+            for second, (work_ms, _) in of.by_grain.items():
+                due_ms[second] = due_ms.get(second, 0.0) + work_ms
+        return WorkLeft(due_ms, kind.of_all.ratio)
 
     def _fair(self, own: _Class, tenant: str, which: int) -> float:
         """Return what fair shares put before a tenant, work (0) or runs (1): its own, and as much of
