@@ -46,6 +46,12 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
         ("Steps handed out", "none", "{{type}}", "sum by (type) (hocket_steps_out)"),
         ("Slots", "none", "{{type}}", "max by (type) (hocket_worker_slots)"),
         (
+            "Slots that runs need",
+            "none",
+            "{{type}}",
+            "sum by (type) (hocket_worker_slots_wanted)",
+        ),
+        (
             *("Wait for a slot, p95, by class", "s", "{{priority}}"),
             _quantile("0.95", "hocket_step_held_seconds", "priority"),
         ),

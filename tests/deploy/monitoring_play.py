@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -41,9 +42,17 @@ async def reads(at: MonitoredPlatform) -> None:
         await asyncio.sleep(1)
 
 
+async def over(at: MonitoredPlatform, alerts: AbstractSet[str]) -> AbstractSet[str]:
+    """Wait until alerts have ended that the cause before had, too; return those that go on."""
+    until = time.monotonic() + BOUND_S
+    while (on := alerts & await at.firing()) and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
+    return on
+
+
 async def fires(at: MonitoredPlatform, cause: Cause) -> list[str]:
     """Let something happen; return what is wrong with its alerts."""
-    early = cause.alerts & await at.firing()
+    early = await over(at, cause.alerts)
     wrong = [f"{name} fires before: {cause.told}" for name in sorted(early)]
     began, left, took = time.monotonic(), set(cause.alerts), {}
     async with cause.happens(at):
