@@ -170,6 +170,16 @@ async def test_held_steps_are_handed_out_again_by_the_next_owner(
     assert (len(ours), len(set(ours))) == (300, 300)
 
 
+async def test_what_waits_says_how_many_slots_it_needs(platform: Platform) -> None:
+    wanted = 'hocket_worker_slots_wanted{type="python"}'
+    api = await apply(platform, "t", WIDE)
+    run_id = await submit(api, "wide", ms=60_000, width=200)
+    await until_held(platform, 150)
+    assert (await metrics(platform))[wanted] > 0
+    await asyncio.to_thread(api.post, f"/v1/runs/{run_id}/cancel", {"reason": "enough"})
+    await ended(platform, [run_id])
+
+
 async def until_held(platform: Platform, count: int) -> None:
     async def held() -> bool:
         found = (await metrics(platform)).get('hocket_steps_held{type="python"}', 0.0)

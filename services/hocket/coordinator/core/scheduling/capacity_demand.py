@@ -4,14 +4,15 @@ A queue's length does not tell: a thousand steps that have an hour are no reason
 have a second are. So three figures are looked at, in slots:
 
 - what comes: the expected work of steps per time, as it was over the last horizon or so;
-- what waits: the work of runs in flight (steps that are not ready yet, too), which must be done by their
-  deadlines: the steepest of `work due by then / time until then`, where no time is shorter than the horizon;
+- what waits: the work of runs in flight (steps that are not ready yet, too), which must be done by
+  their deadlines: the steepest of `work due by then / time until then`, where no time is shorter than
+  the horizon;
 - what cannot wait: of what comes, the work of runs that have less than TIGHT horizons. No worker can be
-  started for these in time, so there must be room for how unevenly they come, SPREAD times the square root
-  of the slots that they keep busy (the square-root rule of staffing).
+  started for these in time, so there must be room for how unevenly they come, SPREAD times the square
+  root of the slots that they keep busy (the square-root rule of staffing).
 
-A type needs what comes and what waits together, and at least what cannot wait with its room. The horizon is
-the time until a worker that is asked for now takes steps.
+A type needs what comes and what waits together, and at least what cannot wait with its room. The
+horizon is the time until a worker that is asked for now takes steps.
 """
 
 import math
