@@ -1,5 +1,6 @@
-"""`make backup-test`: a backup of a platform under load, restored on an empty one, and every run counted
-that was acknowledged before the backup began."""
+"""`make backup-test`: a backup of a platform under load, restored on an empty one. Every run that was
+acknowledged before the backup began must be there and succeed; whoever asks for one of those that came
+later and are not there must be told of the backup and the restoration."""
 
 import asyncio
 import sys
@@ -13,9 +14,13 @@ import asyncpg
 
 from hocket.cli.backups import folder as backups
 from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.cli.terminal.errors import ApiRefused
 from hocket.kit.embedded import EmbeddedServers
 
 SECONDS = 10
+LATER_S = 3
+"""For so long tasks come after the backup, too."""
 SETTLED_S = 90
 PIPELINE = {
     "pipeline": "kept",
@@ -65,9 +70,11 @@ async def main() -> None:
                 began = time.time()
                 manifest = await backups.take(top / "backup", **urls)
                 took_s = time.time() - began
+                await asyncio.sleep(LATER_S)
                 load.stopping.set()
                 await asyncio.to_thread(load.join)
         before = [run_id for run_id, at in load.acknowledged.items() if at < began]
+        later = [run_id for run_id, at in load.acknowledged.items() if at > began + took_s]
         print(f"{len(before)} tasks acknowledged before the backup, which took {took_s:.1f} s")
         print(f"rows: {manifest['tables']['hocket.run']} runs; messages: {manifest['messages']}")
         async with EmbeddedServers(top / "two") as servers:
@@ -75,11 +82,31 @@ async def main() -> None:
             began = time.time()
             await backups.put_back(top / "backup", **urls, replicas=1)
             print(f"restored in {time.time() - began:.1f} s")
-            async with Platform(top / "platform-2", **urls):
+            async with Platform(top / "platform-2", **urls) as platform:
                 left = await _left(servers.database_url, before)
+                untold = await asyncio.to_thread(_untold, platform.api(), later)
         if left:
             sys.exit(f"FAILED: {len(left)} of {len(before)} runs: {dict(list(left.items())[:5])}")
+        if untold or not later:
+            sys.exit(f"FAILED: of {len(later)} later tasks nobody is told: {untold[:5]}")
         print(f"{len(before)} of {len(before)} runs are there once and have succeeded")
+        print(f"{len(later)} tasks that came after it: whoever asks is told of the restoration")
+
+
+def _untold(api: Api, later: list[str]) -> list[str]:
+    """Return the later runs that are neither there nor told of."""
+    untold = []
+    for run_id in later:
+        try:
+            api.get(f"/v1/runs/{run_id}")
+        except ApiRefused as refused:
+            told = refused.info()
+            if (
+                told.code != "run_unknown"
+                or not {"backup_at", "restored_at"} <= told.details.keys()
+            ):
+                untold.append(run_id)
+    return untold
 
 
 async def _left(database_url: str, wanted: list[str]) -> dict[str, str]:
