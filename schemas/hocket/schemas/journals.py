@@ -29,6 +29,8 @@ MAX_MESSAGES = 2_048
 """Of one step's journal: its entries, and an opening for each attempt."""
 MAX_ENTRY_NAME_CHARS = 200
 _TOKEN_CHARS = 32
+JournalKind = Literal["step", "model", "sleep", "now", "signal"]
+"""`signal`: what came of waiting for one, of the release that knows `StepRequested.suspends` on."""
 
 
 class JournalEntry(Message):
@@ -40,7 +42,7 @@ class JournalEntry(Message):
 
     scope: StepKey = ""
     ordinal: Int32
-    kind: Literal["step", "model", "sleep", "now"] = "step"
+    kind: JournalKind = "step"
     name: Name
     digest: Name = ""
     value: Any = None

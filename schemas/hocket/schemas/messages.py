@@ -34,6 +34,10 @@ MAX_UNREAD_SIGNALS = 1_000
 """Signals of one run that no step has read; the API refuses more."""
 MAX_SIGNALS_BYTES = 1024 * 1024
 """What they come to as JSON: they are in the run's row, which many events write."""
+MAX_WAITS = 100
+"""What one handler waits for at once."""
+MAX_JOURNALED = 1_000
+"""As many as a journal has entries."""
 
 
 class Message(BaseModel):
@@ -149,8 +153,47 @@ class Timing(Message):
     waiting_ms: Milliseconds = 0.0
 
 
+class HandlerPlace(Message):
+    """A place in the journal of a step (`journals.py`): what a handler asks for there, it asks for in
+    every attempt."""
+
+    scope: StepKey = ""
+    ordinal: Int32
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """By what a place is known."""
+        return self.scope, self.ordinal
+
+
+class HandlerWait(HandlerPlace):
+    """What a handler waits for: a signal of its run, a moment, or whichever of the two comes first."""
+
+    signal: Name | None = None
+    until_ms: Moment | None = None
+
+
+class WaitEnded(HandlerPlace):
+    """What a handler waited for has come: the signal with this payload, or (`timed_out`) the moment."""
+
+    signal: Name | None = None
+    """That which the handler waited for."""
+    timed_out: bool = False
+    signal_id: Name = ""
+    payload: Any = None
+    by: Name = ""
+
+
+class Resumption(Message):
+    """What a step goes on with that was suspended: waits that have ended, of which its journal need not
+    know yet, and those that have not."""
+
+    ended: tuple[WaitEnded, ...] = ()
+    waits: tuple[HandlerWait, ...] = ()
+
+
 class AttemptFinished(Message):
-    """An attempt ended in a worker: with `output`, or with `error`.
+    """An attempt ended in a worker: with `output`, with `error`, or because its handler waits.
 
     `started_at_ms` and `finished_at_ms` are the worker's clock; the log's own timestamp decides.
     `queued_at_ms` is since when it waited for a worker (the server's clock), 0 where it did not come
@@ -181,6 +224,11 @@ class AttemptFinished(Message):
     input_digest: Name = ""
     capability: Name | None = None
     """That of the request: without it the result counts for nothing."""
+    waits: tuple[HandlerWait, ...] = Field((), max_length=MAX_WAITS)
+    """What its handler waits for: the step is suspended, and is handed out again when that comes. Only
+    of a request that `suspends`."""
+    journaled: tuple[HandlerPlace, ...] = Field((), max_length=MAX_JOURNALED)
+    """Of such a result: places of the request's `resumption` whose value the journal has by now."""
 
 
 class AttemptsFinished(Message):
@@ -335,6 +383,10 @@ class StepRequested(Message):
     """The run's; its model calls bring them to the ledger."""
     journal: bool = False
     """What its handler does can be kept (`journals.py`): another attempt does not do it again."""
+    suspends: bool = False
+    """Its result may say what its handler waits for (`AttemptFinished.waits`)."""
+    resumption: Resumption | None = None
+    """What it goes on with, where an earlier attempt was suspended."""
 
 
 class StepCancelled(Message):

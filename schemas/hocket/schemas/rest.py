@@ -390,12 +390,14 @@ class StepSource(Reply):
 
 
 class StepWaits(Reply):
-    """Why a step that was handed out has not begun: no worker takes it now, or none knows its
-    handler."""
+    """Why a step does not go on: no worker takes it now, or none knows its handler; or it waits for
+    something outside, which holds no worker: one of the `signals`, or the time `until`."""
 
     type: str
     queue: str | None = None
     reason: str
+    signals: tuple[str, ...] = ()
+    until: datetime | None = None
 
 
 class StepDetail(Reply):
@@ -423,7 +425,7 @@ class StepDetail(Reply):
     source: StepSource | None = None
     attempts: tuple[FailedAttempt, ...] = ()
     waits_for: StepWaits | None = None
-    """Of a step that no worker can take now: what it waits for."""
+    """Of a step that no worker can take now, or that waits for something outside: what it waits for."""
 
 
 class StepList(Reply):

@@ -16,6 +16,7 @@ from hocket.testing.results import result_of
 from hocket.testing.stand_ins.answers import PlayedModels
 from hocket.testing.stand_ins.journals import PlayedJournals
 from hocket.workers.errors import DeadlinePassed
+from hocket.workers.runtime.journal.suspending import Suspension
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 
 
@@ -88,7 +89,12 @@ class Attempts:
     async def _attempt(self, step: RequestedStep, fault: Fault | None, *, deliveries: int) -> bool:
         """Run one delivery of an attempt and tell its result; tell whether its worker died instead."""
         attempt = begun(step, deliveries)
-        context = context_of(attempt, self._models, self._journals)
+
+        def suspend(suspension: Suspension) -> None:
+            attempt.suspension = suspension
+            self._tasks[f"{_id(step)} handler"].cancel()
+
+        context = context_of(attempt, self._models, self._journals, suspend)
         handler = self._functions.of(step)
         timeout_ms = max(0.0, context.deadline_at_ms - attempt.started_at_ms)
         output: Any = None
@@ -107,6 +113,8 @@ class Attempts:
                 doing.cancel()
         if _id(step) in self._left and self._left[_id(step)] <= 0:
             return True
+        if attempt.suspension is not None:
+            output, error = None, None
         self._told.finished(result_of(attempt, context, output, error))
         return False
 

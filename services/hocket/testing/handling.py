@@ -18,6 +18,7 @@ from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.journal.journal import Journal
+from hocket.workers.runtime.journal.waits import Suspend
 
 
 def begun(step: RequestedStep, deliveries: int) -> Attempt:
@@ -29,7 +30,9 @@ def begun(step: RequestedStep, deliveries: int) -> Attempt:
     return attempt
 
 
-def context_of(attempt: Attempt, models: PlayedModels, journals: PlayedJournals) -> Context:
+def context_of(
+    attempt: Attempt, models: PlayedModels, journals: PlayedJournals, suspend: Suspend
+) -> Context:
     """Return what its handler is given."""
     step = attempt.step
     return Context(
@@ -40,6 +43,7 @@ def context_of(attempt: Attempt, models: PlayedModels, journals: PlayedJournals)
         deadline_at_ms=min(attempt.started_at_ms + step.timeout_ms, attempt.latest_end_ms),
         calls=models,
         new_journal=partial(Journal, journals, attempt, WORKER),
+        suspend=suspend,
     )
 
 

@@ -5,7 +5,12 @@ from typing import Any
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
-from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
+from hocket.schemas.structs.results import (
+    FinishedAttempt,
+    places_json,
+    spend_json,
+    timing_json,
+)
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.results import encoding
@@ -18,7 +23,7 @@ def result_of(
     attempt: Attempt, context: Context, output: Any, error: BaseException | None
 ) -> AttemptFinished:
     """Return the result of an attempt: its output, or its error where it has one."""
-    step = attempt.step
+    step, suspension = attempt.step, attempt.suspension
     finished = FinishedAttempt(
         run_id=step.run_id,
         step=step.step,
@@ -32,6 +37,8 @@ def result_of(
         timing=timing_json(context.timing),
         dispatched_at_ms=step.dispatched_at_ms,
         input_digest=attempt.input_digest,
+        waits=places_json(suspension.waits if suspension else ()),
+        journaled=places_json(suspension.journaled if suspension else ()),
     )
     info = None if error is None else error_info(error)
     try:

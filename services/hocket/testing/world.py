@@ -7,9 +7,17 @@ from typing import Any
 
 from hocket.coordinator.core.run.beginning import accept, refuse
 from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.plan.nodes import PipelinePlan, answers_to
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
-from hocket.coordinator.core.run.state.run import BACKOFF, TERMINAL, WAITING, Owner, Run, Step
+from hocket.coordinator.core.run.state.run import (
+    BACKOFF,
+    TERMINAL,
+    WAITING,
+    Owner,
+    Run,
+    Step,
+    signals_awaited,
+)
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.errors import HocketError, PipelineUnknown
@@ -149,15 +157,15 @@ class World:
 
     def _answer(self, run: Run, step: Step) -> None:
         """Send the answer that the test has for a step which begins to wait."""
-        names = answers_to(step.node, step.key)
+        names = signals_awaited(step)
         for signal in self._signals:
-            if signal.name in (*names, step.node.path):
+            if names and signal.name in (*names, step.node.path):
                 self._signals.remove(signal)
                 signal_id = f"signal-{len(self._signals)}"
                 event = SignalReceived(
                     run_id=run.run_id,
                     signal_id=signal_id,
-                    name=names[0],
+                    name=signal.name if signal.name in names else names[0],
                     payload=signal.payload,
                     by=signal.by,
                 )

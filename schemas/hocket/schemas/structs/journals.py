@@ -1,6 +1,6 @@
 """A journal's messages as coordinators read and write them: what handlers kept stays as it came."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +24,7 @@ class KeptEntry(msgspec.Struct):
     started_at_ms: Moment
     finished_at_ms: Moment
     scope: _StepKey = ""
-    kind: Literal["step", "model", "sleep", "now"] = "step"
+    kind: journals.JournalKind = "step"
     digest: _Name = ""
     value: msgspec.Raw = _NOTHING
     large: bool = False

@@ -3,12 +3,21 @@ they are by default, put together from parts that are JSON already.
 
 Left out are 118 bytes of an ordinary result, of 690: NATS takes, keeps and hands on what is left."""
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import Raw
 
-from hocket.schemas.messages import Spend, Timing, encoded
+from hocket.schemas.messages import (
+    HandlerPlace,
+    Spend,
+    Timing,
+    encoded,
+    encoded_without_defaults,
+)
 
 NULL = Raw(b"null")
+NOTHING = Raw(b"[]")
 NO_SPEND = Raw(encoded(Spend()))
 
 
@@ -31,6 +40,8 @@ class FinishedAttempt(msgspec.Struct, omit_defaults=True):
     dispatched_at_ms: float | None = None
     input_digest: str = ""
     capability: str | None = None
+    waits: Raw = NOTHING
+    journaled: Raw = NOTHING
 
 
 def spend_json(spend: Spend | None) -> Raw:
@@ -41,6 +52,13 @@ def spend_json(spend: Spend | None) -> Raw:
 def timing_json(timing: Timing | None) -> Raw:
     """Return the JSON of where a result's time went."""
     return NULL if timing is None else Raw(encoded(timing))
+
+
+def places_json(places: Sequence[HandlerPlace]) -> Raw:
+    """Return the JSON of places in a journal, and of what a handler waits for there."""
+    if not places:
+        return NOTHING
+    return Raw(b"[" + b",".join(encoded_without_defaults(one) for one in places) + b"]")
 
 
 write = msgspec.json.Encoder().encode

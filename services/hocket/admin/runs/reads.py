@@ -34,10 +34,13 @@ from hocket.schemas.rest import (
     RunSummary,
     StepDetail,
     StepList,
+    StepWaits,
 )
 
 MAX_VALUE_BYTES = 4 * 1_048_576
 """Inputs and outputs in one page of steps; a page ends with the step that goes beyond it."""
+WAITING = "waiting"
+"""The state of a step that waits for something outside."""
 STEPS_AT_ONCE = 8
 """Steps with their values that are fetched together."""
 
@@ -94,6 +97,7 @@ WHERE tenant = $1 AND run_id = $2
 STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
        finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source,
+       facts -> 'waits_for' AS waits_for, wake_at,
        CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output
 FROM hocket.step
 WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
@@ -104,7 +108,8 @@ LIMIT $4
 
 ONE_STEP = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
-       finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source, input, output
+       finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source, input, output,
+       facts -> 'waits_for' AS waits_for, wake_at
 FROM hocket.step
 WHERE run_id = $1 AND key = $2
 """
@@ -439,7 +444,19 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
         error=_error(row["error"]),
         source=_json(row["source"]),
         attempts=attempts,
+        waits_for=_waits(row) if row["state"] == WAITING else None,
     )
+
+
+def _waits(row: asyncpg.Record) -> StepWaits:
+    """Return what a step waits for outside."""
+    names, until = tuple(_json(row["waits_for"]) or ()), row["wake_at"]
+    told = " or ".join(f"`{name}`" for name in names)
+    parts = ([f"for the signal {told}"] if names else []) + (
+        [f"until {until:%Y-%m-%d %H:%M:%S} UTC"] if until is not None else []
+    )
+    reason = f"It waits {', at most '.join(parts)}." if parts else "It waits."
+    return StepWaits(type=row["type"], reason=reason, signals=names, until=until)
 
 
 def _attempt(row: asyncpg.Record) -> FailedAttempt:

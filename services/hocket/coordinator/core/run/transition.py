@@ -13,7 +13,7 @@ from typing import Final
 from hocket.coordinator.core.run.commands import Announce, Wake
 from hocket.coordinator.core.run.plan.nodes import WAIT, Node, PipelinePlan, answers_to
 from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast, PlanForecast
-from hocket.coordinator.core.run.run_size import counted, error_size
+from hocket.coordinator.core.run.run_size import counted, error_size, size_of
 from hocket.coordinator.core.run.state.messages import Command
 from hocket.coordinator.core.run.state.run import (
     ITEM,
@@ -95,6 +95,8 @@ class Transition(Outcome):
             size += error_size(step.error)
         if step.emitted is not None:
             size += step.emitted.value.size
+        if step.ended:
+            size += sum(size_of(one.payload) for one in step.ended)
         if size != step.size_bytes:
             run.size_bytes += size - step.size_bytes
             step.size_bytes = size

@@ -14,6 +14,7 @@ from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.runtime.journal.suspending import Suspension
 
 
 class State(Enum):
@@ -48,6 +49,7 @@ class Attempt:
         "state",
         "step",
         "stopped",
+        "suspension",
         "task",
         "touched_s",
     )
@@ -76,6 +78,8 @@ class Attempt:
         self.state = State.READY
         self.task: asyncio.Task[None] | None = None
         self.stopped: HocketError | None = None
+        self.suspension: Suspension | None = None
+        """What its handler waits for, where it ends because of that."""
         self.let_go = False
         self.started_at_ms = 0.0
         self.input_digest = ""
@@ -100,6 +104,11 @@ class Attempt:
         step = self.step
         return step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its handler was ended before it gave a result of its own."""
+        return self.stopped is not None or self.suspension is not None or self.let_go
+
     def delivered_again(self, delivered: "Attempt") -> None:
         """Take note of another delivery of the same step: its calls have the first delivery's count in
         their ids."""
@@ -121,6 +130,14 @@ class Attempt:
         if self.state is State.CONCLUDED or self.stopped is not None:
             return False
         self.stopped = error
+        self._cancel()
+        return True
+
+    def suspend(self, suspension: Suspension) -> bool:
+        """End the attempt because its handler waits; tell whether it was still to conclude."""
+        if self.state is State.CONCLUDED or self.is_cut_off:
+            return False
+        self.suspension = suspension
         self._cancel()
         return True
 

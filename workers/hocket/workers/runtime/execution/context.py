@@ -25,6 +25,7 @@ from hocket.schemas.tracing.context import TraceContext
 from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
 from hocket.workers.runtime.journal.durable import Durable
 from hocket.workers.runtime.journal.journal import Journal
+from hocket.workers.runtime.journal.waits import Suspend
 from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCalls
 from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.models.openai_client import OpenAIPath, client_of
@@ -71,8 +72,9 @@ class Context(Durable):
         may_be_repeated: bool = False,
         new_journal: Callable[[], Journal] | None = None,
         values: LargeValues | None = None,
+        suspend: Suspend | None = None,
     ) -> None:
-        super().__init__(step, new_journal, values)
+        super().__init__(step, new_journal, values, suspend)
         self.input = step_input
         self.attempt_id = attempt_id
         self.delivery = delivery
@@ -183,7 +185,8 @@ class Context(Durable):
             response_schema=response_schema,
             requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
         )
-        reply = await models.reply(request, self._models_once if journal else None)
+        with self._waits.working():
+            reply = await models.reply(request, self._models_once if journal else None)
         if reply.error is not None:
             raise ModelCallFailed(request.model, reply.error)
         return reply
@@ -195,7 +198,8 @@ class Context(Durable):
         async def reply(path: OpenAIPath, body: dict[str, Any]) -> CallReply:
             models = self._to_models()
             request = models.request(body["model"], openai=OpenAIBody(path=path, body=body))
-            return await models.reply(request, self._models_once)
+            with self._waits.working():
+                return await models.reply(request, self._models_once)
 
         return client_of(reply, **options)
 

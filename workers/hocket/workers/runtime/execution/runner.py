@@ -28,6 +28,7 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import LeftBehind
 from hocket.workers.runtime.journal.journal import Journal
+from hocket.workers.runtime.journal.suspending import Suspension
 from hocket.workers.runtime.results.reporter import Reporter
 
 STOP_GRACE_S = 1.0
@@ -91,9 +92,9 @@ class Runner:
             except BaseException as raised:
                 end_if_short(raised)  # its step comes again
                 error = raised
-        if attempt.stopped is not None or attempt.let_go:
+        if attempt.is_cut_off:
             _forget_cancellation()
-            error = attempt.stopped
+            output, error = None, attempt.stopped
         self._alarms.void(attempt)
         left_behind = None if context is None else context.left_behind
         if attempt.let_go:
@@ -166,7 +167,13 @@ class Runner:
             may_be_repeated=self._may_be_repeated(attempt),
             new_journal=partial(Journal, self._journals, attempt, self._worker),
             values=self._large_values,
+            suspend=partial(self._suspend, attempt),
         )
+
+    def _suspend(self, attempt: Attempt, suspension: Suspension) -> None:
+        """End an attempt whose handler waits; it is handed out again when that comes."""
+        if attempt.suspend(suspension):
+            self._alarms.set(attempt, STOP_GRACE_S, self._answer_for)
 
     def _may_be_repeated(self, attempt: Attempt) -> bool:
         """Tell whether another worker may make the same calls: a server that crashed forgets to whom it

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, wraps
 from typing import Any
 
 from pydantic import PrivateAttr, TypeAdapter, ValidationError
@@ -26,7 +26,6 @@ from pydantic_core import from_json, to_json
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
 from hocket.schemas.checks.first_fault import first_fault
-from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.journals import MAX_ENTRY_BYTES, MAX_ENTRY_NAME_CHARS, JournalEntry
 from hocket.schemas.messages import StepRequested
 from hocket.schemas.structs.steps import RequestedStep
@@ -34,18 +33,24 @@ from hocket.schemas.subjects import TOKEN
 from hocket.workers.errors import OutputNotJson
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.journal.errors import (
+    CannotSuspend,
     JournalFault,
     JournalFull,
     JournalMismatch,
     JournalMissing,
+    SignalMalformed,
+    SignalTimedOut,
     StepFailed,
 )
 from hocket.workers.runtime.journal.journal import Found, Journal, Place
+from hocket.workers.runtime.journal.waits import Suspend, Waits
 from hocket.workers.runtime.results.encoding import plain
 from hocket.workers.runtime.results.failures import error_info
 from hocket.workers.runtime.values.large_values import LargeValues
 
 MAX_SCOPE_CHARS = 1_000
+SUSPENDED_S = 5.0
+"""From so long on a sleep suspends its step."""
 
 _scope: contextvars.ContextVar[str] = contextvars.ContextVar("hocket_journal_scope", default="")
 
@@ -55,6 +60,17 @@ Once = Callable[
     Awaitable[tuple[Any, Found | None]],
 ]
 """Makes a call of that name and digest where the journal does not have it."""
+
+
+def _at_work(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Keep an attempt from being suspended while a method of its context runs."""
+
+    @wraps(method)
+    async def at_work(self: "Durable", *args: Any, **kwargs: Any) -> Any:
+        with self._waits.working():
+            return await method(self, *args, **kwargs)
+
+    return at_work
 
 
 class OwnStep(StepRequested):
@@ -100,8 +116,11 @@ class Durable:
         step: RequestedStep,
         new_journal: Callable[[], Journal] | None,
         values: LargeValues | None,
+        suspend: Suspend | None = None,
     ) -> None:
         self._step = step
+        can_wait = step.journal and step.suspends
+        self._waits = Waits(step.resumption, suspend if can_wait else None)
         self._new_journal = new_journal if step.journal else None
         self._values = values
         self._made: Journal | None = None
@@ -115,6 +134,7 @@ class Durable:
         own.calls_by(weakref.WeakMethod(self._step_once))
         return own
 
+    @_at_work
     async def _step_once(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, returns: Any
     ) -> Any:
@@ -136,22 +156,61 @@ class Durable:
             raise StepFailed(name, not_read.info()) from error
         except Exception as error:
             failed = error_info(error)
-            journal.failed(_entry(place, started_at_ms, error=failed))
+            journal.failed(place.entry(started_at_ms, error=failed))
             raise StepFailed(name, failed) from error
         await self._record(place, started_at_ms, value, len(data))
         return result
 
     async def sleep(self, seconds: float, name: str = "sleep") -> None:
-        """Wait for so long, in all attempts together. The attempt's own time goes on."""
+        """Wait for so long, in all attempts together. From SUSPENDED_S on the step is suspended, and
+        holds no worker; a shorter sleep is part of the attempt's own time."""
         journal = self._journal
         place = journal.place(_scope.get(), "sleep", _name(name))
         found = await journal.find(place)
         if found is None:
             until_ms = now_ms() + seconds * 1000
-            await journal.record(_entry(place, now_ms(), until_ms))
+            await journal.record(place.entry(now_ms(), until_ms))
         else:
             until_ms = float(found.entry.value)
-        await asyncio.sleep(max(0.0, until_ms - now_ms()) / 1000)
+            self._waits.journaled(place)
+        left_ms = until_ms - now_ms()
+        if left_ms >= SUSPENDED_S * 1000 and self._waits.can_wait and not _is_inside(place):
+            await journal.keep_failures()
+            await self._waits.ended(place, until_ms=until_ms)
+            return
+        with self._waits.working():
+            await asyncio.sleep(max(0.0, left_ms) / 1000)
+
+    async def wait_for_signal(
+        self, name: str, *, timeout_s: float | None = None, returns: Any = None
+    ) -> Any:
+        """Wait for a signal of the run, for at most `timeout_s`, and return its payload, read as
+        `returns`; raise SignalTimedOut where none comes.
+
+        The step is suspended meanwhile: it holds no worker, and goes on as another attempt, with what
+        is in its journal. It waits at most until the run's deadline. A signal that came before is taken
+        at once."""
+        journal = self._journal
+        if not self._waits.can_wait:
+            raise CannotSuspend
+        place = journal.place(_scope.get(), "signal", _name(name))
+        if _is_inside(place):
+            raise ValueError(f"`{name}` is waited for inside of `context.step`: wait outside of it")
+        found = await journal.find(place)
+        if found is None:
+            began_at_ms = now_ms()
+            until_ms = None if timeout_s is None else began_at_ms + timeout_s * 1000
+            await journal.keep_failures()
+            ended = await self._waits.ended(place, signal=name, until_ms=until_ms)
+            value = ended.model_dump(include={"timed_out", "signal_id", "payload", "by"})
+            with self._waits.working():
+                await self._record(place, began_at_ms, value, len(to_json(value)))
+        else:
+            value = await self._value_of(found.entry)
+        self._waits.journaled(place)
+        if value["timed_out"]:
+            raise SignalTimedOut(name=name, timeout_s=timeout_s)
+        return _read_payload(name, value["payload"], returns)
 
     async def now(self) -> datetime:
         """Return the time, the same one in all attempts."""
@@ -160,7 +219,7 @@ class Durable:
         found = await journal.find(place)
         at_ms = now_ms() if found is None else float(found.entry.value)
         if found is None:
-            await journal.record(_entry(place, at_ms, at_ms))
+            await journal.record(place.entry(at_ms, at_ms))
         return datetime.fromtimestamp(at_ms / 1000, UTC)
 
     def random(self) -> float:
@@ -212,7 +271,7 @@ class Durable:
         started_at_ms = now_ms()
         value, cost_usd, has_failed = await do()
         if has_failed:
-            journal.failed(_entry(place, started_at_ms, value, cost_usd=cost_usd))
+            journal.failed(place.entry(started_at_ms, value, cost_usd=cost_usd))
         else:
             size_bytes = len(to_json(value))
             await self._record(place, started_at_ms, value, size_bytes, cost_usd)
@@ -257,7 +316,7 @@ class Durable:
                 raise JournalFull(
                     reason=f"what `{place.name}` gave has {size_bytes} bytes, {limit}"
                 )
-        entry = _entry(place, started_at_ms, value, large=large, cost_usd=cost_usd)
+        entry = place.entry(started_at_ms, value, large=large, cost_usd=cost_usd)
         await self._journal.record(entry)
 
     async def _replayed(self, entry: JournalEntry, adapter: TypeAdapter[Any] | None) -> Any:
@@ -285,28 +344,16 @@ class Durable:
         return value
 
 
-def _entry(
-    place: Place,
-    started_at_ms: float,
-    value: Any = None,
-    *,
-    error: ErrorInfo | None = None,
-    large: bool = False,
-    cost_usd: Decimal = Decimal(0),
-) -> JournalEntry:
-    return JournalEntry.model_construct(
-        scope=place.scope,
-        ordinal=place.ordinal,
-        kind=place.kind,
-        name=place.name,
-        digest=place.digest,
-        value=value,
-        large=large,
-        error=error,
-        started_at_ms=started_at_ms,
-        finished_at_ms=now_ms(),
-        cost_usd=cost_usd,
-    )
+def _read_payload(name: str, payload: Any, returns: Any) -> Any:
+    adapter = None if returns is None else _adapter_of(_read_payload, returns)
+    if adapter is None:
+        return payload
+    try:
+        return adapter.validate_json(to_json(payload))
+    except ValidationError as error:
+        fault = first_fault(error)
+        field = ".".join(("payload", *map(str, fault.place)))
+        raise SignalMalformed(name=name, field=field, reason=fault.reason) from None
 
 
 def _name(name: str) -> str:
@@ -315,6 +362,11 @@ def _name(name: str) -> str:
     if not name.isprintable():
         raise ValueError("a name has no control characters")
     return name
+
+
+def _is_inside(place: Place) -> bool:
+    """Tell whether a place is within a function that `context.step` calls."""
+    return any(part.startswith("#") for part in place.scope.split("/"))
 
 
 def _below(scope: str, name: str) -> str:

@@ -65,6 +65,29 @@ class JournalTaken(JournalFault):
     error_class = ErrorClass.CANCELLED
 
 
+class CannotSuspend(JournalFault):
+    """This step cannot wait for a signal, or sleep for long: its coordinator does not suspend steps.
+    Bring the platform to the release of this worker."""
+
+    code = "cannot_suspend"
+    error_class = ErrorClass.INVALID
+
+
+class SignalTimedOut(HocketError):
+    """The signal `{name}` did not come within {timeout_s} s. Raise `timeout_s`, or send it earlier."""
+
+    code = "signal_timed_out"
+    error_class = ErrorClass.TIMEOUT
+
+
+class SignalMalformed(HocketError):
+    """The signal `{name}` is not what the handler takes: `{field}`: {reason}. It was taken, and is not
+    waited for again: let the handler catch this and wait anew, or send one that fits to another run."""
+
+    code = "signal_malformed"
+    error_class = ErrorClass.INVALID
+
+
 class StepFailed(HocketError):
     """`{name}` failed: {reason}"""
 

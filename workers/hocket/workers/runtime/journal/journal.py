@@ -8,12 +8,15 @@ entry was stored: nothing goes on). It is opened when a handler first asks for i
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from decimal import Decimal
+from typing import Any
 
 import structlog
 
+from hocket.kit.process.clock import now_ms
 from hocket.schemas import journals
-from hocket.schemas.journals import JournalEntry, JournalWritten
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.journals import JournalEntry, JournalKind, JournalWritten
 from hocket.schemas.messages import encoded
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.journal.errors import (
@@ -39,7 +42,7 @@ class Place:
 
     scope: str
     ordinal: int
-    kind: Literal["step", "model", "sleep", "now"]
+    kind: JournalKind
     name: str
     digest: str = ""
 
@@ -47,6 +50,35 @@ class Place:
     def key(self) -> tuple[str, str, int]:
         """By what an entry is found again."""
         return self.scope, self.digest, self.ordinal
+
+    @property
+    def where(self) -> str:
+        """Its branch, as errors tell it."""
+        return f" in branch `{self.scope}`" if self.scope else ""
+
+    def entry(
+        self,
+        started_at_ms: float,
+        value: Any = None,
+        *,
+        error: ErrorInfo | None = None,
+        large: bool = False,
+        cost_usd: Decimal = Decimal(0),
+    ) -> JournalEntry:
+        """Return what was done here, and has ended now."""
+        return JournalEntry.model_construct(
+            scope=self.scope,
+            ordinal=self.ordinal,
+            kind=self.kind,
+            name=self.name,
+            digest=self.digest,
+            value=value,
+            large=large,
+            error=error,
+            started_at_ms=started_at_ms,
+            finished_at_ms=now_ms(),
+            cost_usd=cost_usd,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +122,7 @@ class Journal:
     def place(
         self,
         scope: str,
-        kind: Literal["step", "model", "sleep", "now"],
+        kind: JournalKind,
         name: str,
         digest: str = "",
     ) -> Place:
@@ -108,13 +140,19 @@ class Journal:
                 asked=f"{place.kind} {place.name}",
                 done=f"{found.entry.kind} {found.entry.name}",
                 ordinal=place.ordinal,
-                where=f" in branch `{place.scope}`" if place.scope else "",
+                where=place.where,
             )
         return found
 
     def failed(self, entry: JournalEntry) -> None:
         """Note what failed: it is kept if the handler goes on, and tried again if it does not."""
         self._failures.append(entry)
+
+    async def keep_failures(self) -> None:
+        """Write what failed and was dealt with, before a wait that may end the attempt."""
+        if self._failures:
+            *self._failures, last = self._failures
+            await self.record(last)
 
     async def record(self, entry: JournalEntry) -> None:
         """Add an entry, and return when it is stored. It is stored though the caller stops waiting."""

@@ -10,7 +10,12 @@ from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.protocol import header_of
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.structs.results import FinishedAttempt, spend_json, timing_json
+from hocket.schemas.structs.results import (
+    FinishedAttempt,
+    places_json,
+    spend_json,
+    timing_json,
+)
 from hocket.workers.errors import OutputTooLarge
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.attempts import Attempts
@@ -70,7 +75,8 @@ class Reporter:
             await self._none_left.wait()
 
     def _finished(self, attempt: Attempt, context: Context | None) -> FinishedAttempt:
-        step = attempt.step
+        step, suspension = attempt.step, attempt.suspension
+        waits = suspension if attempt.stopped is None else None
         return FinishedAttempt(
             run_id=step.run_id,
             step=step.step,
@@ -85,6 +91,8 @@ class Reporter:
             dispatched_at_ms=step.dispatched_at_ms,
             input_digest=attempt.input_digest,
             capability=step.capability,
+            waits=places_json(waits.waits if waits else ()),
+            journaled=places_json(waits.journaled if waits else ()),
         )
 
     async def _encoded(

@@ -1,11 +1,13 @@
-"""What is kept of an attempt that ended, and what follows where it failed: the step is tried again
-after a backoff (`retry`), handed out again where its worker did not know the handler, or fails."""
+"""What is kept of an attempt that ended, and what follows where it gave no output: the step is tried
+again after a backoff (`retry`), handed out again where its worker did not know the handler, waits
+(`suspension.py`), or fails."""
 
 from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.retries import NOT_HERE, asked_anew_ms, backoff_ms
 from hocket.coordinator.core.run.state.messages import cancel_attempt
-from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, PastAttempt, Step
+from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Step
+from hocket.coordinator.core.run.suspension import suspended
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo
@@ -32,6 +34,15 @@ def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
     step.worker = event.worker
 
 
+def gave_nothing(t: Transition, step: Step, event: AttemptFinished) -> bool:
+    """Do what follows an attempt that failed, or whose handler waits; tell whether the step's next one
+    is to go out at once."""
+    if event.error is None:
+        return suspended(t, step, event)
+    failed(t, step, event, event.error)
+    return False
+
+
 def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
     """Try a step again after a backoff, where its policy and the deadline leave room; else it fails."""
     run = t.run
@@ -39,7 +50,8 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
     if error.code == NOT_HERE and step.node.type == PYTHON:
         _pass_on(t, step, error)
         return
-    wait_ms = backoff_ms(retry, error, run_id=run.run_id, step=step.key, attempt=event.attempt)
+    tried = event.attempt - step.suspensions
+    wait_ms = backoff_ms(retry, error, run_id=run.run_id, step=step.key, attempt=tried)
     if wait_ms is None or t.now_ms + wait_ms >= run.deadline_at_ms:
         t.keep(step)
         t.fail(step, error)
@@ -49,7 +61,7 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
     step.state = BACKOFF
     step.error = error
     step.wake_at_ms = nearest(t.now_ms + wait_ms)
-    step.tries = (*step.tries, _past(step, t.now_ms))
+    step.tries = (*step.tries, step.past(t.now_ms))
     t.keep(step)
 
 
@@ -66,7 +78,7 @@ def supersede(t: Transition, step: Step) -> None:
     """End the present attempt, because another one is to take its place."""
     if step.role == LEAF:
         t.commands.append(cancel_attempt(t.run, step, "superseded"))
-    step.tries = (*step.tries, _past(step, t.now_ms))
+    step.tries = (*step.tries, step.past(t.now_ms))
 
 
 def late_outcome(step: Step, event: AttemptFinished) -> str:
@@ -105,15 +117,3 @@ def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
     step.error = error
     step.wake_at_ms = nearest(t.now_ms + wait_ms)
     t.keep(step)
-
-
-def _past(step: Step, finished_at_ms: float) -> PastAttempt:
-    assert step.dispatched_at_ms is not None, step.key
-    return PastAttempt(
-        step.dispatched_at_ms,
-        finished_at_ms,
-        step.queued_at_ms,
-        step.started_at_ms,
-        step.took_ms,
-        step.timing,
-    )

@@ -11,6 +11,7 @@ from hocket.coordinator.core.run.commands import ReleaseCache
 from hocket.coordinator.core.run.constructs.attempt_ends import (
     attempt_after_backoff,
     failed,
+    gave_nothing,
     late_outcome,
     note_end,
     record,
@@ -79,8 +80,9 @@ def finished(t: Transition, event: AttemptFinished) -> None:
         _ask_anew(t, step)
     else:
         note_end(t, step, event)
-        if event.error is not None:
-            failed(t, step, event, event.error)
+        if event.error is not None or event.waits:
+            if gave_nothing(t, step, event):
+                hand_out(t, step)
         else:
             _gave(t, step, event)
 

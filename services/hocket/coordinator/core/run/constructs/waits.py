@@ -1,24 +1,31 @@
-"""Steps that wait for the outside: approvals and signals. They hold no worker, and may make the
-run's deadline stand still."""
+"""Steps that wait for the outside: approvals, signals, and handlers that were suspended. They hold no
+worker; approvals and signals may make the run's deadline stand still."""
 
 import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hocket.coordinator.core.run.constructs.results import hand_out
 from hocket.coordinator.core.run.constructs.reuse import kept_for, source_of
 from hocket.coordinator.core.run.ends.ending import fail_run, move_deadline
-from hocket.coordinator.core.run.plan.nodes import answers_to
+from hocket.coordinator.core.run.plan.nodes import LEAF, answers_to
 from hocket.coordinator.core.run.run_size import size_of
-from hocket.coordinator.core.run.state.run import SUCCEEDED, WAITING, Run, Signal, Step
+from hocket.coordinator.core.run.state.run import (
+    SUCCEEDED,
+    WAITING,
+    Run,
+    Signal,
+    Step,
+    signals_awaited,
+)
 from hocket.coordinator.core.run.state.values import json_of
+from hocket.coordinator.core.run.suspension import take_signal, time_came
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import MAX_SIGNALS_BYTES, MAX_UNREAD_SIGNALS, SignalReceived
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
 
-MAX_READ_IDS = 1_000
-"""Ids of signals that a run read last, known as repeats. Those of unread ones always are."""
 MAX_NOTE_CHARS = 2_000
 """Of the note with which an approval is refused, in the run's error."""
 MAX_HELD_SIGNALS = 2 * MAX_UNREAD_SIGNALS
@@ -79,7 +86,7 @@ def begin_wait(t: Transition, step: Step) -> None:
             run.signals = tuple(other for other in run.signals if other is not signal)
             t.run_changed = True
             run.size_bytes -= size_of(signal.payload)
-            _remember(run, signal.signal_id)
+            run.remember(signal.signal_id)
             _answer(t, step, signal)
             return
 
@@ -95,7 +102,7 @@ def signal_received(t: Transition, event: SignalReceived) -> None:
     signal = Signal(event.signal_id, event.name, event.payload, event.by)
     step = _first_waiting(run, event.name)
     if step is not None:
-        _remember(run, signal.signal_id)
+        run.remember(signal.signal_id)
         _answer(t, step, signal)
         return
     run.signals = (*run.signals, signal)
@@ -106,7 +113,11 @@ def signal_received(t: Transition, event: SignalReceived) -> None:
 
 
 def wait_timed_out(t: Transition, step: Step) -> None:
-    """Fail a wait that nobody answered."""
+    """Fail a wait that nobody answered, or let a handler go on."""
+    if step.role == LEAF:
+        time_came(t, step)
+        hand_out(t, step)
+        return
     t.fail(step, WaitTimedOut(step=step.key, wait_ms=_node(step).wait_ms).info())
 
 
@@ -129,7 +140,7 @@ def _first_waiting(run: Run, name: str) -> Step | None:
     keys = run.waiting.get(name)
     while keys:
         step = run.steps[keys[0]]
-        if step.state == WAITING:
+        if step.state == WAITING and name in signals_awaited(step):
             return step
         heapq.heappop(keys)
     run.waiting.pop(name, None)
@@ -137,6 +148,10 @@ def _first_waiting(run: Run, name: str) -> Step | None:
 
 
 def _answer(t: Transition, step: Step, signal: Signal) -> None:
+    if step.role == LEAF:
+        take_signal(step, signal)
+        hand_out(t, step)
+        return
     if isinstance(_node(step), SignalNode):
         t.settle(step, SUCCEEDED, output=json_of(signal.payload))
         return
@@ -153,11 +168,6 @@ def _node(step: Step) -> ApprovalNode | SignalNode:
     node = step.node.spec
     assert isinstance(node, ApprovalNode | SignalNode)
     return node
-
-
-def _remember(run: Run, signal_id: str) -> None:
-    """Know a signal as a repeat, that is read now."""
-    run.seen_signals = (*run.seen_signals, signal_id)[-MAX_READ_IDS:]
 
 
 def signals_fault(unread: Sequence[Signal]) -> ErrorInfo | None:

@@ -54,7 +54,7 @@ class Kind(StrEnum):
     CACHE = "cache"
     """For the cache's answer, or for another run that computed the same."""
     WAITING = "waiting"
-    """For a person or a signal from outside."""
+    """For a person, a signal from outside, or a moment that a handler waits for."""
 
 
 (
@@ -185,7 +185,8 @@ class _Walk:
             self._attempt(step, step.attempt, _present(step), cut=step.state == CANCELLED)
         for number in range(len(step.tries), 0, -1):
             one = step.tries[number - 1]
-            self._back(self._us(one.finished_at_ms), step, number, _BACKOFF)
+            kind = _WAITING if one.is_suspended else _BACKOFF
+            self._back(self._us(one.finished_at_ms), step, number, kind)
             self._attempt(step, number, one, cut=False)
         ready = self._us(step.ready_at_ms)
         if self._at > ready:

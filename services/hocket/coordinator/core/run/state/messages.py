@@ -26,7 +26,12 @@ from hocket.coordinator.core.run.commands import (
 from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.schemas import ids
-from hocket.schemas.messages import Priority, TaskRejected
+from hocket.schemas.messages import (
+    Priority,
+    Resumption,
+    TaskRejected,
+    encoded_without_defaults,
+)
 
 
 class Dispatch:
@@ -114,7 +119,10 @@ class Dispatch:
         if self.capability is not None:
             self._numbers += f'"capability":"{self.capability}",'
         if node.keeps_journal:
-            self._numbers += '"journal":true,'
+            self._numbers += '"journal":true,"suspends":true,'
+        if step.suspensions:
+            going_on = Resumption(ended=step.ended, waits=step.waits)
+            self._numbers += f'"resumption":{encoded_without_defaults(going_on).decode()},'
 
     @property
     def attempt_id(self) -> str:

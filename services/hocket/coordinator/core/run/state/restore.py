@@ -20,7 +20,6 @@ from hocket.coordinator.core.run.plan.nodes import (
     WAIT,
     Node,
     PipelinePlan,
-    answers_to,
 )
 from hocket.coordinator.core.run.run_size import error_size, result_size, size_of
 from hocket.coordinator.core.run.state.columns import Columns, parsed
@@ -38,10 +37,19 @@ from hocket.coordinator.core.run.state.run import (
     Signal,
     Source,
     Step,
+    signals_awaited,
 )
 from hocket.coordinator.core.run.state.values import NULL, Json, json_of
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
+from hocket.schemas.messages import (
+    AttemptFinished,
+    HandlerWait,
+    Priority,
+    RunOrigin,
+    RunParent,
+    Timing,
+    WaitEnded,
+)
 
 
 class StoredRun(NamedTuple):
@@ -221,6 +229,9 @@ def _fill(step: Step, row: Columns, facts: Mapping[str, Any]) -> None:
         counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
         timing=_timing(facts.get("timing")),
         tries=tuple(_try(one) for one in facts.get("tries", ())),
+        suspensions=facts.get("suspensions", 0),
+        waits=tuple(HandlerWait(**one) for one in facts.get("waits", ())),
+        ended=tuple(WaitEnded(**one) for one in facts.get("ended", ())),
     )
     step.capable = facts.get("capable", False)
 
@@ -233,6 +244,7 @@ def _try(facts: Mapping[str, Any]) -> PastAttempt:
         facts.get("started_at_ms"),
         facts.get("took_ms"),
         _timing(facts.get("timing")),
+        is_suspended=facts.get("is_suspended", False),
     )
 
 
@@ -269,6 +281,8 @@ def _measured(step: Step) -> int:
         size += error_size(step.error)
     if step.emitted is not None:
         size += step.emitted.value.size
+    if step.ended:
+        size += sum(size_of(one.payload) for one in step.ended)
     step.size_bytes = size
     return size
 
@@ -283,7 +297,8 @@ def _derive_live(run: Run, step: Step) -> None:
     if step.role == WAIT and step.state == WAITING:
         step.is_pausing = True
         run.pausing += step.node.pauses
-        for name in answers_to(step.node, step.key):
+    if step.state == WAITING:
+        for name in set(signals_awaited(step)):
             heapq.heappush(run.waiting_for(name), step.key)
 
 

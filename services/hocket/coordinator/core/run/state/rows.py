@@ -4,7 +4,6 @@ times are epoch milliseconds."""
 from dataclasses import asdict
 from typing import Any
 
-from hocket.coordinator.core.run.plan.nodes import answers_to
 from hocket.coordinator.core.run.state.columns import Row, json_column, without_nul
 from hocket.coordinator.core.run.state.run import (
     NODE,
@@ -14,6 +13,7 @@ from hocket.coordinator.core.run.state.run import (
     Run,
     Source,
     Step,
+    signals_awaited,
 )
 from hocket.coordinator.core.run.state.values import Json
 
@@ -117,7 +117,7 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
     if step.winner:
         facts["winner"] = step.winner
     if step.state == WAITING:
-        facts["waits_for"] = answers_to(step.node, step.key)
+        facts["waits_for"] = signals_awaited(step)
     _add_attempt_facts(facts, step)
     return facts or None
 
@@ -133,8 +133,20 @@ def _add_attempt_facts(facts: dict[str, Any], step: Step) -> None:
         facts["timing"] = step.timing.model_dump(exclude_defaults=True)
     if step.capable and step.state not in TERMINAL:
         facts["capable"] = True
+    if step.suspensions:
+        _add_suspension_facts(facts, step)
     if step.tries:
         facts["tries"] = [_try_facts(one) for one in step.tries]
+
+
+def _add_suspension_facts(facts: dict[str, Any], step: Step) -> None:
+    facts["suspensions"] = step.suspensions
+    if step.state in TERMINAL:
+        return
+    if step.waits:
+        facts["waits"] = [one.model_dump(exclude_defaults=True) for one in step.waits]
+    if step.ended:
+        facts["ended"] = [one.model_dump(exclude_defaults=True) for one in step.ended]
 
 
 def _try_facts(one: PastAttempt) -> dict[str, Any]:
@@ -150,6 +162,8 @@ def _try_facts(one: PastAttempt) -> dict[str, Any]:
         facts["took_ms"] = one.took_ms
     if one.timing is not None:
         facts["timing"] = one.timing.model_dump(exclude_defaults=True)
+    if one.is_suspended:
+        facts["is_suspended"] = True
     return facts
 
 

@@ -9,12 +9,27 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from hocket.coordinator.core.run.plan.nodes import LEAF, CompiledPlan, Node, PipelinePlan, Scope
+from hocket.coordinator.core.run.plan.nodes import (
+    LEAF,
+    CompiledPlan,
+    Node,
+    PipelinePlan,
+    Scope,
+    answers_to,
+)
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.values import NULL, Json
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import AttemptFinished, Priority, RunOrigin, RunParent, Timing
+from hocket.schemas.messages import (
+    AttemptFinished,
+    HandlerWait,
+    Priority,
+    RunOrigin,
+    RunParent,
+    Timing,
+    WaitEnded,
+)
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 
 
@@ -71,6 +86,8 @@ BRANCH: Final = "branch"
 FALLBACK: Final = "fallback"
 
 NOTHING_SPENT: Final = Decimal(0)
+MAX_READ_IDS = 1_000
+"""Ids of signals that a run read last, known as repeats. Those of unread ones always are."""
 Segment = tuple[str, str, int, str, int, int]
 """A piece of a critical path: step, node, attempt, kind, microseconds, how many pieces it stands
 for."""
@@ -88,12 +105,13 @@ class Owner:
 
 
 class PastAttempt:
-    """An attempt that was tried again: when it went out and came back, and what its worker said of
-    the time between."""
+    """An attempt that another one followed: when it went out and came back, and what its worker said of
+    the time between. `is_suspended`: its handler waited then."""
 
     __slots__ = (
         "dispatched_at_ms",
         "finished_at_ms",
+        "is_suspended",
         "queued_at_ms",
         "started_at_ms",
         "timing",
@@ -108,9 +126,12 @@ class PastAttempt:
         started_at_ms: float | None,
         took_ms: float | None,
         timing: Timing | None,
+        *,
+        is_suspended: bool = False,
     ) -> None:
         self.dispatched_at_ms = dispatched_at_ms
         self.finished_at_ms = finished_at_ms
+        self.is_suspended = is_suspended
         self.queued_at_ms = queued_at_ms
         self.started_at_ms = started_at_ms
         self.took_ms = took_ms
@@ -230,6 +251,12 @@ class Step(Seldom):
     """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
     timing: Timing | None = None
     tries: tuple[PastAttempt, ...] = ()
+    suspensions: int = 0
+    """How often its handler was suspended: so many of its attempts are no retries."""
+    waits: tuple[HandlerWait, ...] = ()
+    """What its handler waits for, or waited for when it was suspended last."""
+    ended: tuple[WaitEnded, ...] = ()
+    """What came of it; kept until the step's journal has it."""
     # derived:
     scope: ScopeProgress | None = None
     children: Children | None = None
@@ -282,6 +309,19 @@ class Step(Seldom):
         self.size_bytes = 0
         self.is_changed = False
         """Whether its row must be written."""
+
+    def past(self, finished_at_ms: float, *, is_suspended: bool = False) -> PastAttempt:
+        """Return what is kept of the present attempt, which another one follows."""
+        assert self.dispatched_at_ms is not None, self.key
+        return PastAttempt(
+            self.dispatched_at_ms,
+            finished_at_ms,
+            self.queued_at_ms,
+            self.started_at_ms,
+            self.took_ms,
+            self.timing,
+            is_suspended=is_suspended,
+        )
 
     def let_go(self) -> None:
         """Drop what its row has, now that it is made, and nobody reads again (`KEPT_COLUMNS` of an ended
@@ -429,6 +469,10 @@ class Run(Seldom):
             self.due = []
         return self.due
 
+    def remember(self, signal_id: str) -> None:
+        """Know a signal as a repeat, that is read now."""
+        self.seen_signals = (*self.seen_signals, signal_id)[-MAX_READ_IDS:]
+
     def waiting_for(self, name: str) -> list[str]:
         """Return the heap of the steps that wait for a signal, to add to it."""
         if self.waiting is None:
@@ -443,3 +487,10 @@ class Run(Seldom):
             step.within.view = None
             step.set_seldom(scope=None, children=None, fallbacks=None)
         self.scope = None
+
+
+def signals_awaited(step: Step) -> tuple[str, ...]:
+    """Return the names of the signals that a waiting step waits for."""
+    if step.role != LEAF:
+        return answers_to(step.node, step.key)
+    return tuple(wait.signal for wait in step.waits if wait.signal is not None)

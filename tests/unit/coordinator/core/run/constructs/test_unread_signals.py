@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.run.constructs.waits import MAX_HELD_SIGNALS, MAX_READ_IDS
+from hocket.coordinator.core.run.constructs.waits import MAX_HELD_SIGNALS
+from hocket.coordinator.core.run.state.run import MAX_READ_IDS
 from hocket.schemas.messages import MAX_SIGNALS_BYTES, SignalReceived
 from support.run_player import Play, python
 

@@ -1,0 +1,99 @@
+"""Handlers that wait: their step is suspended, which holds no worker, until a signal of the run or a
+moment comes. Then its next attempt goes out with what came (`Resumption`), and the step's journal has
+what was done before. That is no retry: `Step.suspensions` are not counted as attempts that failed.
+"""
+
+import heapq
+
+from hocket.coordinator.core.run.plan.nodes import LEAF
+from hocket.coordinator.core.run.run_size import size_of
+from hocket.coordinator.core.run.state.run import WAITING, Run, Signal, Step
+from hocket.coordinator.core.run.transition import Transition
+from hocket.coordinator.core.time.timestamps import nearest
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.messages import AttemptFinished, HandlerWait, WaitEnded
+
+MAX_SUSPENSIONS = 1_000
+"""Of one step."""
+
+
+class TooManySuspensions(HocketError):
+    """The handler of `{step}` was suspended more than {limit} times. Divide what it does into several
+    nodes, or into sub-pipelines."""
+
+    code = "too_many_suspensions"
+    error_class = ErrorClass.INVALID
+
+
+def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
+    """Let a step wait for what its handler waits for; tell whether some of that is here already, so that
+    it goes on at once."""
+    if step.role != LEAF or step.suspensions >= MAX_SUSPENSIONS:
+        t.keep(step)
+        t.fail(step, TooManySuspensions(step=step.key, limit=MAX_SUSPENSIONS).info())
+        return False
+    stored = {place.key for place in event.journaled}
+    ended = tuple(one for one in step.ended if one.key not in stored)
+    step.suspensions += 1
+    step.set_seldom(ended=ended, waits=event.waits)
+    step.tries = (*step.tries, step.past(t.now_ms, is_suspended=True))
+    known = {one.key for one in ended}
+    is_here = any(wait.key in known for wait in event.waits)
+    for wait in event.waits:
+        if wait.key not in known and wait.signal is not None:
+            signal = _unread(t, wait.signal)
+            if signal is not None:
+                _end(step, wait, signal)
+                is_here = True
+    step.state = WAITING
+    step.wake_at_ms = min(_moments(step), default=None)
+    note_waits(t.run, step)
+    t.keep(step)
+    return is_here
+
+
+def note_waits(run: Run, step: Step) -> None:
+    """Let signals find a step that waits for them."""
+    for name in {wait.signal for wait in step.waits if wait.signal is not None}:
+        heapq.heappush(run.waiting_for(name), step.key)
+
+
+def take_signal(step: Step, signal: Signal) -> None:
+    """Give a signal to the first of a step's waits that is for it."""
+    wait = next(wait for wait in step.waits if wait.signal == signal.name)
+    _end(step, wait, signal)
+
+
+def time_came(t: Transition, step: Step) -> None:
+    """End the waits of a step whose moment has come."""
+    for wait in step.waits:
+        if wait.until_ms is not None and nearest(wait.until_ms) <= t.now_ms:
+            _end(step, wait, None)
+
+
+def _moments(step: Step) -> list[float]:
+    return [nearest(wait.until_ms) for wait in step.waits if wait.until_ms is not None]
+
+
+def _unread(t: Transition, name: str) -> Signal | None:
+    """Take the first unread signal of a name out of the run."""
+    run = t.run
+    for signal in run.signals:
+        if signal.name == name:
+            run.signals = tuple(other for other in run.signals if other is not signal)
+            run.size_bytes -= size_of(signal.payload)
+            run.remember(signal.signal_id)
+            t.run_changed = True
+            return signal
+    return None
+
+
+def _end(step: Step, wait: HandlerWait, signal: Signal | None) -> None:
+    place = {"scope": wait.scope, "ordinal": wait.ordinal, "signal": wait.signal}
+    if signal is None:
+        ended = WaitEnded(**place, timed_out=True)
+    else:
+        came = {"signal_id": signal.signal_id, "payload": signal.payload, "by": signal.by}
+        ended = WaitEnded(**place, **came)
+    step.ended = (*step.ended, ended)
+    step.waits = tuple(other for other in step.waits if other is not wait)
