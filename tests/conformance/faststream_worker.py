@@ -37,6 +37,9 @@ async def step(task: dict[str, Any], context: StepContext) -> Any:
             if context.step.attempt == 1:
                 raise Retryable("attempt 1 fails")
             return text
+        case "waits":
+            text = await context.step("make", secrets.token_hex)
+            return [text, await context.wait_for_signal(task["signal"])]
 
 
 if __name__ == "__main__":

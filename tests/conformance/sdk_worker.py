@@ -31,3 +31,6 @@ async def step(task: dict[str, Any], context: Context) -> Any:
             if context.step.attempt == 1:
                 raise Retryable("attempt 1 fails")
             return text
+        case "waits":
+            text = await context.step("make", secrets.token_hex)
+            return [text, await context.wait_for_signal(task["signal"])]

@@ -455,7 +455,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 async def test_the_page_of_durable_handlers_shows_what_works(rig: Rig) -> None:
     page = (ROOT / "docs/how-to/durable-handlers.md").read_text("utf-8")
-    orders, branches, _ = (block.split("```")[0] for block in page.split("```python")[1:])
+    orders, branches, *_ = (block.split("```")[0] for block in page.split("```python")[1:])
     place: dict[str, Any] = {"__name__": "orders"}
     exec(compile(orders, "orders.py", "exec"), place)
     found: dict[str, Any] = {}

@@ -1,7 +1,8 @@
-"""Handlers that wait for signals and for long are suspended, and go on with what came: on a real NATS."""
+"""Handlers that wait are suspended, and go on with what came: on a real NATS."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,3 +222,25 @@ async def test_a_signal_that_does_not_fit_is_told_and_another_can_be_waited_for(
     assert result.error is not None
     assert result.error.code == "signal_malformed"
     assert "`payload`" in result.error.message
+
+
+async def test_the_page_of_durable_handlers_shows_how_to_wait(rig: Rig) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/durable-handlers.md").read_text("utf-8")
+    blocks = [block.split("```")[0] for block in page.split("```python")[1:]]
+    place: dict[str, Any] = {"__name__": "refunds"}
+    source = next(block for block in blocks if block.startswith("\n# refunds"))
+    exec(compile(source, "refunds.py", "exec"), place)
+    question = "Refund order 7?"
+    timed_out = WaitEnded(ordinal=2, signal="answer", timed_out=True)
+    async with place["worker"].run(nats_url=rig.nats_url):
+        for run_id, ended, refunded in (
+            (f"r{1:024x}", came(2, "answer", {"refund": True}), True),
+            (f"r{2:024x}", timed_out, False),
+        ):
+            step = await send(
+                rig, "shop.refund", suspends=True, input={"number": "7"}, run_id=run_id
+            )
+            result = await rig.result(step)
+            assert [one.signal for one in result.waits] == ["answer"]
+            second = await resumed(rig, step, 2, ended)
+            assert ok(second) == {"question": question, "refunded": refunded}

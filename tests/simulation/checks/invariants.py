@@ -211,7 +211,7 @@ class Checks:
     def _accepted_again(self, accepted: dict[str, Any]) -> None:
         """A key whose task was rejected may come with a new task: its run begins then."""
         run_id = accepted["run_id"]
-        if accepted["rejected"] is not None:
+        if accepted.get("rejected") is not None:
             self._rejected[run_id] = _task_of(accepted)
             return
         ended, before = self._ends.get(run_id), self._rejected.get(run_id)

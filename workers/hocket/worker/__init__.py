@@ -18,7 +18,12 @@ from hocket.schemas.messages import ChatMessage, Document
 from hocket.worker.worker import Running, Worker
 from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
-from hocket.workers.runtime.journal.errors import JournalMismatch, SignalTimedOut, StepFailed
+from hocket.workers.runtime.journal.errors import (
+    JournalMismatch,
+    SignalMalformed,
+    SignalTimedOut,
+    StepFailed,
+)
 
 __all__ = [
     "ChatMessage",
@@ -30,6 +35,7 @@ __all__ = [
     "ModelCallFailed",
     "Retryable",
     "Running",
+    "SignalMalformed",
     "SignalTimedOut",
     "StepFailed",
     "Worker",

@@ -60,6 +60,45 @@ async def yields_to_the_next(stage: Stage) -> None:
     raise AssertionError("it gave a result, and has the journal no more")
 
 
+async def waits(stage: Stage) -> None:
+    """A handler that waits ends its attempt without a result, and goes on with what came."""
+    task = {"do": "waits", "signal": "go"}
+    first = await stage.send(task, journal=True, suspends=True)
+    body = (await stage.result(first)).body
+    assert not body.get("error"), f"it has the error {body.get('error')!r}"
+    assert body.get("output") is None, f"it has an output, {body.get('output')!r}"
+    found = body.get("waits") or []
+    assert [one.get("signal") for one in found] == ["go"], (
+        f"its `waits` are {found!r}, and not `go`"
+    )
+    made = await _made(stage, first)
+    place = {"scope": found[0].get("scope", ""), "ordinal": found[0].get("ordinal")}
+    ended = [place | {"signal": "go", "signal_id": "s1", "payload": {"n": 7}, "by": "conformance"}]
+    later = {"dispatched_at_ms": round(time.time() * 1000) + 1, "attempt": 2}
+    second = await stage.send(
+        task,
+        journal=True,
+        suspends=True,
+        run_id=first.run_id,
+        resumption={"ended": ended},
+        **later,
+    )
+    await stage.until(lambda: len(stage.results(first)) == 2, "a result of attempt 2")
+    body = stage.results(second)[1].body
+    wanted = [made, {"n": 7}]
+    assert body.get("output") == wanted, f"attempt 2 gave {body.get('output')!r}, not {wanted!r}"
+    kept = [entry for _, one in await stage.journal(first) for entry in one.entries]
+    assert [one.kind for one in kept] == ["step", "signal"], "the signal is not in the journal"
+
+
+async def waits_only_where_asked(stage: Stage) -> None:
+    """A step that is not to be suspended ends with an error where its handler waits."""
+    step = await stage.send({"do": "waits", "signal": "go"}, journal=True)
+    body = (await stage.result(step)).body
+    assert not body.get("waits"), "it waits, and its step was not one that `suspends`"
+    assert body.get("error"), "it has no error"
+
+
 async def _made(stage: Stage, step: StepRequested) -> Any:
     """Return the first value that is in a step's journal."""
     entries = [entry for _, one in await stage.journal(step) for entry in one.entries]
@@ -68,3 +107,4 @@ async def _made(stage: Stage, step: StepRequested) -> Any:
 
 
 JOURNAL_CHECKS = {"journal": goes_on, "journal-taken": yields_to_the_next}
+WAIT_CHECKS = {"waits": waits, "waits-where-asked": waits_only_where_asked}

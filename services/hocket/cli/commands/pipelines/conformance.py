@@ -14,6 +14,9 @@ def worker(
     command: Annotated[list[str], typer.Argument(help="The worker's command, after `--`.")],
     only: Annotated[str, typer.Option(help="Only these checks, comma-separated.")] = "",
     journal: Annotated[bool, typer.Option("--journal", help="Also that of journals.")] = False,
+    waits: Annotated[
+        bool, typer.Option("--waits", help="Also that of handlers that wait for signals.")
+    ] = False,
 ) -> None:
     """Play the platform against a worker process, in any language, and say what it does wrong.
 
@@ -23,13 +26,14 @@ def worker(
     import asyncio
 
     from hocket.cli.conformance.checks import CHECKS
-    from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS
+    from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS, WAIT_CHECKS
     from hocket.cli.conformance.play import play
     from hocket.cli.terminal.console import out
 
-    every = [*CHECKS, *JOURNAL_CHECKS]
+    every = [*CHECKS, *JOURNAL_CHECKS, *WAIT_CHECKS]
+    chosen = [*CHECKS, *(JOURNAL_CHECKS if journal else ()), *(WAIT_CHECKS if waits else ())]
     wanted = [name.strip() for name in only.split(",") if name.strip()]
-    wanted = wanted or (every if journal else list(CHECKS))
+    wanted = wanted or chosen
     for name in wanted:
         if name not in every:
             raise typer.BadParameter(f"there is no check `{name}`; use {', '.join(every)}")

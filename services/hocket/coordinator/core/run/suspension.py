@@ -15,6 +15,16 @@ from hocket.schemas.messages import AttemptFinished, HandlerWait, WaitEnded
 
 MAX_SUSPENSIONS = 1_000
 """Of one step."""
+MAX_SUSPENDED_MS = 21 * 24 * 3_600_000.0
+"""Of one suspension. Journals are kept for 30 days; without its own a handler would begin anew."""
+
+
+class SuspendedTooLong(HocketError):
+    """The handler of `{step}` waited {days} days, which is the longest: its journal is not kept for
+    longer. Divide what it does into several nodes, with a `signal` node between them."""
+
+    code = "suspended_too_long"
+    error_class = ErrorClass.TIMEOUT
 
 
 class TooManySuspensions(HocketError):
@@ -46,7 +56,7 @@ def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
                 _end(step, wait, signal)
                 is_here = True
     step.state = WAITING
-    step.wake_at_ms = min(_moments(step), default=None)
+    step.wake_at_ms = min([nearest(t.now_ms + MAX_SUSPENDED_MS), *_moments(step)])
     note_waits(t.run, step)
     t.keep(step)
     return is_here
@@ -64,11 +74,18 @@ def take_signal(step: Step, signal: Signal) -> None:
     _end(step, wait, signal)
 
 
-def time_came(t: Transition, step: Step) -> None:
-    """End the waits of a step whose moment has come."""
-    for wait in step.waits:
-        if wait.until_ms is not None and nearest(wait.until_ms) <= t.now_ms:
-            _end(step, wait, None)
+def time_came(t: Transition, step: Step) -> bool:
+    """End the waits of a step whose moment has come; fail it where it waited too long for that. Tell
+    whether it goes on."""
+    due = [one for one in step.waits if one.until_ms is not None]
+    due = [one for one in due if nearest(one.until_ms or 0.0) <= t.now_ms]
+    for wait in due:
+        _end(step, wait, None)
+    if not due:
+        days = round(MAX_SUSPENDED_MS / 86_400_000)
+        t.keep(step)
+        t.fail(step, SuspendedTooLong(step=step.key, days=days).info())
+    return bool(due)
 
 
 def _moments(step: Step) -> list[float]:

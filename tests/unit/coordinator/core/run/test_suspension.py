@@ -200,6 +200,16 @@ def test_a_handler_that_is_suspended_without_end_fails(monkeypatch: pytest.Monke
     assert play.run.error.code == "too_many_suspensions"
 
 
+def test_no_handler_waits_longer_than_its_journal_is_kept() -> None:
+    month_ms = 30 * 86_400_000
+    play = Play({"a": python()}, spec={"slo_ms": 2 * month_ms})
+    suspend(play, GO, HandlerWait(ordinal=2, until_ms=START_MS + month_ms))
+    play.fire()
+    assert play.now_ms < START_MS + month_ms
+    assert play.run.error is not None
+    assert play.run.error.code == "suspended_too_long"
+
+
 def test_steps_that_wait_for_one_name_get_one_signal_each() -> None:
     play = Play({"a": python(map={"over": "[1, 2]"})})
     for key in ("a[0]", "a[1]"):

@@ -115,8 +115,8 @@ def signal_received(t: Transition, event: SignalReceived) -> None:
 def wait_timed_out(t: Transition, step: Step) -> None:
     """Fail a wait that nobody answered, or let a handler go on."""
     if step.role == LEAF:
-        time_came(t, step)
-        hand_out(t, step)
+        if time_came(t, step):
+            hand_out(t, step)
         return
     t.fail(step, WaitTimedOut(step=step.key, wait_ms=_node(step).wait_ms).info())
 

@@ -1,0 +1,39 @@
+"""Handlers that wait for signals, imported by worker processes: what they do stands in a file."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hocket.worker import Context, SignalTimedOut
+
+DONE = "WAITING_HANDLERS_DONE"
+
+
+async def order(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Charge an order, wait until it is paid, and ship it."""
+    await context.step("charge", _note, f"{given['v']} charged")
+    paid = await context.wait_for_signal("paid")
+    await context.step("ship", _note, f"{given['v']} shipped")
+    return {"paid": paid, "attempt": context.step.attempt}
+
+
+async def ask(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Wait for an answer, for so long."""
+    try:
+        answer = await context.wait_for_signal("answer", timeout_s=given["timeout_s"])
+    except SignalTimedOut:
+        answer = "none"
+    return {"answer": answer}
+
+
+async def nap(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Sleep for longer than a worker is held."""
+    await context.step("lie down", _note, f"{given['v']} lay down")
+    await context.sleep(given["seconds"])
+    return {"attempt": context.step.attempt}
+
+
+def _note(line: str) -> None:
+    file = os.open(Path(os.environ[DONE]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
