@@ -3,16 +3,18 @@
 A queue's length does not tell: a thousand steps that have an hour are no reason for a worker, three that
 have a second are. So three figures are looked at, in slots:
 
-- what comes: the expected work of steps per time, as it was over the last horizon or so;
-- what waits: the work of runs in flight (steps that are not ready yet, too), which must be done by
-  their deadlines: the steepest of `work due by then / time until then`, where no time is shorter than
-  the horizon;
-- what cannot wait: of what comes, the work of runs that have less than TIGHT horizons. No worker can be
-  started for these in time, so there must be room for how unevenly they come, SPREAD times the square
-  root of the slots that they keep busy (the square-root rule of staffing).
+- what cannot wait: the expected work, per time, of new runs that have less than TIGHT horizons to their
+  deadlines. No worker can be started for these in time, so there must be room for how unevenly they
+  come: SPREAD times the square root of the slots that they keep busy (the square-root rule of staffing);
+- what can wait: the same of the other new runs;
+- what waits: the work that runs in flight have left (steps that are not ready yet, too), which must be
+  done a horizon before their deadlines: the steepest of `work due by then / time until then`, where no
+  time is shorter than the horizon.
 
-A type needs what comes and what waits together, and at least what cannot wait with its room. The
-horizon is the time until a worker that is asked for now takes steps.
+What can wait needs no slots while what waits can still be done later, and what waits needs those that
+new runs would get. So a type needs what cannot wait, and what can wait or what waits, whichever is more;
+and at least what cannot wait with its room. The horizon is the time until a worker that is asked for now
+takes steps; what comes is known from about the last one.
 """
 
 import math
@@ -20,7 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TIGHT = 2.0
-SPREAD = 2.0
+SPREAD = 1.0
+"""A fifth of the steps then waits, on average for a part of a step's time."""
 LEAST_MEMORY = 0.5
 """The first arrivals are not taken for a rate before so many horizons have passed."""
 FORGOTTEN = 1e-6
@@ -85,13 +88,13 @@ class CapacityDemand:
             horizons = max(LEAST_MEMORY, kind.age_ms / self._horizon_ms)
             known = left.bias / (1 - math.exp(-horizons))
             coming, tight = known * kind.all, known * kind.tight
-        waiting = self._waiting(left, now_ms, out_ms)
-        return max(coming + waiting, tight + SPREAD * math.sqrt(tight))
+        patient = max(coming - tight, self._waiting(left, now_ms, out_ms))
+        return tight + max(patient, SPREAD * math.sqrt(tight))
 
     def _waiting(self, left: WorkLeft, now_ms: float, out_ms: float) -> float:
         due_ms, steepest = -out_ms * left.bias, 0.0
         for second in sorted(left.due_ms):
             due_ms += left.due_ms[second] * left.bias
-            time_ms = max(1_000 * second - now_ms, self._horizon_ms)
+            time_ms = max(1_000 * second - now_ms - self._horizon_ms, self._horizon_ms)
             steepest = max(steepest, due_ms / time_ms)
         return steepest

@@ -55,16 +55,24 @@ def test_a_type_of_which_nothing_comes_any_more_needs_nothing() -> None:
     assert slots(demand) == 0.0
 
 
-def test_what_waits_needs_the_slots_that_end_it_by_its_deadlines() -> None:
+def test_what_waits_needs_the_slots_that_end_it_a_horizon_before_its_deadlines() -> None:
     nothing = CapacityDemand(HORIZON_MS)
-    assert slots(nothing, (3_600, 7_200)) == pytest.approx(2.0, rel=0.01)
-    assert slots(nothing, (3_600, 7_200), (600, 6_000)) == pytest.approx(10.0, rel=0.01)
-    assert slots(nothing, (1, 120)) == pytest.approx(2.0), "no time is shorter than the horizon"
+    assert slots(nothing, (3_660, 7_200)) == pytest.approx(2.0, rel=0.01)
+    assert slots(nothing, (3_660, 7_200), (660, 6_000)) == pytest.approx(10.0, rel=0.01)
+    assert slots(nothing, (61, 120)) == pytest.approx(2.0), "no time is shorter than the horizon"
     assert slots(nothing, (-30, 120)) == pytest.approx(2.0), "what is late is due at once"
 
 
-def test_what_comes_and_what_waits_add_up() -> None:
-    assert slots(demand_of(30.0, HOUR_MS), (600, 6_000)) == pytest.approx(40.0, rel=0.01)
+def test_what_waits_needs_the_slots_of_what_can_wait_before_it_needs_more() -> None:
+    patient = demand_of(30.0, HOUR_MS)
+    assert slots(patient, (660, 6_000)) == pytest.approx(30.0, rel=0.01)
+    assert slots(patient, (660, 24_000)) == pytest.approx(40.0, rel=0.01)
+
+
+def test_what_waits_needs_more_than_what_cannot_wait() -> None:
+    pressing = demand_of(25.0, HORIZON_MS)
+    assert slots(pressing, (660, 6_000)) == pytest.approx(25.0 + 10.0, rel=0.01)
+    assert slots(pressing, (660, 24_000)) == pytest.approx(25.0 + 40.0, rel=0.01)
 
 
 def test_what_workers_have_waits_no_more() -> None:
@@ -73,7 +81,8 @@ def test_what_workers_have_waits_no_more() -> None:
 
 
 def test_steps_that_take_longer_than_expected_need_more() -> None:
-    assert slots(demand_of(10.0, HOUR_MS), (600, 6_000), bias=1.5) == pytest.approx(30, rel=0.01)
+    assert slots(demand_of(10.0, HOUR_MS), bias=1.5) == pytest.approx(15, rel=0.01)
+    assert slots(CapacityDemand(HORIZON_MS), (660, 6_000), bias=1.5) == pytest.approx(15, rel=0.01)
 
 
 def test_an_unknown_type_needs_nothing() -> None:
