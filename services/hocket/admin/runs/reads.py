@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -97,7 +97,7 @@ WHERE tenant = $1 AND run_id = $2
 STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
        finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source,
-       facts -> 'waits_for' AS waits_for, wake_at,
+       facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms,
        CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output
 FROM hocket.step
 WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
@@ -109,7 +109,7 @@ LIMIT $4
 ONE_STEP = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
        finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source, input, output,
-       facts -> 'waits_for' AS waits_for, wake_at
+       facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms
 FROM hocket.step
 WHERE run_id = $1 AND key = $2
 """
@@ -450,7 +450,8 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
 
 def _waits(row: asyncpg.Record) -> StepWaits:
     """Return what a step waits for outside."""
-    names, until = tuple(_json(row["waits_for"]) or ()), row["wake_at"]
+    names, until_ms = tuple(_json(row["waits_for"]) or ()), _json(row["waits_until_ms"])
+    until = None if until_ms is None else datetime.fromtimestamp(until_ms / 1000, UTC)
     told = " or ".join(f"`{name}`" for name in names)
     parts = ([f"for the signal {told}"] if names else []) + (
         [f"until {until:%Y-%m-%d %H:%M:%S} UTC"] if until is not None else []

@@ -1,5 +1,6 @@
 """Handlers that wait: their step holds no worker, and goes on with what came."""
 
+import json
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from hocket.schemas.messages import (
     SignalReceived,
     StepRequested,
 )
-from support.run_player import START_MS, Play, python
+from support.run_player import START_MS, Play, python, stored
 
 GO = HandlerWait(ordinal=1, signal="go")
 
@@ -217,3 +218,12 @@ def test_steps_that_wait_for_one_name_get_one_signal_each() -> None:
     signal(play, payload="one")
     signal(play, payload="two", number=2)
     assert [ended(play.take(key))[0][1] for key in ("a[0]", "a[1]")] == ["one", "two"]
+
+
+def test_the_row_of_a_waiting_step_says_what_it_waits_for_and_until_when() -> None:
+    play = Play({"a": python(), "s": {"type": "signal", "signal": "go", "wait_ms": 500}})
+    suspend(play, HandlerWait(ordinal=1, signal="yes"), HandlerWait(ordinal=2, signal="no"))
+    facts = {row["key"]: json.loads(row["facts"] or "{}") for row in stored(play.run).steps}
+    assert facts["a"]["waits_for"] == ["yes", "no"]
+    assert "waits_until_ms" not in facts["a"]
+    assert (facts["s"]["waits_for"], facts["s"]["waits_until_ms"]) == (["go"], START_MS + 500)

@@ -14,6 +14,7 @@ from hocket.coordinator.core.run.state.run import (
     Source,
     Step,
     signals_awaited,
+    waits_until_ms,
 )
 from hocket.coordinator.core.run.state.values import Json
 
@@ -118,6 +119,9 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["winner"] = step.winner
     if step.state == WAITING:
         facts["waits_for"] = signals_awaited(step)
+        until_ms = waits_until_ms(step)
+        if until_ms is not None:
+            facts["waits_until_ms"] = until_ms
     _add_attempt_facts(facts, step)
     return facts or None
 

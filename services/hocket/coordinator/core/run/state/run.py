@@ -494,3 +494,10 @@ def signals_awaited(step: Step) -> tuple[str, ...]:
     if step.role != LEAF:
         return answers_to(step.node, step.key)
     return tuple(wait.signal for wait in step.waits if wait.signal is not None)
+
+
+def waits_until_ms(step: Step) -> float | None:
+    """Return until when a waiting step waits, None where no such moment was said."""
+    if step.role != LEAF:
+        return step.wake_at_ms
+    return min((one.until_ms for one in step.waits if one.until_ms is not None), default=None)
