@@ -650,7 +650,7 @@ class Checks:
 
 def _task_of(accepted: dict[str, Any]) -> float | None:
     """Return when the task of an accepted run was stored."""
-    ack = accepted["task_ack"]
+    ack = accepted.get("task_ack")
     return None if ack is None else parse_ack_subject(ack).stored_at_ms
 
 
