@@ -247,6 +247,15 @@ def _cache(dice: random.Random, scene: _Scene) -> Forged:
     return Forged(f"hocket.log.{scene.partition(dice, run_id)}.cache".encode(), _json(body))
 
 
+def _charge(dice: random.Random, scene: _Scene) -> Forged:
+    run_id = scene.run(dice)
+    body = {
+        "run_id": run_id, "tenant": TENANT, "source": dice.choice(("mine", "earlier", "")),
+        "total_usd": dice.choice(("1e12", "1", "-1", "NaN")),
+    }  # fmt: skip
+    return Forged(f"hocket.log.{scene.partition(dice, run_id)}.charged".encode(), _json(body))
+
+
 def _step(dice: random.Random, scene: _Scene) -> Forged:
     run_id, kind = scene.run(dice), dice.choice(TYPES)
     step = {
@@ -398,7 +407,8 @@ def _booking(dice: random.Random, scene: _Scene) -> Forged:
 
 
 _FORGERIES: tuple[Forgery, ...] = (
-    _result, _result, _acceptance, _timer, _outlook, _cache, _step, _cancellation, _announcement,
+    _result, _result, _acceptance, _timer, _outlook, _cache, _charge, _step, _cancellation,
+    _announcement,
     _gateway, _gateway, _fact, _task, _entry, _entry, _usage, _booking,
 )  # fmt: skip
 

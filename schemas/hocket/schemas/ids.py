@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import re
 from functools import lru_cache
 from typing import Any
 
 RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
+_RUN_ID = re.compile(rf"r[0-9a-f]{{{RUN_ID_HEX}}}")
 _INPUT_DIGEST_BYTES = 8
 _plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """One for all: `json.dumps` would make an encoder for each step."""
@@ -15,6 +17,11 @@ _plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 def run_id(tenant: str, key: str) -> str:
     """Return the run's id for a tenant and an idempotency key: the same pair is one run, for ever."""
     return "r" + _digest(tenant, key)[:RUN_ID_HEX]
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether a text has the form of a run's id."""
+    return _RUN_ID.fullmatch(text) is not None
 
 
 def child_run_id(parent_run_id: str, step: str, attempt: int) -> str:

@@ -220,6 +220,9 @@ class AttemptFinished(Message):
     """None where all of it was execution."""
     degraded: bool = False
     """Of a sub-run: it ended `degraded`."""
+    outside_usd: Money = Decimal(0)
+    """Of a sub-run: what calls cost that named it and of which none of its steps tells (`RunCharged`);
+    beside `spend`."""
     dispatched_at_ms: Moment | None = None
     input_digest: Name = ""
     capability: Name | None = None
@@ -305,8 +308,31 @@ class CacheAnswered(Message):
     saved_usd: Money = Decimal(0)
 
 
+class RunCharged(Message):
+    """What the calls of the gateway's HTTP door cost by now that named a run.
+
+    `total_usd` is the sum that `source` knows of, which only grows, so that a repeat changes nothing.
+    A run has spent the sum over its sources beside what its steps tell (`Spend`). A source is one
+    gateway process, for as long as it remembers the run. An event of another tenant's run counts for
+    nothing.
+    """
+
+    kind: ClassVar[str] = "charged"
+
+    run_id: Name
+    tenant: Name
+    source: Name
+    total_usd: Money
+
+
 RunEvent = (
-    RunAccepted | AttemptFinished | SignalReceived | CancelRequested | TimerFired | CacheAnswered
+    RunAccepted
+    | AttemptFinished
+    | SignalReceived
+    | CancelRequested
+    | TimerFired
+    | CacheAnswered
+    | RunCharged
 )
 """What happens to one run."""
 LogEvent = RunEvent | OutlookChanged
@@ -319,6 +345,7 @@ LOG_EVENTS: dict[str, type[LogEvent]] = {
         CancelRequested,
         TimerFired,
         CacheAnswered,
+        RunCharged,
         OutlookChanged,
     )
 }
@@ -466,6 +493,9 @@ class RunFinished(Message):
     finished_at_ms: Moment
     deadline_at_ms: Moment
     labels: Labels | None = None
+    cost_usd: Money | None = None
+    """What was spent in it and its sub-runs: by its steps, and by calls of the HTTP door that named it.
+    None: an earlier release told of the end."""
 
 
 class TaskRejected(Message):

@@ -51,7 +51,7 @@ from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.nats.kv.entry import Leases
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.migrations import wait_current
-from hocket.kit.process.capability_key import platform_capabilities
+from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
 from hocket.kit.process.installation import agree_on_partitions
 from hocket.kit.process.lifecycle import Health, Service
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
@@ -105,6 +105,7 @@ async def main(service: Service) -> None:
         scaling_horizon_s=settings.scaling_horizon_s,
         capabilities=capabilities,
         asks_for_seals=settings.asks_for_seals,
+        usage_seals=usage_seals_of(settings),
         disk=service.disk,
         grants=grants,
     )
@@ -145,6 +146,7 @@ def build_coordinator(
     max_runs: int = MAX_RUNS,
     capabilities: Capabilities | None = None,
     asks_for_seals: bool = True,
+    usage_seals: Capabilities | None = None,
     disk: DiskSpace = UNWATCHED,
     grants: GrantBook | None = None,
 ) -> Coordinator:
@@ -187,6 +189,7 @@ def build_coordinator(
         metrics=metrics,
         capabilities=capabilities,
         asks_for_seals=asks_for_seals,
+        usage_seals=usage_seals,
     )
     owned = PartitionSet(services, name)
     trimmer = LogTrimmer(bus, store, partitions=partitions, is_mine=lambda: TRIMS_LOG in owned)

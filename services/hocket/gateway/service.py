@@ -19,6 +19,7 @@ import structlog
 from hocket.gateway.accounting.booking import Booking
 from hocket.gateway.accounting.budget_store import BudgetStore
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
+from hocket.gateway.accounting.run_charges import ChargingRecorder, RunCharges
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.accounting.spent_before import SpentBefore
@@ -27,6 +28,7 @@ from hocket.gateway.api.control import ControlDoor
 from hocket.gateway.api.http.door import HttpDoor
 from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.api.nats import NatsDoor
+from hocket.gateway.calls.call import UsageRecorder
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.calls.registry import MAX_CALLS, CallRegistry
 from hocket.gateway.capacity.membership import Membership, name_of
@@ -110,7 +112,7 @@ async def serve(
         calls = Calls(
             routes,
             now_ms=clock.now_ms,
-            books=books,
+            books=_recorder(books, bus, seals, settings),
             gateway=f"{socket.gethostname()}:{os.getpid()}",
             metrics=metrics,
             usage=usage,
@@ -246,6 +248,15 @@ def _capabilities(settings: Settings) -> Capabilities | None:
             cure="give gateways the coordinators' key",
         )
     return capabilities
+
+
+def _recorder(
+    books: Booking, bus: Bus, seals: Capabilities | None, settings: Settings
+) -> UsageRecorder:
+    """Return where calls are booked, which charges their runs where there is a key."""
+    if seals is None:
+        return books
+    return ChargingRecorder(books, RunCharges(bus, seals, settings.partitions))
 
 
 def _web_rules(settings: Settings) -> WebRules:

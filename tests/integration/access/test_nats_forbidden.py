@@ -30,7 +30,8 @@ PUSHED = {
 
 OF_ALL = (
     "hocket.task.rival.p hocket.log.0.accepted hocket.log.0.cancel hocket.log.0.signal "
-    "hocket.log.0.timer hocket.log.0.cache hocket.log.0.outlook hocket.step.python.normal "
+    "hocket.log.0.timer hocket.log.0.cache hocket.log.0.outlook hocket.log.0.charged "
+    "hocket.step.python.normal "
     "hocket.step.crm-lookup.normal hocket.usage hocket.call.opened hocket.call.refused "
     "hocket.event.acme.p.run-finished hocket.event.rival.p.run-finished "
     "hocket.event._gateway.x.arm-rolled-back hocket.dlq.task.acme hocket.dlq.log.acme "

@@ -168,7 +168,7 @@ async def test_outputs_and_texts_of_errors_are_told_only_where_they_were_asked_f
     await publish(
         rest,
         ended("r1", error=error.model_dump()),
-        ended("r2", "succeeded", output={"name": "Ada"}),
+        ended("r2", "succeeded", output={"name": "Ada"}, cost_usd="1E-7"),
         ended("r3", "succeeded", output={"text": "Ada" * 30_000}),
     )
     await until_waiting(rest, 6)
@@ -190,7 +190,8 @@ async def test_outputs_and_texts_of_errors_are_told_only_where_they_were_asked_f
         "data": {
             "run_id": "r2", "pipeline": "report", "version": 1, "status": "succeeded",
             "accepted_at": "2026-03-29T00:00:00.000Z", "finished_at": "2026-03-29T00:00:01.000Z",
-            "deadline_at": "2026-03-29T00:00:02.000Z", "met_deadline": True, "labels": {},
+            "deadline_at": "2026-03-29T00:00:02.000Z", "met_deadline": True,
+            "cost_usd": "0.0000001", "labels": {},
             "error": None, "url": "/v1/runs/r2",
         },
     }  # fmt: skip

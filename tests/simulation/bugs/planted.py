@@ -519,7 +519,7 @@ BUGS: dict[str, Bug] = {
     ),
     "spend-counted-twice": Bug(
         "what an attempt cost is added again when its result comes again",
-        _replaced(results, "_count", _forgetful_count),
+        _replaced(results, "count_spend", _forgetful_count),
     ),
     "ended-run-reopened": Bug(
         "a late result opens a run that has ended",

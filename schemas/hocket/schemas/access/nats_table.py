@@ -231,6 +231,7 @@ _GATEWAY = _service(
         subjects.CALL_REFUSED,
         f"{_API}.STREAM.MSG.GET.{subjects.CALLS}",
         subjects.USAGE_SUBJECT,
+        "hocket.log.*.charged",
         f"hocket.event.{subjects.GATEWAY_TENANT}.>",
         subjects.GATEWAY_HELD,
         subjects.REPLICAS_USED,

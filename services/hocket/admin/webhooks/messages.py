@@ -62,6 +62,7 @@ def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
         "deadline_at": _moment(_of_ms(run.deadline_at_ms)),
         "met_deadline": run.status in ("succeeded", "degraded")
         and run.finished_at_ms <= run.deadline_at_ms,
+        "cost_usd": None if run.cost_usd is None else format(run.cost_usd, "f"),
         "labels": run.labels or {},
         "error": None if run.error is None else _error(run.error, content=content),
         "url": f"/v1/runs/{run.run_id}",

@@ -31,3 +31,4 @@ class SharedServices:
     metrics: CoordinatorMetrics
     capabilities: Capabilities | None = None
     asks_for_seals: bool = True
+    usage_seals: Capabilities | None = None

@@ -54,6 +54,7 @@ class TenureContext:
             services.capabilities,
             partitions=services.partitions,
             asks=services.asks_for_seals,
+            usage_seals=services.usage_seals,
         )
         return cls(
             number=number,

@@ -6,7 +6,6 @@ that run's, which the ledger is asked for once; a smaller one that it brings its
 other runs holds what the last call that brought a budget said.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ MAX_RUNS = 50_000
 """Runs whose budgets are remembered."""
 UNKNOWN_MS = 1_000.0
 """How long a run that the ledger does not know yet is taken for one without a budget."""
-_OWN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
 
 
 @dataclass(slots=True)
@@ -60,7 +58,7 @@ class RunBudgets:
             if request.budget_usd is not None:
                 self._run(who.tenant, who.run_id).budget_usd = request.budget_usd
             return request.budget_usd
-        if _OWN_ID.fullmatch(who.run_id) is None:
+        if not ids.is_run_id(who.run_id):
             if request.budget_usd is not None:
                 self._run(who.tenant, who.run_id).budget_usd = request.budget_usd
             return self.known(request)

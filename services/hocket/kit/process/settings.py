@@ -151,9 +151,9 @@ class Settings(BaseSettings):
     """The seed of the key by which that is signed, which `hocket nats accounts` makes; the servers'
     configuration names its public part."""
     usage_key: Keys | None = None
-    """The secret by which gateways seal usage records for the ledger, like the one above; without
-    it one that follows from the one above. For workers with a gateway inside, which may not have
-    the other."""
+    """The secret by which gateways seal usage records for the ledger, and what runs are charged for
+    coordinators, like the one above; without it one that follows from the one above. For workers
+    with a gateway inside, which may not have the other."""
     asks_for_seals: bool = True
     """Whether a coordinator believes only log events that are sealed, and a ledger only usage
     records; off while coordinators and gateways of a release that knows no seals are replaced one

@@ -9,6 +9,7 @@ may post an event is another question: see `schemas/capabilities.py`.
 import re
 from math import isfinite
 
+from hocket.coordinator.core.run.state.charges import RESERVED
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -16,6 +17,7 @@ from hocket.schemas.messages import (
     LogEvent,
     OutlookChanged,
     RunAccepted,
+    RunCharged,
     RunParent,
     TimerFired,
     Timing,
@@ -54,7 +56,7 @@ def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) ->
         return "no run waits for that time"
     if isinstance(event, CacheAnswered) and not event.key:
         return "it answers no question"
-    return None
+    return _doubt_charge(event) if isinstance(event, RunCharged) else None
 
 
 def plausible(event: LogEvent, now_ms: float) -> LogEvent:
@@ -87,6 +89,10 @@ def _doubt_outlook(event: OutlookChanged) -> str | None:
         if not all(isfinite(number) and 0 <= number <= most for number, most in numbers):
             return f"no node takes so long: `{node.path[:80]}`"
     return None
+
+
+def _doubt_charge(event: RunCharged) -> str | None:
+    return None if event.source and event.source not in RESERVED else "it has no source"
 
 
 def _doubt_acceptance(event: RunAccepted, partitions: int, now_ms: float) -> str | None:

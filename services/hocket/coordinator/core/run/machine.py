@@ -23,6 +23,7 @@ from hocket.coordinator.core.run.constructs.results import (
 from hocket.coordinator.core.run.constructs.waits import signal_received, wait_timed_out
 from hocket.coordinator.core.run.ends.ending import deadline_has_come, end_run, expire_run
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
+from hocket.coordinator.core.run.state.charges import charge
 from hocket.coordinator.core.run.state.run import (
     RUN_CANCELLED,
     RUN_FAILED,
@@ -38,6 +39,7 @@ from hocket.schemas.messages import (
     CacheAnswered,
     CancelRequested,
     RunAccepted,
+    RunCharged,
     RunEvent,
     SignalReceived,
     TimerFired,
@@ -110,6 +112,9 @@ def _apply(t: Transition, event: RunEvent) -> None:
         signal_received(t, event)
     elif isinstance(event, CacheAnswered):
         cache_answered(t, event)
+    elif isinstance(event, RunCharged):
+        if charge(t.run, event):
+            t.run_changed = True
     elif isinstance(event, CancelRequested):
         error = RunCancelled(by=event.by or "somebody", reason=event.reason or "no reason given")
         end_run(t, RUN_CANCELLED, error=error.info())

@@ -62,7 +62,7 @@ def _tell(t: Transition, within: ScopeProgress, node: Node) -> None:
         return
     run, requires = t.run, spec.requires
     budget_usd = run.budget_usd
-    left_usd = None if budget_usd is None else max(budget_usd - run.spent_usd, budget_usd * 0)
+    left_usd = None if budget_usd is None else max(budget_usd - run.cost_usd, budget_usd * 0)
     t.commands.append(
         ExpectPrompt(
             PromptExpected(

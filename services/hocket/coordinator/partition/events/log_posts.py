@@ -2,9 +2,10 @@
 
 The results of attempts have no seal but the capability of their attempt
 (`core/run/constructs/results.py`):
-workers have no key. Everything else in a log is posted by coordinators and by the REST service. Without
-capabilities nothing is sealed, and nothing asked for; `asks` is off while a release that knows no seals
-is replaced.
+workers have no key. What runs are charged (`RunCharged`) comes from gateways, which seal it by the key
+of usage records: `usage_seals` knows it. Everything else in a log is posted by coordinators and by the
+REST service. Without capabilities nothing is sealed, and nothing asked for; `asks` is off while a
+release that knows no seals is replaced.
 """
 
 from asyncio import Future
@@ -14,7 +15,13 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
-from hocket.schemas.messages import AttemptFinished, AttemptsFinished, RunEvent, encoded
+from hocket.schemas.messages import (
+    AttemptFinished,
+    AttemptsFinished,
+    RunCharged,
+    RunEvent,
+    encoded,
+)
 
 _BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind)
 
@@ -24,12 +31,19 @@ class LogPosts:
     there are in the installation."""
 
     def __init__(
-        self, bus: Bus, capabilities: Capabilities | None, *, partitions: int, asks: bool = True
+        self,
+        bus: Bus,
+        capabilities: Capabilities | None,
+        *,
+        partitions: int,
+        asks: bool = True,
+        usage_seals: Capabilities | None = None,
     ) -> None:
         self._bus = bus
         self._partitions = partitions
         self._capabilities = capabilities
         self._asks = asks
+        self._usage_seals = usage_seals
 
     def post(
         self, partition: int, kind: str, body: bytes, *, msg_id: str | None = None
@@ -52,4 +66,5 @@ class LogPosts:
         """Tell whether a message is from who may post its kind, as far as a seal is asked for."""
         if self._capabilities is None or not self._asks or message.kind in _BY_WORKERS:
             return True
-        return self._capabilities.is_sealed(message.seal, message.kind, message.body)
+        seals = self._usage_seals if message.kind == RunCharged.kind else self._capabilities
+        return seals is not None and seals.is_sealed(message.seal, message.kind, message.body)

@@ -19,6 +19,7 @@ from hocket.schemas.messages import (
     Spend,
     TaskRejected,
     encoded,
+    encoded_without_defaults,
 )
 
 EVENT_SOURCE = "hocket/coordinator"
@@ -52,10 +53,13 @@ class EndPublisher:
         msg_id = ids.capable(msg_id, parent.capability)
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:
-            return self._bus.publish_durable(subject, encoded(result), msg_id=msg_id)
+            return self._bus.publish_durable(
+                subject, encoded_without_defaults(result), msg_id=msg_id
+            )
         except PayloadTooLarge as error:
             refused = result.model_copy(update={"output": None, "error": error.info()})
-            return self._bus.publish_durable(subject, encoded(refused), msg_id=msg_id)
+            body = encoded_without_defaults(refused)
+            return self._bus.publish_durable(subject, body, msg_id=msg_id)
 
     def _finish(self, run: Run, parent: RunParent | None) -> "list[asyncio.Future[PubAck]]":
         assert run.finished_at_ms is not None, run.run_id
@@ -91,6 +95,7 @@ class EndPublisher:
             spend=Spend(cost_usd=run.spent_usd),
             timing=timing_of(run.critical_path),
             degraded=run.status == RUN_DEGRADED,
+            outside_usd=run.outside_usd,
             dispatched_at_ms=parent.dispatched_at_ms,
             input_digest=ids.input_digest(run.input.value),
         )

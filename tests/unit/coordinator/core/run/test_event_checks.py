@@ -1,9 +1,12 @@
 """Forged log events: what cannot be true is not believed, what can is."""
 
+from decimal import Decimal
+
 import pytest
 from pydantic import ValidationError
 
 from hocket.coordinator.core.run.event_checks import DAY_MS, doubt, plausible
+from hocket.coordinator.core.run.state.charges import RESERVED
 from hocket.schemas import ids
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -14,6 +17,7 @@ from hocket.schemas.messages import (
     OutlookChanged,
     Priority,
     RunAccepted,
+    RunCharged,
     RunParent,
     SignalReceived,
     TimerFired,
@@ -65,6 +69,10 @@ def outlook(**changed: object) -> OutlookChanged:
     return OutlookChanged(tenant="acme", pipeline="p", nodes=(node,))
 
 
+def charge(source: str) -> RunCharged:
+    return RunCharged(run_id=RUN, tenant="acme", source=source, total_usd=Decimal("0.1"))
+
+
 def reason(event: LogEvent, partition: int | None = None) -> str | None:
     if partition is None:
         run_id = getattr(event, "run_id", RUN)
@@ -84,6 +92,7 @@ def reason(event: LogEvent, partition: int | None = None) -> str | None:
         CancelRequested(run_id=RUN),
         SignalReceived(run_id=RUN, signal_id="1", name="go"),
         CacheAnswered(run_id=RUN, step="a", key="k", hit=False),
+        charge("3f9a.1"),
         outlook(),
     ],
 )
@@ -117,6 +126,8 @@ def test_what_the_platform_posts_is_believed(event: LogEvent) -> None:
         TimerFired(run_id=RUN, due_at_ms=2e14),
         TimerFired(run_id=RUN, due_at_ms=-6e13),
         CacheAnswered(run_id=RUN, step="a", key="", hit=True),
+        charge(""),
+        *map(charge, RESERVED),
         outlook(mean_ms=1e14),
         outlook(mean_ms=-1.0),
         outlook(variance=1e308),

@@ -2,9 +2,13 @@
 again after a backoff (`retry`), handed out again where its worker did not know the handler, waits
 (`suspension.py`), or fails."""
 
+from decimal import Decimal
+
 from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.constructs.planned import count_cost
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.retries import NOT_HERE, asked_anew_ms, backoff_ms
+from hocket.coordinator.core.run.state.charges import add_of_sub_run
 from hocket.coordinator.core.run.state.messages import cancel_attempt
 from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Step
 from hocket.coordinator.core.run.suspension import suspended
@@ -14,6 +18,11 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 
 PYTHON = "python"
+MAX_COUNTED = 64
+"""Paid executions of one step that are remembered, to know a result that comes again."""
+_OUTSIDE = -1
+"""Stands, where the number of a delivery does, for the calls that named a sub-run."""
+_NOTHING = Decimal(0)
 
 
 def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
@@ -41,6 +50,36 @@ def gave_nothing(t: Transition, step: Step, event: AttemptFinished) -> bool:
         return suspended(t, step, event)
     failed(t, step, event, event.error)
     return False
+
+
+def count_spend(t: Transition, step: Step, event: AttemptFinished) -> None:
+    """Add what an attempt cost to what the run has spent, once however often its result comes. Each
+    delivery costs; what is executed twice under one number makes the same calls, and costs as much
+    as the dearer of the two."""
+    news_usd = _news_usd(t, step, (event.attempt, event.delivery), event.spend.cost_usd)
+    if news_usd > 0:
+        t.run.spent_usd += news_usd
+        t.run_changed = True
+        count_cost(step, news_usd)
+    outside_usd = _news_usd(t, step, (event.attempt, _OUTSIDE), event.outside_usd)
+    if outside_usd > 0:
+        add_of_sub_run(t.run, outside_usd)
+        t.run_changed = True
+        count_cost(step, outside_usd)
+
+
+def _news_usd(t: Transition, step: Step, execution: tuple[int, int], cost_usd: Decimal) -> Decimal:
+    """Return how much more an execution cost than was counted of it; now that is counted."""
+    if not cost_usd:
+        return _NOTHING
+    counted = {(attempt, delivery): known for attempt, delivery, known in step.counted}
+    news_usd = cost_usd - counted.get(execution, _NOTHING)
+    if news_usd > 0:
+        counted[execution] = cost_usd
+        kept = [(attempt, delivery, known) for (attempt, delivery), known in counted.items()]
+        step.counted = tuple(kept[-MAX_COUNTED:])
+        t.note(step)
+    return news_usd
 
 
 def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:

@@ -132,7 +132,7 @@ def _may_spend(t: Transition, step: Step) -> bool:
     """Tell whether there is money for an attempt; fail its step where there is none."""
     error: HocketError | None = None
     if _is_spent(t.run):
-        error = BudgetExhausted(spent_usd=t.run.spent_usd, budget_usd=t.run.budget_usd)
+        error = BudgetExhausted(spent_usd=t.run.cost_usd, budget_usd=t.run.budget_usd)
     elif step.home is not None:
         try:
             check_budget(step)
@@ -147,5 +147,4 @@ def _may_spend(t: Transition, step: Step) -> bool:
 
 def _is_spent(run: Run) -> bool:
     """Tell whether nothing may be spent any more; a budget of nothing allows what costs nothing."""
-    budget_usd = run.budget_usd
-    return budget_usd is not None and run.spent_usd > 0 and run.spent_usd >= budget_usd
+    return run.budget_usd is not None and 0 < run.cost_usd >= run.budget_usd

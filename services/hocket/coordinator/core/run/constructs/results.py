@@ -10,6 +10,7 @@ from decimal import Decimal
 from hocket.coordinator.core.run.commands import ReleaseCache
 from hocket.coordinator.core.run.constructs.attempt_ends import (
     attempt_after_backoff,
+    count_spend,
     failed,
     gave_nothing,
     late_outcome,
@@ -20,7 +21,7 @@ from hocket.coordinator.core.run.constructs.attempt_ends import (
 from hocket.coordinator.core.run.constructs.caching import fill, look_again
 from hocket.coordinator.core.run.constructs.graph import open_scope
 from hocket.coordinator.core.run.constructs.leaf import begin_leaf, compute, dispatch
-from hocket.coordinator.core.run.constructs.planned import count_cost, emitted_by
+from hocket.coordinator.core.run.constructs.planned import emitted_by
 from hocket.coordinator.core.run.constructs.result_checks import is_of_another_input
 from hocket.coordinator.core.run.constructs.reuse import Kept, source_of
 from hocket.coordinator.core.run.ends.ending import release_cache
@@ -40,8 +41,6 @@ from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import AttemptFinished, CacheAnswered
 
-MAX_COUNTED = 64
-"""Paid executions of one step that are remembered, to know a result that comes again."""
 MAX_EARLY = 10_000
 """Results held before their step is dispatched; one more is dropped, and its step runs again."""
 
@@ -71,8 +70,8 @@ def finished(t: Transition, event: AttemptFinished) -> None:
     if step is None or (event.attempt > step.attempt and step.state not in TERMINAL):
         _hold(t, event)
         return
-    if event.spend.cost_usd:
-        _count(t, step, event)
+    if event.spend.cost_usd or event.outside_usd:
+        count_spend(t, step, event)
     if step.state != DISPATCHED or event.attempt != step.attempt:
         record(t, step, event, late_outcome(step, event))
     elif is_of_another_input(step, event):
@@ -187,25 +186,6 @@ def _ask_anew(t: Transition, step: Step) -> None:
     already."""
     supersede(t, step)
     hand_out(t, step)
-
-
-def _count(t: Transition, step: Step, event: AttemptFinished) -> None:
-    """Add what an attempt cost to what the run has spent, once however often its result comes. Each
-    delivery costs; what is executed twice under one number makes the same calls, and costs as much
-    as the dearer of the two."""
-    cost_usd = event.spend.cost_usd
-    counted = {(attempt, delivery): known for attempt, delivery, known in step.counted}
-    execution = (event.attempt, event.delivery)
-    news_usd = cost_usd - counted.get(execution, _NOTHING)
-    if news_usd <= 0:
-        return
-    counted[execution] = cost_usd
-    t.run.spent_usd += news_usd
-    t.run_changed = True
-    count_cost(step, news_usd)
-    kept = [(attempt, delivery, known) for (attempt, delivery), known in counted.items()]
-    step.counted = tuple(kept[-MAX_COUNTED:])
-    t.note(step)
 
 
 def _hold(t: Transition, event: AttemptFinished) -> None:

@@ -117,7 +117,7 @@ def _capability(run: Run, step: Step) -> str | None:
 
 
 def _budget_left(run: Run) -> Decimal | None:
-    return None if run.budget_usd is None else max(Decimal(0), run.budget_usd - run.spent_usd)
+    return None if run.budget_usd is None else max(Decimal(0), run.budget_usd - run.cost_usd)
 
 
 def _share(t: Transition, step: Step, items: int) -> int:

@@ -127,6 +127,8 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         facts["probe"] = True
     if run.operations:
         facts["operations"] = run.operations
+    if run.charges:
+        facts["charges"] = [[source, str(_usd(usd))] for source, usd in run.charges.items()]
     return facts or None
 
 

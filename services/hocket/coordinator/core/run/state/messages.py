@@ -113,7 +113,7 @@ class Dispatch:
             f'"dispatched_at_ms":{dispatched_at_ms!r},'
         )
         if run.budget_usd is not None:
-            self._numbers += _budget(run.budget_usd, run.spent_usd)
+            self._numbers += _budget(run.budget_usd, run.cost_usd)
         if start_by_at_ms is not None:
             self._numbers += f'"start_by_at_ms":{start_by_at_ms!r},'
         if self.capability is not None:
@@ -166,7 +166,8 @@ def end_message(run: Run, *, with_output: bool = True) -> bytes:
         f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
         f'"pipeline":{_text(run.pipeline)},"version":{run.version},"status":"{run.status}",'
         f'"output":{output},"error":{error},"accepted_at_ms":{run.accepted_at_ms!r},'
-        f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r}{labels}}}'
+        f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r},'
+        f'"cost_usd":"{run.cost_usd:f}"{labels}}}'
     ).encode()
 
 

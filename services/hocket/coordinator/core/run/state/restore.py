@@ -100,14 +100,17 @@ def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None =
         signals=tuple(Signal(**signal) for signal in facts.get("signals", ())),
         seen_signals=tuple(facts.get("seen_signals", ())),
     )
-    early: dict[tuple[str, int], AttemptFinished] = {}
-    for held in facts.get("early", ()):
-        event = AttemptFinished.model_validate(held)
-        early[event.step, event.attempt] = event
-    run.set_seldom(early=early or None)
+    charges = {source: Decimal(usd) for source, usd in facts.get("charges", ())}
+    run.set_seldom(early=_early_of(facts) or None, charges=charges or None)
     run.operations = facts.get("operations", 0)
     run.critical_path = tuple(tuple(piece) for piece in parsed(row["critical_path"]) or ())
     return run
+
+
+def _early_of(facts: dict[str, Any]) -> dict[tuple[str, int], AttemptFinished]:
+    """Return the results that are held for attempts which were not dispatched yet."""
+    held = map(AttemptFinished.model_validate, facts.get("early", ()))
+    return {(event.step, event.attempt): event for event in held}
 
 
 def _plain_run_of(row: Columns, plan: PipelinePlan | None, owner: Owner, given: Json) -> Run:

@@ -97,6 +97,8 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         facts["origin"] = run.origin
     if run.operations:
         facts["operations"] = run.operations
+    if run.charges:
+        facts["charges"] = [[source, str(usd)] for source, usd in run.charges.items()]
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None

@@ -384,6 +384,9 @@ class Run(Seldom):
     """Ids of those that were read last."""
     early: dict[tuple[str, int], AttemptFinished] | None = None
     """Results of attempts that were not dispatched yet: a log that lost its tail."""
+    charges: dict[str, Decimal] | None = None
+    """What calls cost of which no step of this run tells (`charges.py`), by source; that of the longest
+    known source first."""
     # derived:
     due: list[tuple[float, str]] | None = None
     """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""
@@ -448,6 +451,16 @@ class Run(Seldom):
     def has_ended(self) -> bool:
         """Whether nothing happens to it any more."""
         return self.status != RUNNING
+
+    @property
+    def outside_usd(self) -> Decimal:
+        """What calls cost of which no step tells."""
+        return NOTHING_SPENT if self.charges is None else sum(self.charges.values(), NOTHING_SPENT)
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """What was spent in all: what steps tell (`spent_usd`), and what they do not."""
+        return self.spent_usd if self.charges is None else self.spent_usd + self.outside_usd
 
     @property
     def depth(self) -> int:

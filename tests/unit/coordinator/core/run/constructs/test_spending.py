@@ -4,9 +4,10 @@ from decimal import Decimal
 
 from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.machine import resume
+from hocket.coordinator.core.run.state import charges
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished, RunFinished, Spend, TimerFired
+from hocket.schemas.messages import AttemptFinished, RunCharged, RunFinished, Spend, TimerFired
 from support.run_player import Play, python
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -108,3 +109,91 @@ def test_a_run_whose_deadline_passed_dispatches_nothing_more() -> None:
     play.send(TimerFired(run_id="r1", due_at_ms=play.now_ms))
     assert ended(play).status == "expired"
     assert not [c for c in play.commands[before:] if isinstance(c, Dispatch | CancelAttempt)]
+
+
+# ---- what calls cost of which no step tells ---------------------------------------------------
+
+SUB_RUN = {"type": "pipeline", "pipeline": "other"}
+
+
+def charge(total: str, *, source: str = "g1", tenant: str = "t") -> RunCharged:
+    return RunCharged(run_id="r1", tenant=tenant, source=source, total_usd=Decimal(total))
+
+
+def test_what_a_source_tells_again_or_late_counts_once() -> None:
+    play = Play({"a": python()})
+    for total in ("0.01", "0.03", "0.03", "0.02"):
+        play.send(charge(total))
+    play.send(charge("0.5", source="g2"))
+    play.send(result("a", cost="0.1", output=1))
+    assert (play.run.spent_usd, play.run.outside_usd) == (Decimal("0.1"), Decimal("0.53"))
+    assert ended(play).cost_usd == Decimal("0.63")
+
+
+def test_another_tenant_charges_no_run() -> None:
+    play = Play({"a": python()})
+    outcome = play.send(charge("0.5", tenant="other"))
+    assert not outcome.run_changed
+    assert play.run.cost_usd == 0
+
+
+def test_the_next_step_and_the_sub_run_know_what_the_run_was_charged() -> None:
+    nodes = {"a": python(), "b": python(needs=["a"]), "c": {**SUB_RUN, "needs": ["a"]}}
+    play = Play(nodes, spec={"budget_usd": 1})
+    play.send(charge("0.6"))
+    play.finish("a", 1, spend=Spend(cost_usd=Decimal("0.1")))
+    assert play.take("b").budget_left_usd == Decimal("0.3")
+    assert play.subruns()[0].accepted.budget_usd == Decimal("0.3")
+
+
+def test_a_run_whose_budget_is_charged_whole_begins_no_further_attempt() -> None:
+    play = Play({"a": python(), "b": python(needs=["a"])}, spec={"budget_usd": 1})
+    play.send(charge("1"))
+    play.finish("a", 1)
+    error = ended(play).error
+    assert error is not None
+    assert error.code == "budget_exhausted"
+    assert "spent 1 USD" in error.message
+    assert play.seen == ["a"]
+
+
+def test_a_restart_keeps_what_a_run_was_charged_by_whom() -> None:
+    play = Play({"a": python(), "b": python(needs=["a"])}, spec={"budget_usd": 1})
+    play.send(charge("0.2", source="z"))
+    play.send(charge("0.3", source="a-longer-name"))
+    play.run = play.read_back()
+    assert play.run.charges is not None
+    assert list(play.run.charges) == ["z", "a-longer-name"]
+    play.send(charge("0.2", source="z"))
+    play.send(charge("0.4", source="a-longer-name"))
+    assert play.run.cost_usd == Decimal("0.6")
+
+
+def test_sources_that_fell_silent_are_put_together_and_none_is_lost() -> None:
+    play = Play({"a": python()})
+    sources = 3 * charges.MAX_SOURCES
+    for number in range(sources):
+        play.send(charge("0.01", source=f"g{number}"))
+        play.send(charge(f"{number + 1}", source="steady"))
+        play.run = play.read_back()
+    assert play.run.cost_usd == sources + Decimal("0.01") * sources
+    assert play.run.charges is not None
+    assert len(play.run.charges) <= charges.MAX_SOURCES + len(charges.RESERVED)
+
+
+def test_a_parent_counts_what_its_sub_run_was_charged_once() -> None:
+    nodes = {"a": SUB_RUN, "b": python(needs=["a"])}
+    play = Play(nodes, spec={"budget_usd": 1})
+    told = result("a", cost="0.2", output=1, outside_usd=Decimal("0.3"))
+    for _ in range(3):
+        play.send(told)
+        play.run = play.read_back()
+    assert (play.run.spent_usd, play.run.outside_usd) == (Decimal("0.2"), Decimal("0.3"))
+    assert play.take("b").budget_left_usd == Decimal("0.5")
+
+
+def test_a_charge_of_a_run_that_ended_changes_nothing() -> None:
+    play = Play({"a": python()})
+    play.finish("a", 1)
+    assert not play.send(charge("0.5")).run_changed
+    assert ended(play).cost_usd == 0

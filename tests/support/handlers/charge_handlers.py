@@ -1,0 +1,27 @@
+"""A handler that calls the HTTP door of the gateway for its run, and a model that answers at once."""
+
+import json
+import urllib.request
+from typing import Any
+
+from hocket.schemas.messages import CallRequest, Completion
+
+
+def ask(given: dict[str, Any]) -> dict[str, Any]:
+    """Make `calls` calls of `model` at the door `url` that name the run `run_id`."""
+    message = {"role": "user", "content": "How high is the tide?"}
+    body = json.dumps({"model": given["model"], "messages": [message], "max_tokens": 5}).encode()
+    for _ in range(given["calls"]):
+        request = urllib.request.Request(
+            f"{given['url']}/chat/completions",
+            body,
+            {"Content-Type": "application/json", "X-Hocket-Run-Id": given["run_id"]},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
+    return {"calls": given["calls"]}
+
+
+async def complete(request: CallRequest) -> Completion:
+    """Answer."""
+    return Completion(text="high", input_tokens=3, output_tokens=1, finish_reason="stop")
