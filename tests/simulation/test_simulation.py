@@ -9,6 +9,7 @@ import pytest
 
 from simulation.bugs.detection import told
 from simulation.bugs.planted import BUGS
+from simulation.platform.handlers import WAITING
 from simulation.platform.scenario import play
 
 FIRST, SEEDS, CHUNK = 1, 300, 20
@@ -19,6 +20,7 @@ FOUND_FAULTS = (3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 
 TOLD = told()
 """What the page says of the planted bugs."""
 SOON = 5
+WAITING_SEEDS = 60
 HASHES = """
 import sys
 from simulation.platform.scenario import play
@@ -31,6 +33,13 @@ def test_no_seed_shows_a_violation(first: int) -> None:
     for seed in range(first, first + CHUNK):
         violation = play(str(seed)).violation
         assert violation is None, f"{violation}: replay it with `make sim SEED={seed} SEEDS=1`"
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + WAITING_SEEDS, CHUNK))
+def test_no_seed_shows_a_violation_where_handlers_wait(first: int) -> None:
+    for number in range(first, first + CHUNK):
+        violation = play(f"{WAITING}-{number}").violation
+        assert violation is None, f"{violation}: replay it with `play('{WAITING}-{number}')`"
 
 
 @pytest.mark.parametrize("seed", FOUND_FAULTS)

@@ -368,7 +368,8 @@ class RunList(Reply):
 
 
 class FailedAttempt(Reply):
-    """An attempt that did not give its step the result."""
+    """An attempt that did not give its step the result: it `failed`, `timed_out`, was `cancelled` or
+    `late`, or was `suspended`, as its handler waited."""
 
     attempt: int
     outcome: str

@@ -114,7 +114,9 @@ async def test_a_step_says_what_it_waits_for_and_goes_on_with_it(rig: Rig) -> No
     await rig.signal(run_id, "paid", {"cents": 5})
     run = await rig.ended(run_id)
     assert run["output"] == {"paid": {"cents": 5}, "attempt": 2}
-    assert (await rig.step(run_id))["waits_for"] is None
+    step = await rig.step(run_id)
+    assert step["waits_for"] is None
+    assert [(one["attempt"], one["outcome"]) for one in step["attempts"]] == [(1, "suspended")]
     assert rig.done() == ["order600000 charged", "order600000 shipped"]
 
 

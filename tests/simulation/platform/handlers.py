@@ -11,9 +11,11 @@ from decimal import Decimal
 from typing import Any
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallReply, CallRequest
+from hocket.workers.runtime.journal.journal import Place
 from simulation.engine.database import UNSTORABLE
 from simulation.engine.world import Process
 from simulation.platform.journal import Execution, Journal
@@ -21,6 +23,7 @@ from simulation.platform.journal import Execution, Journal
 HANG_S = 3_600.0
 LONGEST_S = {"slow": 0.8, "long": 4.0}
 STUBBORN_S = 2.5
+MAX_WAIT_MS = 2_000.0
 GIVES = (
     "nul",
     "surrogate",
@@ -33,6 +36,10 @@ GIVES = (
     "unstorable",
 )
 """What an output may be that harms whoever keeps it; an input asks for it (`gives`)."""
+WAITING = "waits"
+"""A play whose seed begins so has handlers that wait for a signal, and for a moment, in the place of
+some that take long."""
+WAITING_KINDS = ("slow", "long", "flaky")
 EMITTED = ("sim:quick", "sim:slow", "sim:flaky")
 
 
@@ -86,7 +93,9 @@ class Handlers:
             return _emitted(die)
         if kind == "hang" and die("hang") < 0.4:
             await asyncio.sleep(HANG_S)
-        if kind == "stubborn" and die("stubborn") < 0.5:
+        if kind in WAITING_KINDS and str(self._seed).startswith(WAITING):
+            await _waits(context)
+        elif kind == "stubborn" and die("stubborn") < 0.5:
             execution.stubborn = True
             await _stubbornly(0.1 + die("time"))
         else:
@@ -128,6 +137,16 @@ def _harmful(kind: str) -> Any:
         "nan": [float("nan"), float("inf")],
         "unstorable": {"x": UNSTORABLE},
     }[kind]
+
+
+async def _waits(context: Any) -> None:
+    """Wait twice, each time as the context does, without the journal: no coordinator here keeps any."""
+    step = context.step
+    for ordinal in (1, 2):
+        takes_ms = MAX_WAIT_MS * ids.fraction(step.run_id, step.step, str(ordinal), "waits")
+        name = step.step if ordinal == 1 else "go"
+        place = Place("", ordinal, "signal", name)
+        await context._waits.ended(place, signal=name, until_ms=now_ms() + takes_ms)
 
 
 async def _stubbornly(seconds: float) -> None:

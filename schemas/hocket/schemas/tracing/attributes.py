@@ -94,7 +94,10 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     STATE: ("step", "`succeeded`, `failed`, `skipped` ..."),
     SOURCE: ("step", "of a step that was not computed: `cache` or `run`"),
     ATTEMPT: ("queue, attempt, call", "the number of the attempt"),
-    OUTCOME: ("attempt", "`failed`, `timed_out`, `cancelled`, of those that gave no result"),
+    OUTCOME: (
+        "attempt",
+        "`failed`, `timed_out`, `cancelled`, `suspended`, of those that gave no result",
+    ),
     WORKER: ("attempt", "the worker"),
     GATE_MS: ("queue", "how long the coordinator held the step back, because no slot was free"),
     STREAM_MS: ("queue", "how long it waited in its stream and in the worker"),

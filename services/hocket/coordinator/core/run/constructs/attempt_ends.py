@@ -47,6 +47,7 @@ def gave_nothing(t: Transition, step: Step, event: AttemptFinished) -> bool:
     """Do what follows an attempt that failed, or whose handler waits; tell whether the step's next one
     is to go out at once."""
     if event.error is None:
+        record(t, step, event, "suspended")
         return suspended(t, step, event)
     failed(t, step, event, event.error)
     return False

@@ -1,0 +1,14 @@
+"""suspended attempts: see migrations/sql/0049_suspended_attempts.up.sql."""
+
+from hocket.kit.postgres.migrations import run_sql as run
+
+revision = "0049"
+down_revision = "0048"
+
+
+def upgrade() -> None:
+    run("0049_suspended_attempts.up.sql")
+
+
+def downgrade() -> None:
+    run("0049_suspended_attempts.down.sql")
