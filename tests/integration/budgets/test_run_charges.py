@@ -67,6 +67,8 @@ POOR = {
         "free": {"type": "python", "handler": "hocket.workers.builtin:echo", "needs": ["go"]},
     },
 }
+QUICK = {"pipeline": "quick", "slo_ms": 120_000, "budget_usd": 0.3, "nodes": {"outside": asks(4)}}
+QUICK_RUNS = 60
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ async def running_platform(folder: Path, **options: Any) -> AsyncIterator[Platfo
     running = Platform(folder / "data", env=environment, config=config, **options)
     async with running:
         api = running.api()
-        for spec in (CHILD, PARENT, POOR):
+        for spec in (CHILD, PARENT, POOR, QUICK):
             await asyncio.to_thread(api.post, "/v1/pipelines", spec)
         yield running
 
@@ -207,6 +209,16 @@ async def test_a_forged_charge_takes_nothing_from_a_run(
 async def partition_of(platform: Platform, run_id: str) -> int:
     query = "SELECT partition FROM hocket.run WHERE run_id = $1"
     return int((await row(platform, query, run_id))["partition"])
+
+
+async def test_a_first_step_that_calls_before_postgres_has_its_run_has_its_budget(
+    platform: Platform,
+) -> None:
+    names = [f"quick-{number}" for number in range(QUICK_RUNS)]
+    run_ids = await asyncio.gather(*(begin(platform, "quick", name) for name in names))
+    ends = await asyncio.gather(*(end(platform, run_id) for run_id in run_ids))
+    assert {one.cost_usd for one in ends} == {PRICE}
+    assert {one.status for one in ends} == {"failed"}  # the door refused the second call
 
 
 async def test_a_gateway_in_a_worker_charges_runs_too(folder: Path) -> None:

@@ -49,10 +49,14 @@ class Ledger(SpentBefore):
         super().__init__(bus)
         self.told = told
         self.asked = 0
+        self.knows_after = 0
+        """How often it is asked before it knows."""
 
     async def ask(self, asked: SpentAsked) -> SpentTold | None:
         self.asked += 1
         label = "".join(asked.labels or ())
+        if self.asked <= self.knows_after:
+            return SpentTold(spent_usd=Decimal(0))
         return self.told.get(asked.run_id or asked.pipeline or label or asked.tenant)
 
 
@@ -66,11 +70,14 @@ class House:
     told: dict[str, SpentTold] = field(default_factory=dict)
     gateways: dict[str, Spending] = field(default_factory=dict)
     peers: dict[str, Neighbours] = field(default_factory=dict)
+    knows_after: int = 0
 
     def starts(self, name: str) -> Spending:
         peers = self.peers[name] = Neighbours(name)
         store = BudgetStore(self.bus, self.seals)
-        shared = SharedBudgets(store, Ledger(self.bus, self.told), peers)
+        ledger = Ledger(self.bus, self.told)
+        ledger.knows_after = self.knows_after
+        shared = SharedBudgets(store, ledger, peers)
         self.gateways[name] = Spending(self.rules, clock.now_ms, shared)
         self._tell()
         return self.gateways[name]
@@ -225,6 +232,29 @@ async def test_a_call_of_the_http_door_spends_from_the_budget_of_the_run_that_it
         assert await spends(gateway, 20, attribution=who, budget_usd="0.101")
         assert not await spends(gateway, 20, **door)
         assert not await spends(gateway, 20, budget_usd="5", **door)
+
+
+async def test_calls_that_name_a_run_which_is_not_stored_yet_wait_for_its_budget(bus: Bus) -> None:
+    run_id = "r" + 24 * "b"
+    told = {run_id: SpentTold(spent_usd=Decimal(0), run_known=True, budget_usd=Decimal("0.05"))}
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    door: dict[str, Any] = {
+        "attribution": Attribution(tenant="acme", run_id=run_id),
+        "openai": body,
+        "messages": (),
+    }
+    async with house(bus, told=told, knows_after=3) as running:
+        gateway = running.starts("one")
+        costs = await asyncio.gather(*(spends(gateway, MOST_TOKENS, **door) for _ in range(20)))
+    assert 0 < sum(costs) <= Decimal("0.05") + Decimal(MOST_TOKENS) / 1_000
+
+
+async def test_a_run_that_nobody_knows_has_no_budget(bus: Bus) -> None:
+    who = Attribution(tenant="acme", run_id="r" + 24 * "c")
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    async with house(bus, knows_after=1_000) as running:
+        gateway = running.starts("one")
+        assert await spends(gateway, 20, attribution=who, openai=body, messages=())
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,29 @@ the same labels.
 Calls of workers bring the budget of their run. A call of the HTTP door that names a run of Hocket's has
 that run's, which the ledger is asked for once; a smaller one that it brings itself holds for it, too. Of
 other runs holds what the last call that brought a budget said.
+
+A run's first step may call before Postgres has the run, because steps go out before their commit. So a
+call that names a run which the ledger does not know waits for it, PAUSES_S in sum: it may be stored
+any moment, and without its budget every call would be let through.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hocket.gateway.accounting.spent_before import SpentBefore
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import ids
-from hocket.schemas.messages import CallRequest, SpentAsked
+from hocket.schemas.messages import CallRequest, SpentAsked, SpentTold
 
 MAX_RUNS = 50_000
 """Runs whose budgets are remembered."""
 UNKNOWN_MS = 1_000.0
-"""How long a run that the ledger does not know yet is taken for one without a budget."""
+"""How long a run that the ledger does not know is taken for one without a budget."""
+PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""After which a ledger that does not know a run is asked again, the first time that the run is named."""
 
 
 @dataclass(slots=True)
@@ -36,6 +44,7 @@ class RunBudgets:
         self._ledger = ledger
         self._now_ms = now_ms
         self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
+        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def known(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run, as far as it is known."""
@@ -64,19 +73,42 @@ class RunBudgets:
             return self.known(request)
         key = (who.tenant, who.run_id)
         run = self._runs.get(key)
-        if run is None or (run.ask_at_ms is not None and run.ask_at_ms <= self._now_ms()):
-            await self._ask(*key)
+        is_due = run is None or (run.ask_at_ms is not None and run.ask_at_ms <= self._now_ms())
+        if is_due or key in self._asking:
+            await self._asked(key)
         return self.known(request)
 
+    async def close(self) -> None:
+        """Ask no more."""
+        await stop_tasks(set(self._asking.values()))
+
+    async def _asked(self, key: tuple[str, str]) -> None:
+        """Return when the ledger was asked for a run: once for all calls that name it meanwhile."""
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = asyncio.create_task(self._ask(*key), name="budget of a run")
+            self._asking[key] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(key))
+        await asyncio.shield(asking)
+
     async def _ask(self, tenant: str, run_id: str) -> None:
+        pauses = () if (tenant, run_id) in self._runs else PAUSES_S
         run = self._run(tenant, run_id)
-        run.ask_at_ms = self._now_ms() + UNKNOWN_MS
-        if self._ledger is None:
-            return
-        told = await self._ledger.ask(SpentAsked(tenant=tenant, run_id=run_id))
+        for pause_s in (*pauses, None):
+            told = await self._tell(tenant, run_id)
+            if told is None or told.run_known or pause_s is None:
+                break
+            await asyncio.sleep(pause_s)
         if told is not None and told.run_known:
             run.budget_usd, run.ask_at_ms = told.budget_usd, None
             run.labels = told.labels or {}
+        else:
+            run.ask_at_ms = self._now_ms() + UNKNOWN_MS
+
+    async def _tell(self, tenant: str, run_id: str) -> SpentTold | None:
+        if self._ledger is None:
+            return None
+        return await self._ledger.ask(SpentAsked(tenant=tenant, run_id=run_id))
 
     def _run(self, tenant: str, run_id: str) -> _Run:
         run = self._runs.setdefault((tenant, run_id), _Run())

@@ -86,6 +86,7 @@ class Spending:
 
     async def close(self, timeout_s: float) -> None:
         """Let the other gateways have what this one does not need any more, within a bound."""
+        await self._runs.close()
         if self._history is not None:
             await self._history.close(timeout_s)
         await self._reservations.close(timeout_s)
