@@ -17,7 +17,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.errors import NoStreamResponseError
+from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
 from hocket.kit.nats.identity import identity_of
@@ -29,6 +29,10 @@ from hocket.schemas.messages import StepChanged
 
 CONNECT_TIMEOUT_S = 5.0
 PUBLISH_TIMEOUT_S = 10.0
+ELECTION_S = 20.0
+"""How long a cluster may take to elect who leads the stream of tasks: it waits 4 to 9 s before."""
+TRY_S = 2.0
+RETRY_S = 0.5
 CONFIRM_TIMEOUT_S = 5.0
 """How long `publish` waits to hear that a run has begun or was refused."""
 LOOK_INTERVAL_S = 2.0
@@ -136,16 +140,35 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
         "Nats-Msg-Id": task.run_id,
     }
     subject = subjects.task(task.tenant, subjects.check_token("PIPELINE", task.pipeline))
+    refused: Exception | None = None
+    is_cluster = len(connection.servers) > 1
     try:
-        await connection.jetstream(timeout=PUBLISH_TIMEOUT_S).publish(
-            subject, payload, timeout=PUBLISH_TIMEOUT_S, headers=headers
-        )
-    except NoStreamResponseError as error:
-        reason = f"it has no stream {subjects.TASKS}, so no Hocket uses it"
-        raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
+        async with asyncio.timeout(ELECTION_S if is_cluster else PUBLISH_TIMEOUT_S):
+            while True:
+                try:
+                    await connection.jetstream().publish(
+                        subject,
+                        payload,
+                        timeout=TRY_S if is_cluster else PUBLISH_TIMEOUT_S,
+                        headers=headers,
+                    )
+                except (NoStreamResponseError, ServiceUnavailableError) as error:
+                    refused = error
+                    if not is_cluster:
+                        break
+                    await asyncio.sleep(RETRY_S)
+                except NatsTimeout:  # its leader may have gone with it
+                    if not is_cluster:
+                        raise
+                else:
+                    return
     except (NatsTimeout, TimeoutError) as error:
-        reason = f"it did not confirm the task within {PUBLISH_TIMEOUT_S:g} s"
-        raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
+        if refused is None:
+            waited_s = ELECTION_S if is_cluster else PUBLISH_TIMEOUT_S
+            reason = f"it did not confirm the task within {waited_s:g} s"
+            raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
+    reason = f"it has no stream {subjects.TASKS}, so no Hocket uses it"
+    raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from refused
 
 
 async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None:

@@ -1,0 +1,37 @@
+"""What `hocket run` does while nobody leads the stream of tasks."""
+
+import asyncio
+
+import nats
+import pytest
+
+from hocket.cli.remote.task import Task, publish
+from hocket.cli.terminal.errors import BrokerUnreachable
+from hocket.schemas import subjects
+
+TASK = Task(tenant="default", pipeline="hello", input={})
+MADE_AFTER_S = 1.0
+
+
+async def make_stream(nats_url: str) -> None:
+    await asyncio.sleep(MADE_AFTER_S)
+    connection = await nats.connect(nats_url)
+    config = {"name": subjects.TASKS, "subjects": [subjects.TASK_FILTER]}
+    await connection.jetstream().add_stream(**config)
+    await connection.close()
+
+
+async def test_a_task_for_a_cluster_waits_until_somebody_leads_its_stream(nats_url: str) -> None:
+    cluster = f"{nats_url},{nats_url.replace('127.0.0.1', 'localhost')}"
+    began, _ = await asyncio.gather(
+        publish(cluster, TASK, look=lambda: None), make_stream(nats_url)
+    )
+    assert not began, "it is stored, and nobody takes it"
+    connection = await nats.connect(nats_url)
+    assert (await connection.jetstream().stream_info(subjects.TASKS)).state.messages == 1
+    await connection.close()
+
+
+async def test_a_single_server_without_the_stream_is_told_of_at_once(nats_url: str) -> None:
+    with pytest.raises(BrokerUnreachable, match="no stream TASKS"):
+        await publish(nats_url, TASK, look=lambda: None)
