@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test release audit cluster-test upgrade-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test page-test release audit cluster-test upgrade-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -184,6 +184,10 @@ nats-restarts: setup
 # Postgres' primary killed and its synchronous standby promoted, TIMES times under load
 failover-test: setup
 	cd tests && ../$(PY) -W ignore -m failover --times $(TIMES)
+
+# docs/how-to/three-servers.md followed to the letter, in an empty folder; ports 4221 to 4223, 6221 to 6223, 8080
+page-test: setup
+	PYTHONPATH=tests $(PY) -W ignore -m deploy.page_play
 
 # a backup under load, restored on empty servers, and every run counted
 backup-test: setup
