@@ -229,7 +229,8 @@ class AttemptFinished(Message):
     """That of the request: without it the result counts for nothing."""
     waits: tuple[HandlerWait, ...] = Field((), max_length=MAX_WAITS)
     """What its handler waits for: the step is suspended, and is handed out again when that comes. Only
-    of a request that `suspends`."""
+    of a request that `suspends`, and with the error `retryable`, as a release reads it that knows no
+    `waits`."""
     journaled: tuple[HandlerPlace, ...] = Field((), max_length=MAX_JOURNALED)
     """Of such a result: places of the request's `resumption` whose value the journal has by now."""
 

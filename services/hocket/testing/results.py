@@ -14,7 +14,7 @@ from hocket.schemas.structs.results import (
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.results import encoding
-from hocket.workers.runtime.results.failures import error_info
+from hocket.workers.runtime.results.failures import error_info, waiting
 
 WORKER = "play"
 
@@ -41,6 +41,8 @@ def result_of(
         journaled=places_json(suspension.journaled if suspension else ()),
     )
     info = None if error is None else error_info(error)
+    if suspension is not None:
+        info = waiting()
     try:
         payload = encoding.encode(finished, None if info else output, info)
         encoding.check_size(payload)

@@ -18,8 +18,8 @@ from support.places import HANDLERS
 
 BOUND_S = 90
 PAUSE_S = 0.05
-WAITING = 30
-"""Runs that wait at once, of a worker that has a few slots."""
+WAITING = 80
+"""Runs that wait at once, of a worker that runs 64 `python` steps."""
 
 
 class Rig:
@@ -57,7 +57,7 @@ class Rig:
         async with asyncio.timeout(BOUND_S):
             while True:
                 step = await self.step(run_id)
-                if step.get("state") == "waiting":
+                if step.get("waits_for") is not None:
                     return step
                 await asyncio.sleep(PAUSE_S)
 
@@ -148,6 +148,7 @@ async def test_a_long_sleep_holds_no_worker(rig: Rig) -> None:
     run_id = await rig.begin("nap", seconds=6.0)
     step = await rig.waits(run_id)
     assert step["waits_for"]["until"] is not None
+    assert step["waits_for"]["signals"] == []
     assert (await rig.ended(run_id))["output"] == {"attempt": 2}
     assert rig.done() == ["nap600000 lay down"]
 

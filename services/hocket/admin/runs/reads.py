@@ -39,8 +39,6 @@ from hocket.schemas.rest import (
 
 MAX_VALUE_BYTES = 4 * 1_048_576
 """Inputs and outputs in one page of steps; a page ends with the step that goes beyond it."""
-WAITING = "waiting"
-"""The state of a step that waits for something outside."""
 STEPS_AT_ONCE = 8
 """Steps with their values that are fetched together."""
 
@@ -444,7 +442,7 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
         error=_error(row["error"]),
         source=_json(row["source"]),
         attempts=attempts,
-        waits_for=_waits(row) if row["state"] == WAITING else None,
+        waits_for=_waits(row) if row["waits_for"] is not None else None,
     )
 
 

@@ -30,6 +30,7 @@ from hocket.coordinator.core.run.state.run import (
     WAITING,
     Run,
     Step,
+    is_suspended,
 )
 from hocket.coordinator.core.run.transition import Outcome, Transition, next_due_ms, take_due
 from hocket.coordinator.core.run.work import work_off
@@ -145,7 +146,7 @@ def _step_is_due(t: Transition, step: Step) -> None:
             t.keep(step)
             return
         t.note(step)
-    if step.state == WAITING:
+    if step.state == WAITING or is_suspended(step):
         wait_timed_out(t, step)
     else:
         woken(t, step)

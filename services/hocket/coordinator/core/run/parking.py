@@ -12,6 +12,7 @@ from hocket.coordinator.core.run.state.run import (
     WAITING,
     Run,
     Step,
+    is_suspended,
 )
 
 PERSON_QUIET_MS = 2_000.0
@@ -36,7 +37,7 @@ def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
             continue
         if _is_worked_on(step):
             return None
-        for_person = for_person or step.state == WAITING
+        for_person = for_person or step.state == WAITING or is_suspended(step)
     wake_at_ms = NEVER_MS if run.armed_at_ms is None else run.armed_at_ms
     if for_person:
         return wake_at_ms if wake_at_ms > now_ms + PERSON_WAKE_MS else None

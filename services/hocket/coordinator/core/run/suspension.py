@@ -7,7 +7,7 @@ import heapq
 
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.run_size import size_of
-from hocket.coordinator.core.run.state.run import WAITING, Run, Signal, Step
+from hocket.coordinator.core.run.state.run import BACKOFF, WAITING, Run, Signal, Step
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -45,7 +45,7 @@ def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
     stored = {place.key for place in event.journaled}
     ended = tuple(one for one in step.ended if one.key not in stored)
     step.suspensions += 1
-    step.set_seldom(ended=ended, waits=event.waits)
+    step.set_seldom(ended=ended, waits=event.waits, error=None)
     step.tries = (*step.tries, step.past(t.now_ms, is_suspended=True))
     known = {one.key for one in ended}
     is_here = any(wait.key in known for wait in event.waits)
@@ -55,11 +55,18 @@ def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
             if signal is not None:
                 _end(step, wait, signal)
                 is_here = True
-    step.state = WAITING
-    step.wake_at_ms = min([nearest(t.now_ms + MAX_SUSPENDED_MS), *_moments(step)])
+    _rest(t, step)
     note_waits(t.run, step)
     t.keep(step)
     return is_here
+
+
+def _rest(t: Transition, step: Step) -> None:
+    """Let a step rest until the first moment that its handler waits for. One that only sleeps is in the
+    state of steps that are tried again: a release before this one knows what to do then."""
+    moments = [nearest(wait.until_ms) for wait in step.waits if wait.until_ms is not None]
+    step.state = WAITING if any(wait.signal for wait in step.waits) else BACKOFF
+    step.wake_at_ms = min([nearest(t.now_ms + MAX_SUSPENDED_MS), *moments])
 
 
 def note_waits(run: Run, step: Step) -> None:
@@ -86,10 +93,6 @@ def time_came(t: Transition, step: Step) -> bool:
         t.keep(step)
         t.fail(step, SuspendedTooLong(step=step.key, days=days).info())
     return bool(due)
-
-
-def _moments(step: Step) -> list[float]:
-    return [nearest(wait.until_ms) for wait in step.waits if wait.until_ms is not None]
 
 
 def _unread(t: Transition, name: str) -> Signal | None:

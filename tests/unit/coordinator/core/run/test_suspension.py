@@ -211,6 +211,22 @@ def test_no_handler_waits_longer_than_its_journal_is_kept() -> None:
     assert play.run.error.code == "suspended_too_long"
 
 
+def test_a_step_that_only_sleeps_is_in_backoff_which_a_release_before_knows() -> None:
+    """A coordinator of it hands the step out again when its time has come."""
+    retry = {"max_attempts": 2, "on": ["transient"], "backoff_ms": 1}
+    play = Play({"a": python(retry=retry)}, spec={"slo_ms": 60_000})
+    boom = ErrorInfo(code="boom", error_class=ErrorClass.TRANSIENT, message="no")
+    suspend(play, HandlerWait(ordinal=1, until_ms=START_MS + 5_000), error=boom)
+    step = play.run.steps["a"]
+    assert (step.state, step.error, step.wake_at_ms) == ("backoff", None, START_MS + 5_000)
+    play.run = play.read_back()
+    play.fire()
+    assert ended(play.take("a")) == [(1, None, True)]
+    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, error=boom))
+    play.fire()
+    assert ended(play.take("a")) == [(1, None, True)]
+
+
 def test_steps_that_wait_for_one_name_get_one_signal_each() -> None:
     play = Play({"a": python(map={"over": "[1, 2]"})})
     for key in ("a[0]", "a[1]"):

@@ -109,6 +109,11 @@ class Attempt:
         """Whether its handler was ended before it gave a result of its own."""
         return self.stopped is not None or self.suspension is not None or self.let_go
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it ends because its handler waits, and for nothing else."""
+        return self.suspension is not None and self.stopped is None
+
     def delivered_again(self, delivered: "Attempt") -> None:
         """Take note of another delivery of the same step: its calls have the first delivery's count in
         their ids."""

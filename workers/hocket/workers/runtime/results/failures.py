@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from hocket.schemas.checks.redaction import without_url_passwords
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.workers.errors import Retryable
 from hocket.workers.runtime.journal.errors import JournalFault
 from hocket.workers.runtime.results.encoding import MAX_ERROR_TEXT_CHARS, plain
 
@@ -131,3 +132,9 @@ def _text(error: BaseException) -> str:
         return without_url_passwords(str.__str__(str(error))[: 2 * MAX_ERROR_TEXT_CHARS])
     except BaseException as fault:
         return f"(its text cannot be read: {_name(type(fault))})"
+
+
+def waiting() -> ErrorInfo:
+    """Return the error of an attempt whose handler waits: who knows `waits` does not look at it, and a
+    coordinator of an earlier release tries the step again instead of taking null for its output."""
+    return Retryable("its handler waits, and its coordinator suspends no steps").info()

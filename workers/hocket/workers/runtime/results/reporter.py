@@ -23,7 +23,7 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.results import encoding
-from hocket.workers.runtime.results.failures import error_info
+from hocket.workers.runtime.results.failures import error_info, waiting
 from hocket.workers.runtime.transport.settlement import Settlement
 
 log = structlog.get_logger()
@@ -59,7 +59,10 @@ class Reporter:
         """Post the result of an attempt: its output, or its error where it has one."""
         info = None if error is None else error_info(error)
         finished = self._finished(attempt, context)
-        payload, info = await self._encoded(attempt.step.tenant, finished, output, info)
+        if attempt.is_suspended:
+            payload = encoding.encode(finished, error=waiting())
+        else:
+            payload, info = await self._encoded(attempt.step.tenant, finished, output, info)
         self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
         if info is not None:
             _log_failure(attempt, context, info)
@@ -75,8 +78,7 @@ class Reporter:
             await self._none_left.wait()
 
     def _finished(self, attempt: Attempt, context: Context | None) -> FinishedAttempt:
-        step, suspension = attempt.step, attempt.suspension
-        waits = suspension if attempt.stopped is None else None
+        step, waits = attempt.step, attempt.suspension if attempt.is_suspended else None
         return FinishedAttempt(
             run_id=step.run_id,
             step=step.step,

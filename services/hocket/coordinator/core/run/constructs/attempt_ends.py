@@ -46,9 +46,10 @@ def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
 def gave_nothing(t: Transition, step: Step, event: AttemptFinished) -> bool:
     """Do what follows an attempt that failed, or whose handler waits; tell whether the step's next one
     is to go out at once."""
-    if event.error is None:
+    if event.waits:
         record(t, step, event, "suspended")
         return suspended(t, step, event)
+    assert event.error is not None, step.key
     failed(t, step, event, event.error)
     return False
 
@@ -135,7 +136,7 @@ def record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> N
             key=step.key,
             attempt=event.attempt,
             outcome=outcome,
-            error=event.error,
+            error=None if event.waits else event.error,
             dispatched_at_ms=step.dispatched_at_ms,
             started_at_ms=event.started_at_ms or None,
             finished_at_ms=t.now_ms,

@@ -13,6 +13,7 @@ from hocket.coordinator.core.run.state.run import (
     Run,
     Source,
     Step,
+    is_suspended,
     signals_awaited,
     waits_until_ms,
 )
@@ -119,7 +120,7 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["emitted"] = step.emitted.value.value
     if step.winner:
         facts["winner"] = step.winner
-    if step.state == WAITING:
+    if step.state == WAITING or is_suspended(step):
         facts["waits_for"] = signals_awaited(step)
         until_ms = waits_until_ms(step)
         if until_ms is not None:

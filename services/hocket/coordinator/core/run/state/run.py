@@ -509,6 +509,13 @@ def signals_awaited(step: Step) -> tuple[str, ...]:
     return tuple(wait.signal for wait in step.waits if wait.signal is not None)
 
 
+def is_suspended(step: Step) -> bool:
+    """Tell whether a step waits for what its handler waits for; after a failure it has an error."""
+    if step.role != LEAF or not step.waits:
+        return False
+    return step.state == WAITING or (step.state == BACKOFF and step.error is None)
+
+
 def waits_until_ms(step: Step) -> float | None:
     """Return until when a waiting step waits, None where no such moment was said."""
     if step.role != LEAF:
