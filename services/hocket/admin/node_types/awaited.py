@@ -27,7 +27,7 @@ async def with_awaited(
         return found
     waits = {step.step: _waits(step, plan, context.node_types) for step in out}
     steps = tuple(
-        step.model_copy(update={"waits_for": waits.get(step.step, step.waits_for)})
+        step.model_copy(update={"waits_for": waits.get(step.step) or step.waits_for})
         for step in found.steps
     )
     return found.model_copy(update={"steps": steps})

@@ -37,7 +37,7 @@ def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
             continue
         if _is_worked_on(step):
             return None
-        for_person = for_person or step.state == WAITING or is_suspended(step)
+        for_person = for_person or _waits(step)
     wake_at_ms = NEVER_MS if run.armed_at_ms is None else run.armed_at_ms
     if for_person:
         return wake_at_ms if wake_at_ms > now_ms + PERSON_WAKE_MS else None
@@ -48,3 +48,8 @@ def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
 
 def _is_worked_on(step: Step) -> bool:
     return step.state == LOOKING_UP or (step.state == DISPATCHED and step.role != SUBRUN)
+
+
+def _waits(step: Step) -> bool:
+    """Tell whether a step waits for something outside, for how long nobody knows."""
+    return step.state == WAITING or is_suspended(step)
