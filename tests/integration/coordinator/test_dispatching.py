@@ -23,7 +23,7 @@ from support.places import HANDLERS
 from support.worker_rig import Rig, eventually
 
 SLOTS = 4
-NAP = {"type": "python", "handler": "dispatch_handlers:nap", "with": {"ms": "{{ input.ms }}"}}
+NAP = {"type": "python", "handler": "coordinator_handlers:nap", "with": {"ms": "{{ input.ms }}"}}
 ONE = {"pipeline": "one", "nodes": {"n": NAP}, "slo_ms": 600_000}
 WIDE = {
     "pipeline": "wide",
@@ -47,7 +47,7 @@ async def platform(folder: Path) -> AsyncIterator[Platform]:
     config = folder / "hocket.yaml"
     config.write_text(yaml.safe_dump({"node_types": {"python": {"concurrency": SLOTS}}}))
     environment = {
-        "HOCKET_HANDLERS": "dispatch_handlers",
+        "HOCKET_HANDLERS": "coordinator_handlers",
         "PYTHONPATH": HANDLERS,
         "DISPATCH_JOURNAL": str(folder / "journal"),
         "HOCKET_PARTITIONS": "2",

@@ -26,7 +26,7 @@ SLOTS = 2
 NAP_MS = 200
 NAP = {
     "type": "python",
-    "handler": "dispatch_handlers:nap",
+    "handler": "coordinator_handlers:nap",
     "with": {"ms": NAP_MS},
     "expect": {"mean_ms": NAP_MS},
 }
@@ -42,7 +42,7 @@ async def platform() -> AsyncIterator[Platform]:
     config = folder / "hocket.yaml"
     config.write_text(yaml.safe_dump({"node_types": {"python": {"concurrency": SLOTS}}}))
     environment = {
-        "HOCKET_HANDLERS": "dispatch_handlers",
+        "HOCKET_HANDLERS": "coordinator_handlers",
         "PYTHONPATH": HANDLERS,
         "DISPATCH_JOURNAL": str(folder / "journal"),
         "HOCKET_PARTITIONS": "2",

@@ -35,7 +35,7 @@ async def platform() -> AsyncIterator[Platform]:
     environment = {
         "HOCKET_MAX_RUNS": str(MAX_RUNS),
         "HOCKET_PARTITIONS": "3",
-        "HOCKET_HANDLERS": "dispatch_handlers",
+        "HOCKET_HANDLERS": "coordinator_handlers",
         "PYTHONPATH": HANDLERS,
         "DISPATCH_JOURNAL": str(folder / "journal"),
     }
@@ -49,7 +49,7 @@ async def platform() -> AsyncIterator[Platform]:
         config=config,
     ) as running:
         for tenant, ms in (("a", 600_000), ("b", 1)):
-            step = {"type": "python", "handler": "dispatch_handlers:nap", "with": {"ms": ms}}
+            step = {"type": "python", "handler": "coordinator_handlers:nap", "with": {"ms": ms}}
             spec = {"pipeline": "one", "slo_ms": 3_600_000, "nodes": {"n": step}}
             await asyncio.to_thread(running.api(tenant).post, "/v1/pipelines", spec)
         yield running

@@ -13,7 +13,7 @@ from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from support.places import HANDLERS
 
-NAP = {"type": "python", "handler": "dispatch_handlers:nap"}
+NAP = {"type": "python", "handler": "coordinator_handlers:nap"}
 BOUND_S = 30
 
 
@@ -31,7 +31,7 @@ async def journal() -> AsyncIterator[Path]:
 @pytest.fixture(scope="module")
 async def api(journal: Path) -> AsyncIterator[Api]:
     environment = {
-        "HOCKET_HANDLERS": "dispatch_handlers",
+        "HOCKET_HANDLERS": "coordinator_handlers",
         "PYTHONPATH": HANDLERS,
         "DISPATCH_JOURNAL": str(journal),
     }

@@ -1,18 +1,32 @@
-"""Handlers that the workers under test import: each writes what it executed into a journal."""
+"""Handlers that the workers beside coordinators under test import: each writes what it executed into a
+journal."""
 
 import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
+from hocket.workers.runtime.execution.context import Context
+
 JOURNAL = "COORDINATOR_JOURNAL"
+DISPATCH_JOURNAL = "DISPATCH_JOURNAL"
 
 
 async def noted(given: dict[str, Any]) -> dict[str, Any]:
     """Write the run's key and the step into the journal, and take a moment."""
-    line = f"{given['key']} {given['step']}\n".encode()
-    journal = os.open(Path(os.environ[JOURNAL]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(journal, line)
-    os.close(journal)
+    _note(JOURNAL, f"{given['key']} {given['step']}")
     await asyncio.sleep(0.02)
     return {"step": given["step"]}
+
+
+async def nap(given: Any, context: Context) -> Any:
+    """Note that this attempt started, and sleep for `ms`."""
+    _note(DISPATCH_JOURNAL, context.attempt_id)
+    await asyncio.sleep(given["ms"] / 1000)
+    return given
+
+
+def _note(journal: str, line: str) -> None:
+    file = os.open(Path(os.environ[journal]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
