@@ -28,6 +28,7 @@ from hocket.workers.http.errors import (
     HttpServiceInvalid,
     HttpServiceUnknown,
 )
+from hocket.workers.http.services_by_tenant import ServicesByTenant
 
 MAX_SERVICES = 1_000
 MAX_HEADERS = 50
@@ -114,6 +115,11 @@ class Service:
         self._session: ClientSession | None = None
 
     @property
+    def tenants(self) -> tuple[str, ...]:
+        """Whose nodes may ask."""
+        return self.settings.tenants
+
+    @property
     def session(self) -> ClientSession:
         """The connections; made when they are first needed. Cookies are not kept, proxies of the
         environment not used, and answers are not decompressed."""
@@ -139,8 +145,9 @@ class Service:
             await self._session.close()
 
 
-class Services:
-    """The configured services. Raises HttpServiceInvalid for one that cannot be asked."""
+class Services(ServicesByTenant[Service]):
+    """The configured services. Raises HttpServiceInvalid for one that cannot be asked, and in `get`
+    HttpServiceUnknown."""
 
     def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
         if len(section) > MAX_SERVICES:
@@ -150,26 +157,13 @@ class Services:
                 reason=f"there are {len(section)}",
                 cure=f"Name at most {MAX_SERVICES}.",
             )
-        self._services = {
-            name: Service(name, _settings(name, value), secrets) for name, value in section.items()
-        }
-
-    def get(self, name: str, tenant: str) -> Service:
-        """Return a service, or raise HttpServiceUnknown; also where it is not for that tenant."""
-        allowed = {
-            known: service
-            for known, service in self._services.items()
-            if not {"*", tenant}.isdisjoint(service.settings.tenants)
-        }
-        if name not in allowed:
-            known = ", ".join(sorted(allowed)[:20]) or "(none)"
-            raise HttpServiceUnknown(service=name, known=known)
-        return allowed[name]
-
-    async def close(self) -> None:
-        """Close every connection."""
-        for service in self._services.values():
-            await service.close()
+        super().__init__(
+            {
+                name: Service(name, _settings(name, value), secrets)
+                for name, value in section.items()
+            },
+            lambda name, known: HttpServiceUnknown(service=name, known=known),
+        )
 
 
 def _refused(host: str) -> HttpAddressRefused:

@@ -78,6 +78,7 @@ class McpServer:
 
     def __init__(self, service: Service, allowed: tuple[str, ...]) -> None:
         self.service = service
+        self.tenants = service.tenants
         self._allowed = allowed
         self._component = f"mcp:{service.name}"
         self._transport = McpTransport(service)

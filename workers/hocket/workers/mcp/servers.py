@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.workers.http.errors import HttpServiceInvalid
 from hocket.workers.http.services import Method, Service, ServiceSettings
+from hocket.workers.http.services_by_tenant import ServicesByTenant
 from hocket.workers.mcp.errors import McpServerInvalid, McpServerUnknown
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ class McpServerSettings(ServiceSettings):
     """Connections of one worker process."""
 
 
-class McpServers:
-    """The configured servers. Raises McpServerInvalid for one that cannot be asked."""
+class McpServers(ServicesByTenant["McpServer"]):
+    """The configured servers. Raises McpServerInvalid for one that cannot be asked, and in `get`
+    McpServerUnknown."""
 
     def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
         if len(section) > MAX_SERVERS:
@@ -50,24 +52,10 @@ class McpServers:
                 reason=f"there are {len(section)}",
                 cure=f"Name at most {MAX_SERVERS}.",
             )
-        self._servers = {name: _server(name, value, secrets) for name, value in section.items()}
-
-    def get(self, name: str, tenant: str) -> "McpServer":
-        """Return a server, or raise McpServerUnknown; also where it is not for that tenant."""
-        allowed = {
-            known: server
-            for known, server in self._servers.items()
-            if not {"*", tenant}.isdisjoint(server.service.settings.tenants)
-        }
-        if name not in allowed:
-            known = ", ".join(sorted(allowed)[:20]) or "(none)"
-            raise McpServerUnknown(server=name, known=known)
-        return allowed[name]
-
-    async def close(self) -> None:
-        """Close every session and connection."""
-        for server in self._servers.values():
-            await server.close()
+        super().__init__(
+            {name: _server(name, value, secrets) for name, value in section.items()},
+            lambda name, known: McpServerUnknown(server=name, known=known),
+        )
 
 
 def _server(name: str, value: Any, secrets: Mapping[str, str]) -> "McpServer":

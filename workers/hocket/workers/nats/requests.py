@@ -8,13 +8,13 @@ from typing import Any
 
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
+from hocket.workers.http.requests import MAX_VALUE_CHARS
+from hocket.workers.http.services import HEADER_NAME
 from hocket.workers.nats.services import NatsService
 from hocket.workers.nodes.prompts.templates import render_value
 
 MAX_REQUEST_BYTES = 512 * 1024
 """Of a body. Servers take 1 MiB of body and headers unless they are told otherwise."""
-MAX_VALUE_CHARS = 8_192
-HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 OURS = frozenset({"idempotency-key", "traceparent", "status", "description"})
 """Headers that a request has of us, or none; so are all that begin with `nats-`."""
 TEXT = re.compile(r"text/|.*\b(xml|csv|yaml)\b", re.IGNORECASE)

@@ -31,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hocket.kit.logs.log_limits import Reporting
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.workers.http.remote_errors import reason_of
+from hocket.workers.http.services_by_tenant import ServicesByTenant
 from hocket.workers.nats.errors import NatsServiceInvalid, NatsServiceUnknown, NatsUnreachable
 
 MAX_SERVICES = 1_000
@@ -123,6 +124,11 @@ class NatsService:
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
 
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Whose nodes may ask."""
+        return self.settings.tenants
+
     def subject_of(self, endpoint: str | None) -> str | None:
         """Return the subject of an endpoint; None where nodes may not name it."""
         if endpoint is None:
@@ -177,8 +183,9 @@ class NatsService:
             log.warning("nats_service", service=self.name, reason=reason_of(error), count=count)
 
 
-class NatsServices:
-    """The configured services. Raises NatsServiceInvalid for one that cannot be asked."""
+class NatsServices(ServicesByTenant[NatsService]):
+    """The configured services. Raises NatsServiceInvalid for one that cannot be asked, and in `get`
+    NatsServiceUnknown."""
 
     def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
         if len(section) > MAX_SERVICES:
@@ -188,27 +195,13 @@ class NatsServices:
                 reason=f"there are {len(section)}",
                 cure=f"Name at most {MAX_SERVICES}.",
             )
-        self._services = {
-            name: NatsService(name, _settings(name, value), secrets)
-            for name, value in section.items()
-        }
-
-    def get(self, name: str, tenant: str) -> NatsService:
-        """Return a service, or raise NatsServiceUnknown; also where it is not for that tenant."""
-        allowed = {
-            known: service
-            for known, service in self._services.items()
-            if not {"*", tenant}.isdisjoint(service.settings.tenants)
-        }
-        if name not in allowed:
-            known = ", ".join(sorted(allowed)[:20]) or "(none)"
-            raise NatsServiceUnknown(nats_service=name, known=known)
-        return allowed[name]
-
-    async def close(self) -> None:
-        """Close every connection."""
-        for service in self._services.values():
-            await service.close()
+        super().__init__(
+            {
+                name: NatsService(name, _settings(name, value), secrets)
+                for name, value in section.items()
+            },
+            lambda name, known: NatsServiceUnknown(nats_service=name, known=known),
+        )
 
 
 async def _closed(client: Client) -> None:

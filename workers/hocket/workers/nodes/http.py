@@ -1,20 +1,18 @@
 """The `http` node: one request to a configured HTTP service, checked and bounded."""
 
-import asyncio
 import codecs
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import quote
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout, StreamReader
 from yarl import URL
 
 from hocket.kit.process.clock import now_ms
-from hocket.schemas.checks.plain_json import parse_json, shown_text
-from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import HocketError
 from hocket.workers.http.errors import (
     HttpAnswerTooLarge,
     HttpAnswerUnreadable,
@@ -26,14 +24,12 @@ from hocket.workers.http.errors import (
     HttpTimeout,
     HttpUnreachable,
 )
+from hocket.workers.http.remote_calls import identity_headers, json_value
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.requests import request_of
 from hocket.workers.http.services import Services
 from hocket.workers.runtime.execution.context import Context
 
-MAX_ANSWER_VALUES = 500_000
-"""JSON values in an answer."""
-READ_IN_THREAD_BYTES = 100_000
 MAX_RETRY_AFTER_S = 86_400.0
 SHOWN_HEADERS = ("content-type", "etag", "last-modified", "link", "location", "retry-after")
 """Headers of the answer that stand in the output."""
@@ -66,7 +62,11 @@ class HttpNode:
             async with service.session.request(
                 request.method,
                 URL(request.url, encoded=True),
-                headers={**request.headers, **_identity(context)},
+                headers={
+                    **request.headers,
+                    "accept-encoding": "identity",
+                    **identity_headers(context),
+                },
                 data=request.body,
                 allow_redirects=False,
                 timeout=ClientTimeout(total=left_ms / 1000),
@@ -85,19 +85,6 @@ class HttpNode:
             },
             "body": await _value(response, body, component),
         }
-
-
-def _identity(context: Context) -> dict[str, str]:
-    """Return the headers that tell a service which request this is: the same for every attempt of a
-    step, so that a service which knows them does it once."""
-    step = context.step
-    headers = {
-        "accept-encoding": "identity",
-        "idempotency-key": quote(f"{step.run_id}:{step.step}", safe=":/[]#~"),
-    }
-    if context.traceparent:
-        headers["traceparent"] = context.traceparent
-    return headers
 
 
 async def _read(response: ClientResponse, limit: int, component: str) -> bytes:
@@ -122,9 +109,9 @@ async def _value(response: ClientResponse, body: bytes, component: str) -> Any:
         return None
     kind = response.content_type.lower()
     if kind == "application/json" or kind.endswith("+json"):
-        if len(body) <= READ_IN_THREAD_BYTES:
-            return _json(body, component)
-        return await asyncio.to_thread(_json, body, component)
+        return await json_value(
+            body, lambda reason: HttpAnswerUnreadable(reason=reason, component=component)
+        )
     if not kind.startswith("text/") and not kind.endswith(("/xml", "+xml", "/csv", "/yaml")):
         raise HttpAnswerUnreadable(
             reason=f"it is `{shown_text(kind)}`, which is not text", component=component
@@ -139,13 +126,6 @@ def _charset(named: str) -> str:
     except (LookupError, ValueError):
         return "utf-8"
     return known if _CHARSETS.fullmatch(known) else "utf-8"
-
-
-def _json(body: bytes, component: str) -> Any:
-    try:
-        return parse_json(body, "body", max_values=MAX_ANSWER_VALUES)
-    except InvalidInput as error:
-        raise HttpAnswerUnreadable(reason=str(error), component=component) from None
 
 
 def _refused(response: ClientResponse, component: str) -> HocketError:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from nats.aio.msg import Msg
 from nats.errors import (
@@ -16,8 +15,9 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from hocket.kit.process.clock import now_ms
-from hocket.schemas.checks.plain_json import parse_json, shown_text
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.workers.http.remote_calls import identity_headers, json_value
 from hocket.workers.http.remote_errors import MAX_REASON_CHARS, reason_of
 from hocket.workers.nats.errors import (
     NatsAnswerTooLarge,
@@ -34,9 +34,6 @@ from hocket.workers.nats.requests import TEXT, NatsRequest, request_of
 from hocket.workers.nats.services import NatsService, NatsServices
 from hocket.workers.runtime.execution.context import Context
 
-MAX_ANSWER_VALUES = 500_000
-"""JSON values in an answer."""
-READ_IN_THREAD_BYTES = 100_000
 MAX_SHOWN_HEADERS = 50
 ERROR, ERROR_CODE = "nats-service-error", "nats-service-error-code"
 """How services say that something went wrong (NATS' ADR-32)."""
@@ -60,7 +57,7 @@ class NatsNode:
         component = f"nats:{service.name}"
         try:
             async with asyncio.timeout(left_ms / 1000):
-                answer = await _asked(service, request, _identity(context), left_ms)
+                answer = await _asked(service, request, identity_headers(context), left_ms)
         except (TimeoutError, NatsTimeoutError) as error:
             raise NatsTimeout(timeout_ms=round(left_ms), component=component) from error
         limit = service.settings.max_bytes
@@ -102,16 +99,6 @@ async def _asked(
         raise NatsUnreachable(reason=reason_of(error), component=component) from error
 
 
-def _identity(context: Context) -> dict[str, str]:
-    """Return the headers that tell a service which request this is: the same for every attempt of a
-    step, so that a service which knows them does it once."""
-    step = context.step
-    headers = {"idempotency-key": quote(f"{step.run_id}:{step.step}", safe=":/[]#~")}
-    if context.traceparent:
-        headers["traceparent"] = context.traceparent
-    return headers
-
-
 def _refused(headers: Mapping[str, str], component: str) -> HocketError:
     """Return what the error of a service means: its codes are those of HTTP."""
     status = shown_text(headers.get(ERROR_CODE, "").strip() or "without a code", 20)
@@ -131,13 +118,6 @@ async def _value(kind: str, body: bytes, component: str) -> Any:
         return None
     if TEXT.match(kind):
         return body.decode("utf-8", "replace")
-    if len(body) <= READ_IN_THREAD_BYTES:
-        return _json(body, component)
-    return await asyncio.to_thread(_json, body, component)
-
-
-def _json(body: bytes, component: str) -> Any:
-    try:
-        return parse_json(body, "body", max_values=MAX_ANSWER_VALUES)
-    except InvalidInput as error:
-        raise NatsAnswerUnreadable(reason=str(error), component=component) from None
+    return await json_value(
+        body, lambda reason: NatsAnswerUnreadable(reason=reason, component=component)
+    )
