@@ -7,9 +7,7 @@ import json
 import runpy
 import shutil
 import socket
-import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +24,7 @@ from typer.testing import CliRunner
 from hocket.cli.app import app
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
-from hocket.kit.embedded.nats import nats_program
+from support.access.plain_nats import plain_nats
 from support.construct_pages import (
     EXAMPLES,
     NODE_PAGES,
@@ -84,36 +82,11 @@ def library_tools() -> Iterator[str]:
 @contextmanager
 def price_service(folder: Path) -> Iterator[str]:
     """Serve the example over a NATS server of its own, and yield that server's URL."""
-    ports = folder / "ports"
-    ports.mkdir()
-    words = [
-        str(nats_program()),
-        "--addr",
-        "127.0.0.1",
-        "--port",
-        "-1",
-        "--ports_file_dir",
-        str(ports),
-    ]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:
-        try:
-            url = ports_of(ports)
-            serve = runpy.run_path(str(NODES / "price_service.py"))["serve"]
-            Thread(target=lambda: asyncio.run(serve(url)), daemon=True).start()
-            yield url
-        finally:
-            server.kill()
-
-
-def ports_of(folder: Path) -> str:
-    """Wait until a NATS server has written where it listens; return its URL."""
-    until_s = time.monotonic() + BOUND_S
-    while time.monotonic() < until_s:
-        for file in folder.glob("*.ports"):
-            if text := file.read_text():
-                return str(json.loads(text)["nats"][0])
-        time.sleep(POLL_S)
-    raise TimeoutError
+    with plain_nats(folder) as place:
+        url = f"nats://{place}"
+        serve = runpy.run_path(str(NODES / "price_service.py"))["serve"]
+        Thread(target=lambda: asyncio.run(serve(url)), daemon=True).start()
+        yield url
 
 
 def together(first: Path, second: Path) -> dict[str, Any]:

@@ -1,18 +1,16 @@
 """A worker that looks for its consumers while nobody answers for their stream."""
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
 
-from hocket.kit.embedded.nats import nats_program
-from hocket.kit.embedded.ports import LOOPBACK, remembered_port
 from hocket.kit.nats.bus import Bus
 from hocket.schemas.access.nats_table import CONSUMERS_ASKED
 from hocket.workers.runtime.transport.consumers import ensure_consumers
+from support.access.plain_nats import plain_nats
 
 BOUND_S = 60.0
 
@@ -20,12 +18,8 @@ BOUND_S = 60.0
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[str]:
     """A server without JetStream."""
-    port = remembered_port(tmp_path / "port")
-    command = [nats_program(), "-a", LOOPBACK, "-p", str(port)]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    yield f"{LOOPBACK}:{port}"
-    server.kill()
-    server.wait(10)
+    with plain_nats(tmp_path) as place:
+        yield place
 
 
 async def test_a_worker_does_not_end_where_nobody_says_whether_its_consumers_are_there(
