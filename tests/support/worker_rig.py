@@ -177,15 +177,21 @@ class Rig:
 
 @asynccontextmanager
 async def running_worker(
-    bus: Bus, handlers: Mapping[str, Any], *, slots: int = 8, name: str, **options: Any
+    bus: Bus,
+    handlers: Mapping[str, Any],
+    *,
+    slots: int = 8,
+    name: str,
+    registry: CollectorRegistry | None = None,
+    **options: Any,
 ) -> AsyncIterator[Worker]:
-    """Run a worker on a bus of its own, which is closed afterwards."""
+    """Run a worker on a bus of its own, which is closed afterwards; `registry` gets its metrics."""
     worker = Worker(
         bus,
         handlers,
         dict.fromkeys(handlers, slots),
         name=name,
-        meters=Meters(CollectorRegistry()),
+        meters=Meters(registry or CollectorRegistry()),
         **options,
     )
     await worker.start()

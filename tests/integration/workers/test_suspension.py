@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.messages import (
@@ -70,6 +71,20 @@ async def test_a_handler_goes_on_with_its_signal_and_does_nothing_twice(rig: Rig
     assert done == ["charged", "shipped"]
     kinds = [(one.kind, one.name) for all_ in await written(rig, step) for one in all_.entries]
     assert kinds == [("step", "charge"), ("signal", "paid"), ("step", "ship"), ("signal", "sent")]
+
+
+async def test_a_suspended_attempt_is_counted_as_one(rig: Rig) -> None:
+    registry = CollectorRegistry()
+
+    async def ask(_given: Any, context: Context) -> Any:
+        return await context.wait_for_signal("answer")
+
+    async with worker(rig, ask, registry=registry):
+        step, _ = await first(rig)
+        ok(await resumed(rig, step, 2, came(1, "answer", "yes")))
+    for outcome in ("suspended", "succeeded"):
+        labels = {"type": step.type, "outcome": outcome}
+        assert registry.get_sample_value("hocket_worker_steps_total", labels) == 1
 
 
 async def test_a_signal_that_does_not_come_in_time_is_an_error_of_the_handler(rig: Rig) -> None:

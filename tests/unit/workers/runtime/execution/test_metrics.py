@@ -30,3 +30,14 @@ def test_attempts_are_counted_by_outcome_and_duration(duration_ms: float) -> Non
         steps.labels("python", outcome).inc()
         durations.labels("python").observe(duration_ms / 1000)
     assert lines(ours) == lines(theirs)
+
+
+def test_a_suspended_attempt_is_neither_a_success_nor_an_error() -> None:
+    registry = CollectorRegistry()
+    meters = Meters(registry).of_type("python", 8)
+    meters.finished(None, 5.0, is_suspended=True)
+    counted = {line for line in lines(registry) if line.startswith(STEPS)}
+    assert counted == {
+        f'{STEPS}_total{{outcome="succeeded",type="python"}} 0.0',
+        f'{STEPS}_total{{outcome="suspended",type="python"}} 1.0',
+    }

@@ -19,6 +19,7 @@ from hocket.workers.runtime.intake.undeliverable import letters
 DURATION_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
 _BOUNDS = (*map(str, DURATION_BUCKETS_S), "+Inf")
 SUCCEEDED = "succeeded"
+SUSPENDED = "suspended"
 
 
 class TypeMeters:
@@ -31,10 +32,13 @@ class TypeMeters:
         self.duration_s = 0.0
         self._running = running
 
-    def finished(self, error: ErrorInfo | None, duration_ms: float) -> None:
-        """Count an attempt that ended."""
+    def finished(
+        self, error: ErrorInfo | None, duration_ms: float, *, is_suspended: bool = False
+    ) -> None:
+        """Count an attempt that ended, or was suspended."""
         duration_s = duration_ms / 1000
-        self.outcomes[SUCCEEDED if error is None else str(error.error_class)] += 1
+        result = SUCCEEDED if error is None else str(error.error_class)
+        self.outcomes[SUSPENDED if is_suspended else result] += 1
         self.durations[bisect_left(DURATION_BUCKETS_S, duration_s)] += 1
         self.duration_s += duration_s
 
@@ -76,7 +80,8 @@ class Meters(Collector):
         """Yield what was counted."""
         finished = CounterMetricFamily(
             "hocket_worker_steps",
-            "Attempts that ended, by node type and outcome (`succeeded` or the error class).",
+            "Attempts that ended, by node type and outcome (`succeeded`, `suspended` or the"
+            " error class).",
             labels=["type", "outcome"],
         )
         durations = HistogramMetricFamily(

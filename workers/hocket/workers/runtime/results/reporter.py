@@ -59,11 +59,13 @@ class Reporter:
         """Post the result of an attempt: its output, or its error where it has one."""
         info = None if error is None else error_info(error)
         finished = self._finished(attempt, context)
-        if attempt.is_suspended:
+        is_suspended = attempt.is_suspended
+        if is_suspended:
             payload = encoding.encode(finished, error=waiting())
         else:
             payload, info = await self._encoded(attempt.step.tenant, finished, output, info)
-        self._meters.finished(info, finished.finished_at_ms - finished.started_at_ms)
+        duration_ms = finished.finished_at_ms - finished.started_at_ms
+        self._meters.finished(info, duration_ms, is_suspended=is_suspended)
         if info is not None:
             _log_failure(attempt, context, info)
         await self._bus.wait_for_capacity()
