@@ -8,6 +8,7 @@ signs, and all are believed, so that a key can be changed while steps are under 
 """
 
 from collections.abc import Sequence
+from decimal import Decimal
 from hashlib import blake2b
 from hmac import compare_digest
 
@@ -48,6 +49,18 @@ class Capabilities:
     ) -> bool:
         """Tell whether a capability is that of this dispatch."""
         return self._holds(capability, _attempt(tenant, run_id, step, attempt, dispatched_at_ms))
+
+    def of_root_budget(
+        self, tenant: str, run_id: str, root_run_id: str, budget_usd: Decimal
+    ) -> str:
+        """Return the proof that a run stands below another one, which has this budget."""
+        return self._made(0, _root_budget(tenant, run_id, root_run_id, budget_usd))
+
+    def is_of_root_budget(
+        self, seal: str, tenant: str, run_id: str, root_run_id: str, budget_usd: Decimal
+    ) -> bool:
+        """Tell whether that is the proof of it."""
+        return self._holds(seal, _root_budget(tenant, run_id, root_run_id, budget_usd))
 
     def seal(self, subject: str, body: bytes) -> str:
         """Return the seal of a message."""
@@ -125,3 +138,7 @@ def _attempt(
 ) -> bytes:
     at_us = "" if dispatched_at_ms is None else round(dispatched_at_ms * 1_000)
     return f"attempt\x1f{tenant}\x1f{run_id}\x1f{step}\x1f{attempt}\x1f{at_us}".encode()
+
+
+def _root_budget(tenant: str, run_id: str, root_run_id: str, budget_usd: Decimal) -> bytes:
+    return f"root budget\x1f{tenant}\x1f{run_id}\x1f{root_run_id}\x1f{budget_usd:f}".encode()

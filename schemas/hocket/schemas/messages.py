@@ -67,6 +67,16 @@ class Priority(StrEnum):
 # ---- the log of a partition -----------------------------------------------------------------
 
 
+class RootBudget(Message):
+    """The budget of the run at the top of a tree of sub-runs. Each call below it spends from it, too, so
+    that sub-runs side by side spend no more than it together."""
+
+    run_id: Name
+    budget_usd: Money
+    seal: Name | None = None
+    """That of the run whose step was handed out (`capabilities.py`): no other run can name this one."""
+
+
 class RunParent(Message):
     """The step of another run that waits for this one. `depth` counts the runs above this one."""
 
@@ -81,6 +91,8 @@ class RunParent(Message):
     """That of the step's attempt; likewise."""
     runs_left: Int32 | None = None
     """How many runs this one may begin in all (`max_runs` of the run at the top, shared out)."""
+    root_budget: RootBudget | None = None
+    """That of the run at the top, where it has one."""
 
 
 class RunOrigin(Message):
@@ -415,6 +427,8 @@ class StepRequested(Message):
     """Its result may say what its handler waits for (`AttemptFinished.waits`)."""
     resumption: Resumption | None = None
     """What it goes on with, where an earlier attempt was suspended."""
+    root_budget: RootBudget | None = None
+    """Of a step of a sub-run: the budget at the top of its tree; goes with the attempt's model calls."""
 
 
 class StepCancelled(Message):
@@ -603,6 +617,8 @@ class CallRequest(Message):
     budget_usd: Money | None = None
     """What the run may spend in all, and what was left of it when the caller last heard."""
     budget_left_usd: Balance | None = None
+    root_budget: RootBudget | None = None
+    """Of a sub-run's call: that of its step's request. The call is held to this budget as well."""
     capability: Name | None = None
     """That of the attempt which makes the call, and when the attempt was dispatched."""
     dispatched_at_ms: Moment | None = None
@@ -736,6 +752,7 @@ class PromptExpected(Message):
     deadline_at_ms: Moment
     budget_usd: Money | None = None
     budget_left_usd: Balance | None = None
+    root_budget: RootBudget | None = None
 
 
 class ReplicasUsed(Message):
@@ -808,6 +825,8 @@ class SpentTold(Message):
     run_known: bool = False
     budget_usd: Money | None = None
     labels: Labels | None = None
+    root_budget: RootBudget | None = None
+    """Of a sub-run: the budget at the top of its tree."""
 
 
 class ExperimentControl(Message):

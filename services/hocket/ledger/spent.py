@@ -21,7 +21,7 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.records.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
-from hocket.schemas.messages import SpentAsked, SpentTold
+from hocket.schemas.messages import RootBudget, SpentAsked, SpentTold
 
 QUEUE = "ledger"
 TIMEOUT_S = 5.0
@@ -31,12 +31,14 @@ MAX_ANSWERING = 64
 OF_RUN = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
        (SELECT r.budget_usd FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS budget_usd,
+       (SELECT r.parent -> 'root_budget' FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1)
+           AS root_budget,
        (SELECT r.labels FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS labels,
        EXISTS (SELECT FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS run_known
 FROM hocket.usage u
 WHERE u.tenant = $1 AND u.run_id = $2
 """
-"""What the calls of a run cost, its budget and its labels."""
+"""What the calls of a run cost, its budget, that at the top of its tree, and its labels."""
 
 SINCE = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd
@@ -112,8 +114,15 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
             run_known=row["run_known"],
             budget_usd=row["budget_usd"],
             labels=None if row["labels"] is None else json.loads(row["labels"]),
+            root_budget=_root_budget(row["root_budget"]),
         )
     since = moment(asked.since_ms)
     labels = None if asked.labels is None else json.dumps(asked.labels)
     row = await pool.fetchrow(SINCE, asked.tenant, asked.pipeline, since, labels, timeout=TIMEOUT_S)
     return SpentTold(spent_usd=row["spent_usd"])
+
+
+def _root_budget(column: str | None) -> RootBudget | None:
+    """Return the budget of a column, which is JSON's null where the tree has none."""
+    value = None if column is None else json.loads(column)
+    return None if value is None else RootBudget.model_validate(value)

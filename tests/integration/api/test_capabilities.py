@@ -2,6 +2,7 @@
 
 import asyncio
 import stat
+from decimal import Decimal
 from pathlib import Path
 
 import asyncpg
@@ -39,6 +40,27 @@ def test_a_call_names_a_run_only_with_the_capability_of_its_step() -> None:
         with pytest.raises(CallNotAttributable, match="`capability`"):
             check_attribution(KEY, call(**forged))
     check_attribution(None, call())
+
+
+def test_a_call_names_the_budget_at_the_top_only_of_the_tree_that_its_run_stands_in() -> None:
+    step = {"capability": KEY.of_attempt("t", "r1", "a", 1, 5.0), "dispatched_at_ms": 5.0}
+    seal = KEY.of_root_budget("t", "r1", "top", Decimal("0.90"))
+    mine = {"run_id": "top", "budget_usd": "0.90", "seal": seal}
+    check_attribution(KEY, call(**step, root_budget=mine))
+    for forged in (
+        {"seal": None},
+        {"seal": "x"},
+        {"run_id": "another"},
+        {"budget_usd": "9"},
+        {"seal": KEY.of_root_budget("t", "r2", "top", Decimal("0.90"))},
+        {"seal": KEY.of_root_budget("other", "r1", "top", Decimal("0.90"))},
+        {"seal": OTHER.of_root_budget("t", "r1", "top", Decimal("0.90"))},
+    ):
+        with pytest.raises(CallNotAttributable, match="`root_budget`"):
+            check_attribution(KEY, call(**step, root_budget=mine | forged))
+    with pytest.raises(CallNotAttributable, match="`root_budget`"):
+        check_attribution(KEY, call(attribution=Attribution(tenant="t"), root_budget=mine))
+    check_attribution(None, call(root_budget=mine | {"seal": None}))
 
 
 async def test_an_entry_that_is_not_sealed_or_sealed_for_before_leaves_the_one_in_force(

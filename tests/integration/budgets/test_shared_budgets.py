@@ -23,7 +23,14 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
-from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, SpentAsked, SpentTold
+from hocket.schemas.messages import (
+    Attribution,
+    CallRequest,
+    ChatMessage,
+    RootBudget,
+    SpentAsked,
+    SpentTold,
+)
 
 BOUND_S = 60.0
 KIND = ("writer", "report", "draft")
@@ -161,6 +168,77 @@ async def test_a_thousand_calls_at_four_gateways_spend_one_budget_and_not_more(
         spent_usd = sum(costs)
     assert Decimal("3.8") <= spent_usd <= 4 + Decimal(MOST_TOKENS) / 1_000
     assert sum(cost > 0 for cost in costs) > 300
+
+
+@pytest.mark.parametrize("order", ["side by side", "one after the other"])
+async def test_ten_sub_runs_at_four_gateways_spend_the_budget_at_the_top_and_not_more(
+    bus: Bus, order: str
+) -> None:
+    dice = random.Random(17)
+    top = {"run_id": "top", "budget_usd": "4"}
+    async with house(bus) as running:
+        for number in range(4):
+            running.starts(f"g{number}")
+
+        async def call(number: int) -> Decimal:
+            who = Attribution(tenant="acme", run_id=f"below{number % 10}")
+            given: dict[str, Any] = {"budget_usd": "4", "root_budget": top, "attribution": who}
+            gateway = running.gateways[f"g{number % 4}"]
+            return await spends(gateway, dice.randint(1, MOST_TOKENS), **given)
+
+        async with asyncio.timeout(BOUND_S):
+            if order == "side by side":
+                costs = await asyncio.gather(*(call(number) for number in range(1_000)))
+            else:
+                costs = [await call(number) for number in range(500)]
+        # the run at the top has nothing left for calls of its own
+        mine = Attribution(tenant="acme", run_id="top")
+        own = [await spends(one, 20, budget_usd="4", attribution=mine) for one in _all(running)]
+    assert Decimal("3.8") <= sum(costs) <= 4 + Decimal(MOST_TOKENS) / 1_000
+    assert sum(costs) + sum(own) <= 4 + Decimal(MOST_TOKENS) / 1_000
+
+
+async def test_what_a_sub_run_knows_to_be_spent_is_spent_of_the_budget_at_the_top(bus: Bus) -> None:
+    top = {"run_id": "top", "budget_usd": "1"}
+    who = Attribution(tenant="acme", run_id="below")
+    known = {"budget_usd": "0.5", "budget_left_usd": "0.03", "root_budget": top, "attribution": who}
+    mine = Attribution(tenant="acme", run_id="top")
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        assert await spends(gateway, 20, **known)
+        # 0.97 of 1 USD was spent before that call, though the sub-run's own budget was 0.5
+        assert not await spends(gateway, 20, budget_usd="1", attribution=mine)
+
+
+async def test_calls_of_the_http_door_for_a_sub_run_spend_from_the_budget_at_the_top(
+    bus: Bus,
+) -> None:
+    below = ["r" + 24 * letter for letter in "de"]
+    root = RootBudget(run_id="top", budget_usd=Decimal("0.05"))
+    told = {
+        run_id: SpentTold(
+            spent_usd=Decimal(0), run_known=True, budget_usd=Decimal("0.05"), root_budget=root
+        )
+        for run_id in below
+    }
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        costs = [
+            await spends(
+                gateway,
+                20,
+                attribution=Attribution(tenant="acme", run_id=run_id),
+                openai=body,
+                messages=(),
+            )
+            for run_id in below * 2
+        ]
+    assert sum(costs) == Decimal("0.04")
+
+
+def _all(running: House) -> list[Spending]:
+    return list(running.gateways.values())
 
 
 async def test_a_gateway_that_starts_again_knows_what_was_spent_and_what_calls_cost(

@@ -14,7 +14,7 @@ from hocket.kit.postgres.database import connect_pool
 from hocket.ledger.spent import SpentDoor
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
-from hocket.schemas.messages import Attribution, SpentAsked, SpentTold
+from hocket.schemas.messages import Attribution, RootBudget, RunParent, SpentAsked, SpentTold
 from support.ledger_rig import STARTED_MS, drained, encoded, publish, record, running_ledger
 
 SEALS = Capabilities([b"u" * 32])
@@ -122,6 +122,28 @@ async def test_the_ledger_tells_what_a_run_a_pipeline_and_a_tenant_spent(
             told("0.12"),
             told("0"),
         ]
+
+
+async def test_the_ledger_tells_the_budget_at_the_top_of_a_sub_runs_tree(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    root = RootBudget(run_id="top", budget_usd=Decimal("0.90"))
+    below = RunParent(run_id="top", step="s", attempt=1, partition=0, root_budget=root)
+    parents = {RUN: below, "free": below.model_copy(update={"root_budget": None}), "top": None}
+    for run_id, parent in parents.items():
+        await pool.execute(
+            "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+            " input, accepted_at, deadline_at, parent) VALUES ($1, 0, 'acme', 'report', 1,"
+            " 'running', 'standard', '{}', now(), now(), $2)",
+            run_id,
+            None if parent is None else parent.model_dump_json(),
+        )
+    ledger = SpentBefore(bus, SEALS)
+    async with SpentDoor(bus, pool, SEALS).open():
+        for run_id, expected in ((RUN, root), ("free", None), ("top", None), ("none", None)):
+            answer = await ledger.ask(SpentAsked(tenant="acme", run_id=run_id))
+            assert answer is not None
+            assert answer.root_budget == expected, run_id
 
 
 async def test_neither_a_question_nor_an_answer_without_a_seal_counts(

@@ -57,6 +57,8 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     suspends: bool = False
     resumption: Any = None
     """The contract's Resumption."""
+    root_budget: Any = None
+    """The contract's RootBudget."""
 
     def contract(self) -> StepRequested:
         """Return the message as the contract has it."""
@@ -79,7 +81,7 @@ def read_step(body: bytes) -> RequestedStep:
         except NOT_READ:
             return _read_by_contract(body)
         names = (step.run_id, step.tenant, step.pipeline, step.step, step.node, step.type)
-        if step.resumption is not None:  # few have one
+        if step.resumption is not None or step.root_budget is not None:  # few have one
             return _read_by_contract(body)
         if are_names(*names, step.capability or "", step.queue or "") and _has_amounts(step):
             return step

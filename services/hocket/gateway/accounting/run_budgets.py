@@ -19,7 +19,7 @@ from decimal import Decimal
 from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import ids
-from hocket.schemas.messages import CallRequest, SpentAsked, SpentTold
+from hocket.schemas.messages import CallRequest, RootBudget, SpentAsked, SpentTold
 
 MAX_RUNS = 50_000
 """Runs whose budgets are remembered."""
@@ -33,6 +33,7 @@ PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 class _Run:
     budget_usd: Decimal | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    root: RootBudget | None = None
     ask_at_ms: float | None = None
     """When the ledger is asked; None where the budget is known."""
 
@@ -57,6 +58,15 @@ class RunBudgets:
         who = request.attribution
         run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
         return {} if run is None else run.labels
+
+    def root_of(self, request: CallRequest) -> RootBudget | None:
+        """Return the budget at the top of the tree of a call's run, as far as it is known; calls of
+        workers bring it."""
+        if request.root_budget is not None:
+            return request.root_budget
+        who = request.attribution
+        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        return None if run is None else run.root
 
     async def of(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run; None where it has none."""
@@ -102,6 +112,7 @@ class RunBudgets:
         if told is not None and told.run_known:
             run.budget_usd, run.ask_at_ms = told.budget_usd, None
             run.labels = told.labels or {}
+            run.root = told.root_budget
         else:
             run.ask_at_ms = self._now_ms() + UNKNOWN_MS
 

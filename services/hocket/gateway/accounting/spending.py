@@ -56,7 +56,7 @@ class Spending:
         """Reserve what a call is expected to cost at the dearest of some prices; None where no budget
         holds. Raises BudgetExceeded, ModelUnpriced and CallStopped."""
         run_usd = await self._runs.of(request)
-        budgets = self.rules.budgets_of(request, run_usd, self._runs.labels_of(request))
+        budgets = self._budgets_of(request, run_usd)
         if not budgets:
             return None
         prices = tuple(prices)
@@ -97,9 +97,7 @@ class Spending:
         try:
             accounts = [
                 self._budgets.account(budget, now_ms)
-                for budget in self.rules.budgets_of(
-                    request, self._runs.known(request), self._runs.labels_of(request)
-                )
+                for budget in self._budgets_of(request, self._runs.known(request))
             ]
         except BudgetsFull:
             return None
@@ -107,15 +105,25 @@ class Spending:
 
     def _accounts(self, request: CallRequest, budgets: Iterable[Budget]) -> tuple[Account, ...]:
         """Return the accounts of budgets; a run's with what the caller knows to be spent of it."""
-        now_ms, known_usd = self._now_ms(), _known_spent_usd(request)
+        now_ms = self._now_ms()
         return tuple(
-            self._budgets.account(budget, now_ms, known_usd if budget.level == "run" else NOT_SPENT)
+            self._budgets.account(budget, now_ms, _known_spent_usd(request, budget))
             for budget in budgets
         )
 
+    def _budgets_of(self, request: CallRequest, run_usd: Decimal | None) -> tuple[Budget, ...]:
+        """Return the budgets of a call, whose run has one of so much."""
+        labels, root = self._runs.labels_of(request), self._runs.root_of(request)
+        return self.rules.budgets_of(request, run_usd, labels, root)
 
-def _known_spent_usd(request: CallRequest) -> Decimal:
-    """Return what the caller knows to be spent of its run's budget."""
-    if request.budget_usd is None or request.budget_left_usd is None:
+
+def _known_spent_usd(request: CallRequest, budget: Budget) -> Decimal:
+    """Return what the caller knows to be spent of a budget: of its run's, and of that at the top of its
+    tree, of which no more is left than of its run's, because that was all that was left of it when the
+    run began."""
+    left_usd = request.budget_left_usd
+    if budget.level != "run" or request.budget_usd is None or left_usd is None:
         return NOT_SPENT
-    return max(request.budget_usd - request.budget_left_usd, NOT_SPENT)
+    root = request.root_budget
+    is_root = root is not None and budget.name == f"{budget.tenant}/{root.run_id}"
+    return max((budget.usd if is_root else request.budget_usd) - left_usd, NOT_SPENT)

@@ -81,8 +81,8 @@ class FieldNotPassed(HocketError):
 
 class CallNotAttributable(HocketError):
     """The call names the run `{run_id}` in `attribution`, and `{field}` is not what its step was given.
-    Make it through the step's context (`context.model`), or send the `capability` and `dispatched_at_ms`
-    of the StepRequested."""
+    Make it through the step's context (`context.model`), or send the `capability`, `dispatched_at_ms`
+    and `root_budget` of the StepRequested."""
 
     code = "call_not_attributable"
     error_class = ErrorClass.INVALID

@@ -130,6 +130,7 @@ def _request(expected: PromptExpected) -> CallRequest:
         requires=expected.requires,
         budget_usd=expected.budget_usd,
         budget_left_usd=expected.budget_left_usd,
+        root_budget=expected.root_budget,
         attribution=Attribution(
             tenant=expected.tenant,
             pipeline=expected.pipeline,

@@ -142,6 +142,20 @@ def test_inputs_however_deep(depth: int, begin: str, end: str) -> None:
     check(fields.replace('"HERE"', begin * depth + "1" + end * depth).encode())
 
 
+@pytest.mark.parametrize(
+    "root",
+    [
+        {"run_id": "top", "budget_usd": "0.90", "seal": "0123456789abcdef0123456789abcdef"},
+        {"run_id": "top", "budget_usd": "0.9", "unknown": 1},
+        {"run_id": "top"},
+        {"run_id": "a\nb", "budget_usd": "-1"},
+        "top",
+    ],
+)
+def test_the_budget_at_the_top_of_a_sub_runs_tree(root: Any) -> None:
+    check(json.dumps(json.loads(BODY) | {"root_budget": root}).encode())
+
+
 def test_what_coordinators_send_is_not_read_by_the_contract(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from hocket.coordinator.core.run.commands import ExpectPrompt
 from hocket.coordinator.core.run.plan.nodes import Node
+from hocket.coordinator.core.run.state.messages import root_budget_of
 from hocket.coordinator.core.run.state.names import input_of, names_in
 from hocket.coordinator.core.run.state.run import NODE, TERMINAL, ScopeProgress, Step
 from hocket.coordinator.core.run.transition import Transition
@@ -79,6 +80,7 @@ def _tell(t: Transition, within: ScopeProgress, node: Node) -> None:
                 deadline_at_ms=run.deadline_at_ms,
                 budget_usd=budget_usd,
                 budget_left_usd=left_usd,
+                root_budget=root_budget_of(run),
             )
         )
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hocket.gateway.core.budgets.budget import Budget, Period
 from hocket.gateway.core.config.fields import Fields, wrong
 from hocket.schemas.labels import is_label
-from hocket.schemas.messages import CallRequest
+from hocket.schemas.messages import CallRequest, RootBudget
 
 ANYBODY = "*"
 Unpriced = Literal["allow", "refuse"]
@@ -46,15 +46,17 @@ class BudgetRules:
     labels: Mapping[str, Allowance] = field(default_factory=dict)
 
     def budgets_of(
-        self, request: CallRequest, run_usd: Decimal | None, labels: Mapping[str, str] = _NO_LABELS
+        self,
+        request: CallRequest,
+        run_usd: Decimal | None,
+        labels: Mapping[str, str] = _NO_LABELS,
+        root: RootBudget | None = None,
     ) -> tuple[Budget, ...]:
         """Return the budgets that a call spends from, the narrowest first. `run_usd` is that of its
-        run, `labels` what its run has beside its own."""
+        run, `labels` what its run has beside its own, `root` the budget at the top of a sub-run's
+        tree."""
         who = request.attribution
-        found: list[Budget] = []
-        if run_usd is not None:
-            run = who.run_id or request.call_id
-            found.append(Budget("run", f"{who.tenant}/{run}", run_usd, tenant=who.tenant))
+        found = _of_runs(request, run_usd, root)
         if who.pipeline is not None and self.pipelines:
             name = f"{who.tenant}/{who.pipeline}"
             allowance = (
@@ -81,6 +83,19 @@ class BudgetRules:
             if allowance is not None:
                 found.append(Budget("label", names[0], allowance.usd, allowance.per, tenant=tenant))
         return found
+
+
+def _of_runs(
+    request: CallRequest, run_usd: Decimal | None, root: RootBudget | None
+) -> list[Budget]:
+    """Return the budgets of a call's run and of the run at the top of its tree."""
+    who = request.attribution
+    of_runs = {} if run_usd is None else {who.run_id or request.call_id: run_usd}
+    if root is not None:
+        of_runs.setdefault(root.run_id, root.budget_usd)
+    return [
+        Budget("run", f"{who.tenant}/{run}", usd, tenant=who.tenant) for run, usd in of_runs.items()
+    ]
 
 
 NO_BUDGETS = BudgetRules()

@@ -61,6 +61,7 @@ class AttemptCalls:
             priority=step.priority,
             budget_usd=step.budget_usd,
             budget_left_usd=step.budget_left_usd,
+            root_budget=step.root_budget,
             attribution=self._attribution,
             capability=step.capability,
             dispatched_at_ms=step.dispatched_at_ms,

@@ -19,7 +19,7 @@ from hocket.coordinator.core.run.state.run import ITEM, ROUND, Run, Step
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
-from hocket.schemas.messages import RunAccepted, RunParent
+from hocket.schemas.messages import RootBudget, RunAccepted, RunParent
 from hocket.schemas.pipeline.plan import Plan
 from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode, PlanningNode
 from hocket.schemas.tracing.spans import context_of_run, step_span_id
@@ -88,6 +88,7 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
             dispatched_at_ms=step.dispatched_at_ms,
             capability=_capability(run, step),
             runs_left=_share(t, step, 1),
+            root_budget=_root_budget(run),
         ),
         origin=child_origin(run, step),
         labels=run.labels,
@@ -118,6 +119,15 @@ def _capability(run: Run, step: Step) -> str | None:
 
 def _budget_left(run: Run) -> Decimal | None:
     return None if run.budget_usd is None else max(Decimal(0), run.budget_usd - run.cost_usd)
+
+
+def _root_budget(run: Run) -> RootBudget | None:
+    """Return the budget at the top of a sub-run's tree; None where there is none."""
+    if run.parent is not None:
+        return run.parent.root_budget
+    if run.budget_usd is None:
+        return None
+    return RootBudget(run_id=run.run_id, budget_usd=run.budget_usd)
 
 
 def _share(t: Transition, step: Step, items: int) -> int:

@@ -29,6 +29,7 @@ from hocket.schemas import ids
 from hocket.schemas.messages import (
     Priority,
     Resumption,
+    RootBudget,
     TaskRejected,
     encoded_without_defaults,
 )
@@ -113,7 +114,7 @@ class Dispatch:
             f'"dispatched_at_ms":{dispatched_at_ms!r},'
         )
         if run.budget_usd is not None:
-            self._numbers += _budget(run.budget_usd, run.cost_usd)
+            self._numbers += _budgets(run, run.budget_usd, is_capable=step.capable)
         if start_by_at_ms is not None:
             self._numbers += f'"start_by_at_ms":{start_by_at_ms!r},'
         if self.capability is not None:
@@ -220,9 +221,27 @@ def _of_runs(
     )
 
 
-def _budget(budget_usd: Decimal, spent_usd: Decimal) -> str:
-    left_usd = max(Decimal(0), budget_usd - spent_usd)
-    return f'"budget_usd":"{budget_usd}","budget_left_usd":"{left_usd}",'
+def _budgets(run: Run, budget_usd: Decimal, *, is_capable: bool) -> str:
+    """Return a run's budget, and that at the top of its tree, without which no sub-run has one."""
+    left_usd = max(Decimal(0), budget_usd - run.cost_usd)
+    own = f'"budget_usd":"{budget_usd}","budget_left_usd":"{left_usd}",'
+    root = root_budget_of(run)
+    return own if root is None else own + _root_budget(run, root, is_capable=is_capable)
+
+
+def root_budget_of(run: Run) -> RootBudget | None:
+    """Return the budget at the top of a sub-run's tree; None where there is none, or the run is at the
+    top."""
+    return None if run.parent is None else run.parent.root_budget
+
+
+def _root_budget(run: Run, root: RootBudget, *, is_capable: bool) -> str:
+    """Return the budget at the top of a run's tree, which that run alone can name."""
+    capabilities = run.owner.capabilities
+    if capabilities is not None and is_capable:
+        seal = capabilities.of_root_budget(run.tenant, run.run_id, root.run_id, root.budget_usd)
+        root = root.model_copy(update={"seal": seal})
+    return f'"root_budget":{encoded_without_defaults(root).decode()},'
 
 
 def _text(value: str) -> str:

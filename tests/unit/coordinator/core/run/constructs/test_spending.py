@@ -7,7 +7,14 @@ from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.state import charges
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished, RunCharged, RunFinished, Spend, TimerFired
+from hocket.schemas.messages import (
+    AttemptFinished,
+    RootBudget,
+    RunCharged,
+    RunFinished,
+    Spend,
+    TimerFired,
+)
 from support.run_player import Play, python
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -99,6 +106,24 @@ def test_a_sub_run_gets_what_is_left_and_never_less_than_nothing() -> None:
     again = resume(play.run, play.now_ms, play.forecast)
     (child,) = [c.accepted for c in again.commands if hasattr(c, "accepted")]
     assert child.budget_usd == 0
+
+
+def test_sub_runs_at_every_depth_know_the_budget_at_the_top() -> None:
+    nodes = {"a": python(), "b": {"type": "pipeline", "pipeline": "other"}}
+    top = Play(nodes, spec={"budget_usd": 0.9})
+    assert top.take("a").root_budget is None  # it is its own
+    child = top.subruns()[0].accepted
+    assert child.parent is not None
+    expected = RootBudget(run_id="r1", budget_usd=Decimal("0.9"))
+    assert child.parent.root_budget == expected
+    below = Play(nodes, parent=child.parent, run_id=child.run_id, spec={"budget_usd": 0.9})
+    assert below.take("a").root_budget == expected
+    lowest = below.subruns()[0].accepted.parent
+    assert lowest is not None
+    assert lowest.root_budget == expected
+    free = Play(nodes).subruns()[0].accepted.parent
+    assert free is not None
+    assert free.root_budget is None
 
 
 def test_a_run_whose_deadline_passed_dispatches_nothing_more() -> None:
