@@ -30,6 +30,7 @@ from hocket.schemas.messages import (
     RunFinished,
     TaskRejected,
 )
+from simulation.checks.grants import Grants
 from simulation.checks.history import History, differences
 from simulation.engine.database import as_jsonb
 from simulation.engine.jetstream import NS, Stored, Stream
@@ -99,6 +100,7 @@ class Checks:
         self._told = Counter[str]()
         """How often the end of a run stands in EVENTS."""
         self._dispatches: set[str] = set()
+        self._grants = Grants()
         self._tail_lost = False
         """Whether the end of a log was lost, at any time."""
         self._alarms = 0
@@ -275,7 +277,7 @@ class Checks:
             self._dispatches.add(name)
             left, run = request.budget_left_usd, self._database.runs.get(run_id)
             overdrawn = left is not None and left <= 0 and run is not None and run["spent_usd"] > 0
-            if overdrawn and not _was_granted(row, request):
+            if overdrawn and not self._grants.has(name):
                 self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
 
     def _execution_ended(self, execution: Execution) -> None:
@@ -292,6 +294,7 @@ class Checks:
             return
         batch: Batch = detail
         self.history.written(batch)
+        self._grants.committed(batch)
         for partition, (epoch, _, _) in batch.offsets.items():
             if epoch != self._database.partitions[partition].epoch:
                 self.fail(
@@ -713,10 +716,3 @@ def _number(steps: dict[str, Any], key: str) -> int | None:
     """Return the number of a step's last attempt, where the run has the step."""
     step = steps.get(key)
     return None if step is None else int(step["attempt"])
-
-
-def _was_granted(row: dict[str, Any] | None, request: _Request) -> bool:
-    """Tell whether a step is dispatched by what is committed, and waited for a slot since."""
-    if row is None or request.effects_external:  # these go out after their commit only
-        return False
-    return bool(row["state"] == "dispatched" and row["attempt"] == request.attempt)
