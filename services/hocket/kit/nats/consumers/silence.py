@@ -10,6 +10,8 @@ from collections.abc import Callable
 STOOD_STILL_S = 0.5
 """A process that looks so much later than it meant to stood still itself: what came meanwhile is read
 first."""
+LEAST_S = 0.001
+"""Less than this is not waited for: added to the time of a loop it may be nothing at all."""
 
 
 async def is_silent_before(
@@ -29,6 +31,6 @@ async def is_silent_before(
         now_s = loop.time()
         if now_s - due_s > STOOD_STILL_S:
             left_s = max(left_s, STOOD_STILL_S)
-        elif left_s <= 0:
+        elif left_s < LEAST_S:
             return True
         due_s = now_s + left_s

@@ -17,6 +17,14 @@ async def test_a_server_that_says_nothing_is_silent() -> None:
     assert loop.time() - heard_s >= SILENCE_S
 
 
+async def test_a_moment_too_short_to_wait_for_is_over() -> None:
+    now_s = asyncio.get_running_loop().time()
+    left_s = now_s * 1e-17
+    assert now_s + left_s == now_s
+    async with asyncio.timeout(BOUND_S):
+        assert await is_silent_before(asyncio.Event(), left_s, lambda: 0.0)
+
+
 async def test_one_that_was_heard_meanwhile_is_waited_for_from_then_on() -> None:
     event, looks = asyncio.Event(), 0
 
