@@ -1,7 +1,8 @@
 """What tenants may still put into the stream JOURNALS: one alone cannot fill it for all.
 
 The stream says how full it is, and not with what. So what each tenant has of it is worked out of what it
-wrote here lately; other coordinators see about the same of it.
+wrote here lately; other coordinators see about the same of it. Where that is little, it says nothing,
+and the tenant may write: a coordinator that has just started knows nobody who filled the stream.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from hocket.schemas.subjects import JOURNALS
 
 TENANT_SHARE = 0.5
 """Of the stream, for one tenant."""
+KNOWN_SHARE = 1 / 16
+"""Of that: so much each tenant may write here before it is counted against what others wrote."""
 MEASURE_S = 5.0
 REMAINS = 0.99
 """Of what was written, after each measurement: half of it is forgotten after six minutes."""
@@ -57,6 +60,8 @@ class JournalRoom:
         if self._stored_bytes + size_bytes <= limit_bytes:
             return None
         own = self._written[tenant] + size_bytes
+        if own <= KNOWN_SHARE * limit_bytes:
+            return None
         held_bytes = self._stored_bytes * own / (self._written.total() + size_bytes)
         if not limit_bytes or held_bytes <= limit_bytes:
             return None
