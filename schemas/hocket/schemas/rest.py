@@ -291,6 +291,9 @@ class RunResult(Reply):
     duration_ms: float
     met_deadline: bool
     """Whether the run gave its result by its deadline: one that failed did not."""
+    spent_usd: Usd | None = None
+    """What its steps' calls and those of the HTTP door that name it cost; null while coordinators are of
+    a release that does not tell."""
     withheld: bool = False
     """Whether what the key may not see was left out: it has no permission `content.read`."""
 

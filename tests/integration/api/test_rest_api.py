@@ -328,6 +328,7 @@ async def test_who_waits_gets_the_result_that_comes_in_time(greet: Rest) -> None
     assert answer.body["output"] == {"greeting": "Hello, Ada"}
     assert answer.body["duration_ms"] == 250
     assert answer.body["met_deadline"] is True
+    assert answer.body["spent_usd"] == "0.07"
 
 
 async def test_who_waits_in_vain_gets_a_receipt(greet: Rest) -> None:
@@ -352,12 +353,15 @@ async def test_who_waits_gets_the_refusal_of_intake(greet: Rest) -> None:
 
 
 async def test_a_run_that_has_ended_is_answered_from_the_database(greet: Rest) -> None:
-    await _insert_run(greet, ids.run_id("default", "k"), status="succeeded", output={"a": 1})
+    run_id = ids.run_id("default", "k")
+    await _insert_run(greet, run_id, status="succeeded", output={"a": 1})
+    await _insert_call(greet, "http:default:mine", run_id, node="draft", cost_usd="0.25")
 
     waiting = await greet.post("/v1/runs", _task("k", wait_ms=10_000))
     asking = await greet.post("/v1/runs", _task("k"))
 
     assert (waiting.status, waiting.body["output"]) == (200, {"a": 1})
+    assert waiting.body["spent_usd"] == "0.25"
     assert (asking.status, asking.body["status"], asking.body["known"]) == (202, "succeeded", True)
     assert await greet.stored(subjects.TASKS) == 0
 
@@ -871,6 +875,7 @@ def _finished(key: str, output: Any) -> RunFinished:
         accepted_at_ms=1000.0,
         finished_at_ms=1250.0,
         deadline_at_ms=6000.0,
+        cost_usd=Decimal("0.07"),
     )
 
 

@@ -300,6 +300,7 @@ def result(row: asyncpg.Record) -> RunResult:
         deadline_at=row["deadline_at"],
         duration_ms=milliseconds(row["accepted_at"], row["finished_at"]),
         met_deadline=met_deadline(row["status"], row["finished_at"], row["deadline_at"]),
+        spent_usd=row["spent_usd"],
     )
 
 

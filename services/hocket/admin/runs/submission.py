@@ -265,6 +265,7 @@ def _result(finished: RunFinished) -> RunResult:
         met_deadline=reads.met_deadline(
             finished.status, _moment(finished.finished_at_ms), _moment(finished.deadline_at_ms)
         ),
+        spent_usd=finished.cost_usd,
     )
 
 
