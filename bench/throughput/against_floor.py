@@ -12,7 +12,6 @@ median over the rounds, and what Hocket is of the floor. At the end Postgres of 
 """
 
 import argparse
-import asyncio
 import io
 import json
 import os
@@ -22,23 +21,20 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import nats
 import structlog
 import uvloop
 
-from bench.support.load import CONNECT_TIMEOUT_S, TENANT, WORKLOADS, Load, Round, Workload, check
+from bench.support import sides
+from bench.support.load import WORKLOADS, Workload, check
 from bench.support.machine import machine_text
-from bench.support.places import HANDLERS, ROOT
-from hocket.cli.local.platform import Platform
+from bench.support.places import ROOT
+from bench.support.sides import Side
 
 COMMIT = "5d479bd"
-START_S = 60.0
 MIN_WARMUP_RUNS = 200
 # in the folder of the old commit: its floor, with the stages of a workload
 OLD_FLOOR = """
@@ -66,18 +62,6 @@ else:
 """
 
 
-@dataclass
-class Side:
-    """One of the two platforms, and what was measured of it."""
-
-    name: str
-    load: Load
-    pid: int
-    database_url: str
-    loaded: list[Round] = field(default_factory=list)
-    alone: list[Round] = field(default_factory=list)
-
-
 async def main(options: argparse.Namespace) -> None:
     """Measure each workload, and print."""
     flags = sysconfig.get_config_var("CONFIG_ARGS") or "unknown"
@@ -92,20 +76,20 @@ async def measured(name: str, old: Path, options: argparse.Namespace) -> dict[st
     """Return the figures of a workload."""
     workload = WORKLOADS[name]
     async with AsyncExitStack() as stack:
-        sides = [
-            await stack.enter_async_context(_side(kind, command, env, name))
+        both = [
+            await stack.enter_async_context(sides.opened(kind, command, env, name))
             for kind, (command, env) in _commands(name, workload, old).items()
         ]
-        for side in sides:
+        for side in both:
             await side.load.run(MIN_WARMUP_RUNS, min(options.inflight, 64), side.pid)
         for number in range(options.rounds):
-            for side in sides if number % 2 == 0 else sides[::-1]:
+            for side in both if number % 2 == 0 else both[::-1]:
                 side.loaded.append(await side.load.run(options.runs, options.inflight, side.pid))
                 side.alone.append(await side.load.run(options.alone, 1, side.pid))
                 _show(side, workload, number)
-        for side in sides:
+        for side in both:
             await check(side.database_url, name, side.load.published, workload.steps)
-        floor, hocket = (_figures(side, workload) for side in sides)
+        floor, hocket = (_figures(side, workload) for side in both)
     ratios = {key: round(hocket[key] / floor[key], 3) for key in floor}
     return {"workload": name, "floor": floor, "hocket": hocket, "hocket_of_floor": ratios}
 
@@ -159,8 +143,10 @@ def _commands(name: str, workload: Workload, old: Path) -> dict[str, tuple[list[
         "FLOOR_PIPELINE": name,
         "FLOOR_STAGES": json.dumps(_stages(workload)),
     }
-    here = ["-m", "bench.throughput.against_floor", "--serve", name]
-    return {"floor": ([str(old / "bench" / "old_floor.py")], floor), "hocket": (here, {})}
+    return {
+        "floor": ([str(old / "bench" / "old_floor.py")], floor),
+        "hocket": (sides.of_hocket(name), {}),
+    }
 
 
 def _stages(workload: Workload) -> list[list[str]]:
@@ -173,45 +159,6 @@ def _stages(workload: Workload) -> list[list[str]]:
     return stages
 
 
-@asynccontextmanager
-async def _side(
-    name: str, command: list[str], env: dict[str, str], pipeline: str
-) -> AsyncIterator[Side]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        env={**os.environ, **env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(START_S):
-            line = await process.stdout.readline()
-        nats_url, database_url = json.loads(line)
-        client = await nats.connect(nats_url, connect_timeout=CONNECT_TIMEOUT_S)
-        load = Load(client, pipeline)
-        await load.start()
-        yield Side(name, load, process.pid, database_url)
-        await client.close()
-    finally:
-        process.stdin.close()
-        await process.wait()
-
-
-async def serve(pipeline: str) -> None:
-    """Be Hocket's side until the standard input ends."""
-    env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS}
-    with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        async with Platform(Path(folder), env=env, log_level="warning") as platform:
-            api = platform.api(TENANT)
-            document = WORKLOADS[pipeline].pipeline(pipeline)
-            await asyncio.to_thread(api.post, "/v1/pipelines", document)
-            print(json.dumps([platform.nats_url, platform.database_url]), flush=True)
-            await asyncio.to_thread(sys.stdin.read)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -221,7 +168,5 @@ if __name__ == "__main__":
     parser.add_argument("--alone", type=int, default=150)
     parser.add_argument("--inflight", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    arguments = parser.parse_args()
-    uvloop.run(serve(arguments.serve) if arguments.serve else main(arguments))
+    uvloop.run(main(parser.parse_args()))
