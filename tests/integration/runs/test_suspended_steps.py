@@ -1,12 +1,10 @@
 """Handlers that wait: their steps hold no worker, outlive workers and coordinators, and go on with what
 came: on real servers and processes."""
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,68 +13,10 @@ from hocket.cli.app import app as cli
 from hocket.cli.local.platform import Platform
 from support.handlers.waiting_handlers import DONE
 from support.places import HANDLERS
+from support.runs.waiting_runs import WaitingRuns
 
-BOUND_S = 90
-PAUSE_S = 0.05
 WAITING = 80
 """Runs that wait at once, of a worker that runs 64 `python` steps."""
-
-
-class Rig:
-    """A platform, and runs of one step each."""
-
-    def __init__(self, platform: Platform, done: Path) -> None:
-        self.platform = platform
-        self._api = platform.api()
-        self._done = done
-
-    async def begin(self, handler: str, slo_ms: int = 600_000, **given: Any) -> str:
-        node = {
-            "type": "python",
-            "handler": f"waiting_handlers:{handler}",
-            "with": {"v": "{{ input.v }}"} | {k: f"{{{{ input.{k} }}}}" for k in given},
-        }
-        name = f"{handler}{slo_ms}"
-        document = {"pipeline": name, "slo_ms": slo_ms, "nodes": {"a": node}}
-        await self._post("/v1/pipelines", document)
-        begun = await self._post("/v1/runs", {"pipeline": name, "input": {"v": name, **given}})
-        return str(begun["run_id"])
-
-    async def signal(self, run_id: str, name: str, payload: Any = None) -> None:
-        await self._post(f"/v1/runs/{run_id}/signals", {"name": name, "payload": payload})
-
-    async def cancel(self, run_id: str) -> None:
-        await self._post(f"/v1/runs/{run_id}/cancel", {})
-
-    async def step(self, run_id: str) -> dict[str, Any]:
-        found = await self._get(f"/v1/runs/{run_id}/steps")
-        return dict(found["steps"][0]) if found["steps"] else {}
-
-    async def waits(self, run_id: str) -> dict[str, Any]:
-        """Return the step once it waits."""
-        async with asyncio.timeout(BOUND_S):
-            while True:
-                step = await self.step(run_id)
-                if step.get("waits_for") is not None:
-                    return step
-                await asyncio.sleep(PAUSE_S)
-
-    async def ended(self, run_id: str) -> dict[str, Any]:
-        async with asyncio.timeout(BOUND_S):
-            while True:
-                run = await self._get(f"/v1/runs/{run_id}")
-                if run["finished_at"] is not None:
-                    return run
-                await asyncio.sleep(PAUSE_S)
-
-    def done(self) -> list[str]:
-        return self._done.read_text().splitlines() if self._done.exists() else []
-
-    async def _post(self, path: str, body: Any) -> Any:
-        return await asyncio.to_thread(self._api.post, path, body)
-
-    async def _get(self, path: str) -> Any:
-        return await asyncio.to_thread(self._api.get, path)
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +34,13 @@ async def running() -> AsyncIterator[tuple[Platform, Path]]:
 
 
 @pytest.fixture
-def rig(running: tuple[Platform, Path]) -> Rig:
+def rig(running: tuple[Platform, Path]) -> WaitingRuns:
     platform, done = running
     done.unlink(missing_ok=True)
-    return Rig(platform, done)
+    return WaitingRuns(platform, done)
 
 
-async def test_a_step_says_what_it_waits_for_and_goes_on_with_it(rig: Rig) -> None:
+async def test_a_step_says_what_it_waits_for_and_goes_on_with_it(rig: WaitingRuns) -> None:
     run_id = await rig.begin("order")
     step = await rig.waits(run_id)
     assert (step["waits_for"]["signals"], step["attempt"]) == (["paid"], 1)
@@ -120,14 +60,14 @@ async def test_a_step_says_what_it_waits_for_and_goes_on_with_it(rig: Rig) -> No
     assert rig.done() == ["order600000 charged", "order600000 shipped"]
 
 
-async def test_a_signal_that_is_there_before_the_handler_waits_is_taken(rig: Rig) -> None:
+async def test_a_signal_that_is_there_before_the_handler_waits_is_taken(rig: WaitingRuns) -> None:
     run_id = await rig.begin("order")
     await rig.signal(run_id, "paid", "early")
     assert (await rig.ended(run_id))["output"]["paid"] == "early"
     assert len(rig.done()) == 2
 
 
-async def test_more_handlers_wait_than_a_worker_has_slots(rig: Rig) -> None:
+async def test_more_handlers_wait_than_a_worker_has_slots(rig: WaitingRuns) -> None:
     run_ids = [await rig.begin("order") for _ in range(WAITING)]
     for run_id in run_ids:
         await rig.waits(run_id)
@@ -138,13 +78,13 @@ async def test_more_handlers_wait_than_a_worker_has_slots(rig: Rig) -> None:
     assert len(rig.done()) == 2 * WAITING
 
 
-async def test_a_wait_ends_at_its_time(rig: Rig) -> None:
+async def test_a_wait_ends_at_its_time(rig: WaitingRuns) -> None:
     run_id = await rig.begin("ask", timeout_s=1.0)
     run = await rig.ended(run_id)
     assert (run["status"], run["output"]) == ("succeeded", {"answer": "none"})
 
 
-async def test_a_long_sleep_holds_no_worker(rig: Rig) -> None:
+async def test_a_long_sleep_holds_no_worker(rig: WaitingRuns) -> None:
     run_id = await rig.begin("nap", seconds=6.0)
     step = await rig.waits(run_id)
     assert step["waits_for"]["until"] is not None
@@ -153,7 +93,7 @@ async def test_a_long_sleep_holds_no_worker(rig: Rig) -> None:
     assert rig.done() == ["nap600000 lay down"]
 
 
-async def test_a_run_is_cancelled_while_its_handler_waits(rig: Rig) -> None:
+async def test_a_run_is_cancelled_while_its_handler_waits(rig: WaitingRuns) -> None:
     run_id = await rig.begin("order")
     await rig.waits(run_id)
     await rig.cancel(run_id)
@@ -161,14 +101,16 @@ async def test_a_run_is_cancelled_while_its_handler_waits(rig: Rig) -> None:
     assert (await rig.step(run_id))["state"] == "cancelled"
 
 
-async def test_a_runs_deadline_ends_a_wait_and_its_time_is_told_as_waiting(rig: Rig) -> None:
+async def test_a_runs_deadline_ends_a_wait_and_its_time_is_told_as_waiting(
+    rig: WaitingRuns,
+) -> None:
     run_id = await rig.begin("order", slo_ms=4_000)
     run = await rig.ended(run_id)
     assert run["status"] == "expired"
     assert run["critical_path"]["by_kind"]["waiting"] > 0
 
 
-async def test_a_wait_outlives_its_worker_and_its_coordinator(rig: Rig) -> None:
+async def test_a_wait_outlives_its_worker_and_its_coordinator(rig: WaitingRuns) -> None:
     run_ids = [await rig.begin("order") for _ in range(3)]
     for run_id in run_ids:
         await rig.waits(run_id)
@@ -184,7 +126,7 @@ async def test_a_wait_outlives_its_worker_and_its_coordinator(rig: Rig) -> None:
     assert len(rig.done()) == 2 * len(run_ids)
 
 
-async def test_a_wait_ends_at_its_time_though_its_coordinator_died(rig: Rig) -> None:
+async def test_a_wait_ends_at_its_time_though_its_coordinator_died(rig: WaitingRuns) -> None:
     run_id = await rig.begin("ask", timeout_s=8.0)
     await rig.waits(run_id)
     await rig.platform.kill("coordinator")

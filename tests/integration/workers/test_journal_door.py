@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import pytest
+from nats.aio.msg import Msg
 
 from hocket.coordinator.journals import room as room_module
-from hocket.coordinator.journals.door import JournalDoor
+from hocket.coordinator.journals.door import QUEUE, JournalDoor
 from hocket.coordinator.journals.room import JournalRoom
 from hocket.schemas import subjects
 from hocket.schemas.journals import (
@@ -105,6 +106,25 @@ async def test_one_tenant_does_not_fill_the_stream_for_all(
     await started.measure()
     assert started.refusal("other", 1_000) is None
     assert started.refusal("flood", 1_000_000) is not None
+
+
+async def test_a_coordinator_that_stands_still_costs_no_step_its_journal(rig: Rig) -> None:
+    in_vain = 0
+
+    async def run(_given: Any, context: Context) -> str:
+        return str(await context.step("charge", lambda: "paid"))
+
+    async def never_answers(_question: Msg) -> None:
+        nonlocal in_vain
+        in_vain += 1
+
+    for verb in (subjects.JOURNAL_READ, subjects.JOURNAL_WRITE):
+        await rig.bus.subscribe(f"{verb}.durable-step", never_answers, queue=QUEUE)
+    async with worker(rig, run):
+        sent = [await send(rig) for _ in range(12)]
+        results = [ok(await rig.result(step, within_s=40)) for step in sent]
+    assert results == ["paid"] * 12
+    assert in_vain > 0
 
 
 async def test_questions_that_are_none_are_refused_with_a_reason(rig: Rig) -> None:

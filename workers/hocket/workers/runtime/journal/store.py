@@ -1,18 +1,21 @@
 """Journals as a worker reads and writes them: it asks a coordinator, which has them.
 
-A question shows what the step's request said, its capability among it. One that gets no answer is asked
-again, for TIMEOUT_MS: a write that was stored already is found out by the coordinator.
+A question shows what the step's request said, its capability among it. Any coordinator may get it, even
+one that stands still; so it is put again while an answer may still come, for TIMEOUT_MS. A write that
+was stored already is found out by the coordinator.
 """
 
 import asyncio
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.journals import (
@@ -32,10 +35,12 @@ from hocket.workers.runtime.journal.errors import (
     JournalUnavailable,
 )
 
-TIMEOUT_MS = 10_000.0
+TIMEOUT_MS = 30_000.0
 """Of a read or a write, with all tries."""
-TRY_TIMEOUT_MS = 6_000.0
+FIRST_WAIT_S, MAX_WAIT_S = 1.0, 4.0
+"""How long an answer is waited for before the question is put once more; each time twice as long."""
 PAUSE_S = 0.1
+"""After a coordinator said that it cannot tell now."""
 MAX_PAGES = 2 * MAX_JOURNAL_BYTES // (256 * 1024)
 """Of one journal; each but the last has half of what a page may have at least."""
 
@@ -91,26 +96,42 @@ class JournalStore:
         return (await self._asked(subject, asked, JournalKept)).seq
 
     async def _asked(self, subject: str, asked: JournalRead, answer: type[Answer]) -> Answer:
-        body = encoded(asked)
-        until_ms = monotonic_ms() + TIMEOUT_MS
-        while True:
-            left_ms = until_ms - monotonic_ms()
-            try:
-                reply = await self._bus.request(
-                    subject, body, timeout_ms=max(1.0, min(left_ms, TRY_TIMEOUT_MS))
+        body, until_ms = encoded(asked), monotonic_ms() + TIMEOUT_MS
+        wait_s, reason = FIRST_WAIT_S, "no answer"
+        asking: set[asyncio.Task[Msg]] = set()
+        try:
+            while (left_ms := until_ms - monotonic_ms()) > 0:
+                question = self._bus.request(subject, body, timeout_ms=left_ms)
+                asking.add(asyncio.create_task(question, name="journal question"))
+                answered, asking = await asyncio.wait(
+                    asking,
+                    timeout=min(wait_s, left_ms / 1000),
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
-            except BusUnavailable as error:
-                reason = str(error.fields["reason"])
-            else:
-                found = _read(reply.data, answer)
-                if found.refusal is None:
-                    return found
-                if found.refusal != "unavailable":
-                    raise _refusal(found)
-                reason = found.reason
-            if left_ms <= PAUSE_S * 1000:
-                raise JournalUnavailable(reason=reason)
-            await asyncio.sleep(PAUSE_S)
+                for found in [_told(one, answer) for one in answered]:
+                    if not isinstance(found, str):
+                        return found
+                    reason = found
+                if answered:
+                    await asyncio.sleep(PAUSE_S)
+                else:
+                    wait_s = min(2 * wait_s, MAX_WAIT_S)
+        finally:
+            await stop_tasks(asking)
+        raise JournalUnavailable(reason=reason)
+
+
+def _told(asked: "asyncio.Task[Msg]", answer: type[Answer]) -> Answer | str:
+    """Return the answer to a question, or why there is none now; raise where it is final."""
+    try:
+        found = _read(asked.result().data, answer)
+    except BusUnavailable as error:
+        return str(error.fields["reason"])
+    if found.refusal is None:
+        return found
+    if found.refusal != "unavailable":
+        raise _refusal(found)
+    return found.reason
 
 
 def _read(body: bytes, answer: type[Answer]) -> Answer:
