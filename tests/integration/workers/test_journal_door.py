@@ -121,9 +121,9 @@ async def test_a_coordinator_that_stands_still_costs_no_step_its_journal(rig: Ri
     for verb in (subjects.JOURNAL_READ, subjects.JOURNAL_WRITE):
         await rig.bus.subscribe(f"{verb}.durable-step", never_answers, queue=QUEUE)
     async with worker(rig, run):
-        sent = [await send(rig) for _ in range(12)]
-        results = [ok(await rig.result(step, within_s=40)) for step in sent]
-    assert results == ["paid"] * 12
+        sent = [await send(rig) for _ in range(8)]
+        results = [ok(await rig.result(step, within_s=90)) for step in sent]
+    assert results == ["paid"] * 8
     assert in_vain > 0
 
 

@@ -37,7 +37,7 @@ from hocket.workers.runtime.journal.errors import (
 
 TIMEOUT_MS = 30_000.0
 """Of a read or a write, with all tries."""
-FIRST_WAIT_S, MAX_WAIT_S = 1.0, 4.0
+FIRST_WAIT_S, MAX_WAIT_S = 0.5, 2.0
 """How long an answer is waited for before the question is put once more; each time twice as long."""
 PAUSE_S = 0.1
 """After a coordinator said that it cannot tell now."""
