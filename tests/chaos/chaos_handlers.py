@@ -60,6 +60,19 @@ async def durable(given: Any, context: Context) -> Any:
     return {"v": value}
 
 
+async def suspended(given: Any, context: Context) -> Any:
+    """Do one unit, wait for a signal without a worker, and do another one."""
+    _executed("begun", context)
+    step = context.step
+    place = f"{step.run_id}|{step.step}"
+    journal.write(journal.DELIVERIES, "begun", place, time.time())
+    value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
+    await context.wait_for_signal("go")
+    value = await context.step("unit 1", _unit, f"{place}|1", value)
+    _executed("ended", context)
+    return {"v": value}
+
+
 async def _unit(name: str, value: int) -> int:
     journal.write(journal.UNITS, "begun", name, time.time())
     await asyncio.sleep(TAKES_S)

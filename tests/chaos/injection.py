@@ -14,11 +14,13 @@ import signal
 import time
 from asyncio import Task
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.plan import FREEZE, KILL, REWIND, SERVERS, TERM, Fault
+from chaos.team_workers import TeamWorker
 from hocket.cli.local.platform import Platform
 from hocket.cli.terminal.errors import ProcessNotReady
 from hocket.schemas import subjects
@@ -30,6 +32,7 @@ RECONNECT_S = 3.0
 """How long after an outage a process may need until it has sent what waited."""
 STOP_S = 2.0
 """A server that ends in good order takes longer; it loses its tail anyway."""
+NOBODY: Mapping[str, TeamWorker] = {}
 KEPT = (subjects.TASKS, subjects.USAGE, subjects.DLQ, subjects.JOURNALS)
 
 
@@ -48,8 +51,15 @@ class Injection:
     they had: the kill, or the begin of an outage of NATS (or of a freeze) that it came upon.
     """
 
-    def __init__(self, platform: Platform, *, at_once: int = MAX_AT_ONCE) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        team: Mapping[str, TeamWorker] = NOBODY,
+        at_once: int = MAX_AT_ONCE,
+    ) -> None:
         self._at_once = at_once
+        self._team = team
         self.counts: Counter[str] = Counter()
         self.dead: dict[int, float] = {}
         self._outages: list[_Outage] = []
@@ -103,6 +113,9 @@ class Injection:
             await server.kill()
             await server.wait_ready(timeout_s=READY_S)
             return
+        if target in self._team:
+            await self._team[target].kill()
+            return
         mute_s = time.time()
         for outage in reversed(self._outages):
             if outage.ended_s > mute_s - RECONNECT_S:
@@ -149,6 +162,8 @@ class Injection:
         await nats.start(timeout_s=READY_S)
 
     def _pids(self, target: str) -> list[int]:
+        if target in self._team:
+            return [self._team[target].pid]
         if target not in SERVERS:
             return [self._platform.process(target).pid]
         pid = getattr(self._platform.servers, target).pid

@@ -1,7 +1,7 @@
-"""Users of the platform under chaos: they publish tasks, answer approvals, cancel, and listen.
+"""Users of the platform under chaos: they publish tasks, send signals, cancel, and listen.
 
 A task counts as accepted once NATS has acknowledged it. A publish without an answer is published again
-under its key, as a user would. Approvals and cancellations are sent until the run has ended: one
+under its key, as a user would. Signals and cancellations are sent until the run has ended: one
 that NATS lost with the tail of a log is the user's to repeat.
 """
 
@@ -105,13 +105,13 @@ class Load:
                 await asyncio.wait_for(stopping.wait(), PACE_S)
 
     async def tend(self) -> None:
-        """Approve and cancel what waits for it; ends by cancellation only."""
+        """Send signals to what waits for them, and cancel; ends by cancellation only."""
         api = self._platform.api(TENANT)
         done: set[str] = set()
         while True:
             for task in list(self.tasks):
                 mixed = PIPELINES[task.pipeline]
-                if task.run_id in done or not (mixed.approval or mixed.cancelled):
+                if task.run_id in done or not (mixed.signal or mixed.cancelled):
                     continue
                 path = f"/v1/runs/{task.run_id}"
                 with suppress(HocketError):
@@ -121,7 +121,7 @@ class Load:
                     elif mixed.cancelled:
                         await asyncio.to_thread(api.post, f"{path}/cancel", {"reason": "chaos"})
                     else:
-                        body = {"name": mixed.approval, "payload": {"approved": True}}
+                        body = {"name": mixed.signal, "payload": {"approved": True}}
                         await asyncio.to_thread(api.post, f"{path}/signals", body)
             await asyncio.sleep(PERSON_PACE_S)
 

@@ -10,6 +10,7 @@ NOTE = {"type": "python", "handler": "chaos.chaos_handlers:note"}
 FLAKY = {"type": "python", "handler": "chaos.chaos_handlers:flaky"}
 REFUSE = {"type": "python", "handler": "chaos.chaos_handlers:refuse"}
 DURABLE = {"type": "python", "handler": "chaos.chaos_handlers:durable"}
+SUSPENDED = {"type": "python", "handler": "chaos.chaos_handlers:suspended"}
 LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
 PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on": ["unavailable"]}
 """For steps that call a model: a gateway that starts slowly is away for longer than a call waits."""
@@ -37,7 +38,8 @@ class Mixed:
     attempts: tuple[tuple[str, int], ...] = ()
     called: bool = False
     """Whether only other pipelines start it."""
-    approval: str = ""
+    signal: str = ""
+    """Its name; users send it until the run has ended."""
     cancelled: bool = False
 
     def spec(self, name: str) -> dict[str, Any]:
@@ -169,12 +171,28 @@ PIPELINES: dict[str, Mixed] = {
         },
         output="{{ nodes.z.output.v }}",
         expected=_succeeds(lambda n: n),
-        approval="ok",
+        signal="ok",
     ),
     "durable": Mixed(
         nodes={"d": DURABLE | {"with": N, "retry": PATIENT}},
         output="{{ nodes.d.output.v }}",
         expected=_succeeds(lambda n: n + 5),
+    ),
+    "suspended": Mixed(
+        nodes={"d": SUSPENDED | {"with": N, "retry": PATIENT}},
+        output="{{ nodes.d.output.v }}",
+        expected=_succeeds(lambda n: n + 2),
+        signal="go",
+    ),
+    "team": Mixed(
+        nodes={
+            "a": {"type": "chaos.note", "with": N},
+            "b": {"type": "chaos.note", "queue": "blue", "needs": ["a"], "with": N},
+            "c": {"type": "chaos.durable", "needs": ["a"], "with": N, "retry": PATIENT},
+            "z": NOTE | {"with": {"v": "{{ nodes.b.output.v + nodes.c.output.v }}"}},
+        },
+        output="{{ nodes.z.output.v }}",
+        expected=_succeeds(lambda n: 2 * n + 5),
     ),
     "stopped": Mixed(
         nodes={"a": LINGER | {"with": N}, "b": LINGER | {"needs": ["a"], "with": N}},

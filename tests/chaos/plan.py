@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 PROCESSES = ("coordinator", "coordinator-2", "worker", "worker-2", "gateway", "ledger")
+TEAM = ("team", "team-2")
+"""Processes of a team that has node types of its own."""
 SERVERS = ("nats", "postgres")
 KILL, FREEZE, TERM, REWIND = "kill", "freeze", "term", "rewind"
 KINDS = (
-    *((KILL, target) for target in (*PROCESSES, *SERVERS)),
-    *((FREEZE, target) for target in (*PROCESSES, *SERVERS)),
+    *((KILL, target) for target in (*PROCESSES, *TEAM, *SERVERS)),
+    *((FREEZE, target) for target in (*PROCESSES, *TEAM, *SERVERS)),
     (TERM, "coordinator"),
     (TERM, "coordinator-2"),
     (REWIND, "nats"),

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,8 @@ from chaos import journal
 from chaos.injection import MAX_AT_ONCE, READY_S, Injection
 from chaos.load import TENANT, Load, connected
 from chaos.pipelines import PIPELINES
-from chaos.plan import MAX_FREEZE_S, Fault, faults
+from chaos.plan import MAX_FREEZE_S, TEAM, Fault, faults
+from chaos.team_workers import TeamWorker
 from chaos.verdict import Verdict, gather, judge
 from hocket.cli.local.platform import Platform
 
@@ -93,19 +94,24 @@ async def play(
         journal.FOLDER: str(journals),
         "HOCKET_PARTITIONS": str(PARTITIONS),
     }
-    async with Platform(
-        folder / "d",
-        workers=WORKERS,
-        coordinators=COORDINATORS,
-        env=env,
-        config=config,
-        inline_gateway=inline_gateway,
-        ready_timeout_s=READY_S,
-    ) as platform:
+    async with AsyncExitStack() as stack:
+        platform = Platform(
+            folder / "d",
+            workers=WORKERS,
+            coordinators=COORDINATORS,
+            env=env,
+            config=config,
+            inline_gateway=inline_gateway,
+            ready_timeout_s=READY_S,
+        )
+        await stack.enter_async_context(platform)
+        team = {name: TeamWorker(platform, env, folder / f"{name}.log") for name in TEAM}
+        for worker in team.values():
+            await stack.enter_async_context(worker.running())
         plan = faults(seed, max_freeze_s=max_freeze_s)
         if inline_gateway:
             plan = (fault for fault in plan if fault.target != "gateway")
-        injection = Injection(platform, at_once=at_once)
+        injection = Injection(platform, team=team, at_once=at_once)
         chosen = islice(plan, number or None)
         played = await _played(platform, seed, journals, injection, chosen, seconds)
     if played.ok:

@@ -36,6 +36,8 @@ from hocket.schemas import subjects
 BOOKING_S = 1.0
 """A gateway that can stores a call's record within this time after the model's answer."""
 PATH_TOLERANCE_US = 1_000
+JOURNALED = ("python", "chaos.note", "chaos.durable")
+"""Types whose functions note each attempt."""
 RUNS = """
 SELECT run_id, pipeline, status, output, error, finished_at IS NOT NULL AS ended,
        extract(epoch FROM finished_at - accepted_at) * 1000000 AS took_us, critical_path
@@ -191,7 +193,7 @@ def _judge_step(
     if step["state"] in ("dispatched", "backoff", "open", "waiting"):
         verdict.fail("running", f"{name} is {step['state']} and its run has ended")
     facts = json.loads(step["facts"] or "{}") or {}
-    if step["role"] == "leaf" and step["type"] == "python" and step["state"] == "succeeded":
+    if step["role"] == "leaf" and step["type"] in JOURNALED and step["state"] == "succeeded":
         own = "source" not in facts and not rescued  # else it has another step's output
         verdict.counts["steps executed" if own else "steps cached or rescued"] += 1
         if own and name not in executed:

@@ -1,0 +1,20 @@
+"""Types of a team of its own, served by its own processes (`hocket-worker chaos.team_types:worker`)."""
+
+from typing import Any
+
+from chaos import chaos_handlers
+from hocket.worker import Context, Worker
+
+worker = Worker(queues=("default", "blue"))
+
+
+@worker.node("chaos.note", concurrency=8)
+async def note(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Return the input after a moment."""
+    return dict(await chaos_handlers.note(given, context))
+
+
+@worker.node("chaos.durable", concurrency=8)
+async def durable(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Do something in units, each once for the step."""
+    return dict(await chaos_handlers.durable(given, context))
