@@ -307,6 +307,37 @@ async def test_a_list_and_a_run_change_at_once_and_nothing_jumps(rest: Rest) -> 
         await page.wait_for_selector(f'tr[data-run="{fresh}"]')
 
 
+async def test_what_a_step_has_left_burns_down_and_its_end_is_shown(rest: Rest) -> None:
+    going, now = live_rig.run_id(902), datetime.now(UTC)
+    await insert_run(
+        rest.pool, going, now, pipeline="research", status="running", allowed_ms=600_000
+    )
+    await insert_step(rest.pool, going, "plan", now, state="dispatched", allowed_ms=90_000)
+    await rest.pool.execute(
+        "UPDATE hocket.step SET started_at = NULL, finished_at = NULL WHERE run_id = $1", going
+    )
+    async with opened_page(rest) as page:
+        await page.goto(f"{rest.url}/console/runs/{going}?view=steps")
+        left, bar = page.locator("[data-left]"), page.locator(".burn .kind-execution")
+        seen, width = await left.inner_text(), float(await bar.get_attribute("width") or 0)
+        assert seen.startswith("1 min")
+        await page.wait_for_function(
+            "seen => document.querySelector('[data-left]').textContent !== seen", arg=seen
+        )
+        await page.wait_for_function(
+            "w => Number(document.querySelector('.burn .kind-execution').getAttribute('width')) > w",
+            arg=width,
+        )
+        await rest.pool.execute(
+            "UPDATE hocket.step SET state = 'succeeded', finished_at = now() WHERE run_id = $1",
+            going,
+        )
+        await live_rig.tell(
+            rest.bus, live_rig.change(902, 2, steps=[("plan", "succeeded", 1)]), pipeline="research"
+        )
+        await page.wait_for_selector('tr[data-step="plan"]:not([data-until]) .status.succeeded')
+
+
 @pytest.mark.parametrize("strip", [True, False])
 async def test_all_of_it_works_below_a_path_of_a_proxy(below: Rest, *, strip: bool) -> None:
     async with (

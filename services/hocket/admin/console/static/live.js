@@ -58,11 +58,43 @@ document.addEventListener("DOMContentLoaded", () => {
     const ms = Date.now() - began, took = document.getElementById("took");
     if (took) took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
   }, 250);
+
+  // what its steps have left burns down; those that changed are read again, all together
+  const burning = () => document.querySelector("table[data-burning]");
+  const ahead = burning() ? Date.parse(burning().dataset.burning) - Date.now() : 0;
+  const said = (ms) => ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(2)} s` : ms < 3600000 ? `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s` : `${Math.floor(ms / 3600000)} h ${Math.floor(ms / 60000) % 60} min`;
+  function burn() {
+    const now = Date.now() + ahead, x = Math.min(1000, 1000 * (now - began) / Number(run.dataset.allowed));
+    for (const line of burning()?.querySelectorAll("tr[data-until]") ?? []) {
+      const left = Date.parse(line.dataset.until) - now, cell = line.querySelector("[data-left]");
+      const late = document.createElement("span");
+      late.className = "missed";
+      late.textContent = `${said(-left)} late`;
+      cell.replaceChildren(left < 0 ? late : said(left));
+      const [waited, ran] = line.querySelectorAll(".kind-queue, .kind-execution");
+      const bar = "started" in line.dataset ? ran : waited;
+      bar.setAttribute("width", Math.max(2, x - Number(bar.getAttribute("x"))));
+      if (bar === waited) ran.setAttribute("x", x);
+    }
+  }
+  let changed = false;
+  document.addEventListener("hocket:step", () => { changed = true; });
+  const burner = setInterval(async () => {
+    if (document.hidden) return;
+    if (changed && burning()) {
+      changed = false;
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+      const found = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("table[data-burning]");
+      if (found && !burning()?.contains(document.activeElement)) burning()?.replaceWith(found);
+      setTimeout(burn, 0);
+    }
+  }, 2000);
+  const flame = setInterval(burn, 250);
   const stream = new EventSource(address(`/live/runs/${run.dataset.run}`));
   stream.addEventListener("step", (event) =>
     document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
   stream.addEventListener("run", async () => {
-    stream.close(); clearInterval(clock);
+    stream.close(); [clock, burner, flame].forEach(clearInterval);
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from hocket.schemas.rest import CriticalPath, RunDetail, StepDetail
 
 MAX_BLAMED = 3
+DISPATCHED = "dispatched"
 WIDTH = 1_000
 """Units across the bar of the kinds of time."""
 
@@ -23,7 +24,8 @@ class PathPart:
 @dataclass(frozen=True, slots=True)
 class BurnDown:
     """A step on the time that its run may take: where it waited, where it ran, its deadline (in units of
-    WIDTH), and how much of its own time it left; less than nothing where it missed its deadline."""
+    WIDTH), and how much of its own time it left; less than nothing where it missed its deadline. One that
+    is under way runs since it was handed out: when its worker began it, its result tells."""
 
     ready: float
     started: float
@@ -44,10 +46,11 @@ def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | Non
         passed = (moment - run.accepted_at).total_seconds() / allowed_s
         return round(WIDTH * min(max(passed, 0.0), 1.0), 1)
 
+    handed_out = step.dispatched_at if step.state == DISPATCHED else None
     left_ms = (step.deadline_at - ended).total_seconds() * 1_000
     return BurnDown(
         ready=place(step.ready_at),
-        started=place(max(step.ready_at, min(step.started_at or ended, ended))),
+        started=place(max(step.ready_at, min(step.started_at or handed_out or ended, ended))),
         ended=place(max(step.ready_at, ended)),
         deadline=place(step.deadline_at),
         left_ms=left_ms,

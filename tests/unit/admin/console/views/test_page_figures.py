@@ -81,8 +81,9 @@ def test_a_step_burns_down_the_time_until_its_deadline(
 
     run = RunDetail.model_construct(accepted_at=begun, deadline_at=at(10), finished_at=None)
     step = StepDetail.model_construct(
-        ready_at=at(1), started_at=at(3), finished_at=at(ended_s), deadline_at=at(7)
-    )
+        state="dispatched", ready_at=at(1), dispatched_at=at(2), started_at=at(3),
+        finished_at=at(ended_s), deadline_at=at(7),
+    )  # fmt: skip
     now = begun + timedelta(seconds=now_s)
 
     found = burn_down(run, step, now)
@@ -91,3 +92,7 @@ def test_a_step_burns_down_the_time_until_its_deadline(
     assert (found.ready, found.started, found.ended, found.deadline) == places
     assert (found.left_ms, found.is_over) == (left_ms, left_ms < 0)
     assert burn_down(run, step.model_copy(update={"deadline_at": None}), now) is None
+    if ended_s is None:  # its worker has not told yet when it began
+        handed_out = burn_down(run, step.model_copy(update={"started_at": None}), now)
+        assert handed_out is not None
+        assert handed_out.started == 200.0
