@@ -24,8 +24,8 @@ class PathPart:
 @dataclass(frozen=True, slots=True)
 class BurnDown:
     """A step on the time that its run may take: where it waited, where it ran, its deadline (in units of
-    WIDTH), and how much of its own time it left; less than nothing where it missed its deadline. One that
-    is under way runs since it was handed out: when its worker began it, its result tells."""
+    WIDTH), and how much of its own time it left; less than nothing where it missed its deadline. One
+    that is under way runs since it was handed out: when its worker began it, its result tells."""
 
     ready: float
     started: float
