@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 from hocket.admin.keys.answering import KeysDoor
 from hocket.cli.app import app
+from hocket.cli.commands.access.grants import replace_list
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.process import clock
+from hocket.schemas.access.grants import KINDS
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import Attribution, CallRequest, ChatMessage
 from support.gateway.gateway_process import Gateway, call, running_gateway
@@ -88,6 +90,13 @@ async def test_a_change_by_another_is_not_undone_unseen(rest: Rest) -> None:
     assert (await put(rest, {"models": []}, **{"If-Match": seen})).status == 200
     assert (await put(rest, {}, **{"If-Match": seen})).status == 412
     assert (await rest.get("/v1/grants")).body["models"] == []
+
+
+async def test_commands_that_set_lists_side_by_side_undo_none(rest: Rest) -> None:
+    api = Api(rest.url, "default", rest.key)
+    settings = [asyncio.to_thread(replace_list, api, kind, ["one"], as_json=True) for kind in KINDS]
+    await asyncio.gather(*settings)
+    assert (await rest.get("/v1/grants")).body == {kind: ["one"] for kind in KINDS}
 
 
 async def test_a_kind_that_there_is_not_is_refused(rest: Rest) -> None:

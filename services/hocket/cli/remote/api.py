@@ -38,6 +38,10 @@ class Api:
         """Return what is at `path`; query values that are None are left out."""
         return self._ask("GET", _with_query(path, query), None)
 
+    def get_tagged(self, path: str) -> tuple[Any, str | None]:
+        """Return what is at `path`, and its ETag."""
+        return self._answer("GET", path, None)
+
     def post(
         self, path: str, body: Any = None, *, if_match: str | None = None, **query: Any
     ) -> Any:
@@ -54,6 +58,11 @@ class Api:
         return self._ask("DELETE", _with_query(path, query), None, if_match)
 
     def _ask(self, method: str, path: str, body: bytes | None, if_match: str | None = None) -> Any:
+        return self._answer(method, path, body, if_match)[0]
+
+    def _answer(
+        self, method: str, path: str, body: bytes | None, if_match: str | None = None
+    ) -> tuple[Any, str | None]:
         try:
             place = urlsplit(self.url)
             port = place.port
@@ -81,8 +90,8 @@ class Api:
             raise self._refused(answer.status, data)
         if not data and method != "GET":
             self._note_answer()
-            return None
-        return self._value(data)
+            return None, None
+        return self._value(data), answer.headers["ETag"]
 
     def _value(self, data: bytes) -> dict[str, Any]:
         try:

@@ -15,7 +15,8 @@ PAGE = 20
 """Rows of one page. A row has up to six lists of 500 names, and a message takes a page of them."""
 
 READ = "SELECT revision, grants FROM hocket.tenant_grants WHERE tenant = $1"
-LOCK = f"{READ} FOR UPDATE"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('hocket.tenant_grants ' || $1, 0))"
+"""A tenant may have no row yet, which could be locked."""
 CHANGED = f"""
 SELECT tenant, grants, change FROM hocket.tenant_grants WHERE change > $1 ORDER BY change LIMIT {PAGE}
 """
@@ -57,7 +58,8 @@ async def changed(pool: Pool, after: int) -> list[GrantsRow]:
 
 async def locked(connection: asyncpg.Connection, tenant: str) -> Stored:
     """Return a tenant's grants, inside a transaction that may replace them."""
-    return _stored(await connection.fetchrow(LOCK, tenant, timeout=QUERY_TIMEOUT_S))
+    await connection.execute(LOCK, tenant, timeout=QUERY_TIMEOUT_S)
+    return _stored(await connection.fetchrow(READ, tenant, timeout=QUERY_TIMEOUT_S))
 
 
 async def replace(

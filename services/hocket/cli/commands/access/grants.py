@@ -15,6 +15,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 PATH = "/v1/grants"
 ANY = "any"
 NONE = "none"
+TRIES = 8
 
 
 @app.command("show")
@@ -43,7 +44,7 @@ def replace(
     It counts within seconds: also for versions that were applied before, whose steps fail with
     `grant_missing` where they use what is withdrawn.
     """
-    _replace(target_of(context).api(), kind, _list_of(names), as_json=as_json)
+    replace_list(target_of(context).api(), kind, _list_of(names), as_json=as_json)
 
 
 @app.command("clear")
@@ -52,8 +53,9 @@ def clear(context: typer.Context, as_json: AsJson = False) -> None:
     _print(target_of(context).api().put(PATH, {}), as_json=as_json)
 
 
-def _replace(api: "Api", kind: str, names: list[str] | None, *, as_json: bool) -> None:
+def replace_list(api: "Api", kind: str, names: list[str] | None, *, as_json: bool) -> None:
     """Replace one list and leave the others as they are."""
+    from hocket.cli.terminal.errors import ApiRefused
     from hocket.schemas.access.grants import KINDS
     from hocket.schemas.errors import InvalidInput
 
@@ -63,8 +65,16 @@ def _replace(api: "Api", kind: str, names: list[str] | None, *, as_json: bool) -
             reason=f"`{kind}` is no kind of grant",
             cure=f"Name one of {', '.join(KINDS)}.",
         )
-    before = api.get(PATH)
-    _print(api.put(PATH, {**before, kind: names}), as_json=as_json)
+    for tries_left in reversed(range(TRIES)):
+        before, tag = api.get_tagged(PATH)
+        try:
+            changed = api.put(PATH, {**before, kind: names}, if_match=tag)
+        except ApiRefused as refused:  # somebody else changed another list meanwhile
+            if refused.info().code != "precondition_failed" or not tries_left:
+                raise
+        else:
+            _print(changed, as_json=as_json)
+            return
 
 
 def _list_of(names: list[str]) -> list[str] | None:
