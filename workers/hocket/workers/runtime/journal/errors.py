@@ -59,7 +59,7 @@ class JournalRefused(JournalFault):
 
 
 class JournalTaken(JournalFault):
-    """Another worker has this step by now, so that this attempt ends without a result."""
+    """Another worker has this step by now, so this attempt does not go on."""
 
     code = "journal_taken"
     error_class = ErrorClass.CANCELLED

@@ -1,8 +1,9 @@
 """The journal of one step, in the hands of one delivery of an attempt.
 
 States: closed -> open (what earlier attempts did is known, and they cannot write any more) -> taken
-(somebody else opened it: this attempt ends without a result) or broken (it is not known whether an
-entry was stored: nothing goes on). It is opened when a handler first asks for it.
+(somebody else opened it: this delivery ends without a result; or a later attempt was there before: this
+one ends with an error, which nobody waits for, so that its message goes) or broken (it is not known
+whether an entry was stored: nothing goes on). It is opened when a handler first asks for it.
 """
 
 import asyncio
@@ -187,9 +188,10 @@ class Journal:
         """Read what there is, and keep earlier attempts from adding to it."""
         try:
             whole = await self._store.read(self._attempt.step)
-        except Overtaken:
-            self._lose()
-            raise JournalTaken from None
+        except Overtaken:  # by a later attempt: nobody waits for this one any more
+            self._broken = JournalTaken()
+            self._attempt.stop(self._broken)
+            raise self._broken from None
         self._read(whole)
         attempt = self._attempt
         if whole.messages or attempt.step.attempt > 1 or attempt.delivery.deliveries > 1:
@@ -271,8 +273,8 @@ class Journal:
             raise self._broken
 
     def _lose(self) -> None:
-        """Somebody else has the step: end this attempt without a result, and say nothing of its message,
-        which is that worker's."""
+        """Somebody else writes for the step: end this delivery without a result, and say nothing of its
+        message, which may be that worker's."""
         log.warning("journal_taken", attempt_id=self._attempt.id)
         self._broken = JournalTaken()
         self._attempt.give_back()
