@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
-from uuid import uuid4
 
 from mcp_types import CallToolResult, TextContent
 from pydantic_core import to_json
@@ -39,13 +38,15 @@ class Seen:
 async def begin(
     api: Api, pipeline: str, given: dict[str, Any], meta: dict[str, Any], wait_ms: float
 ) -> Seen:
-    """Begin a run, and wait a while for its end. The same key is the same run."""
+    """Begin a run, and wait a while for its end. The same key is the same run; a call without one is not
+    looked up among earlier runs, which would cost two queries."""
     body: dict[str, Any] = {
         "pipeline": pipeline,
         "input": given,
         "wait_ms": min(wait_ms, FIRST_WAIT_MS),
-        "idempotency_key": str(meta.get(KEY) or uuid4().hex),
     }
+    if meta.get(KEY):
+        body["idempotency_key"] = str(meta[KEY])
     for name, place in (("deadline_ms", DEADLINE), ("budget_usd", BUDGET)):
         if meta.get(place) is not None:
             body[name] = meta[place]
