@@ -94,9 +94,10 @@ WHERE webhook_id = $1 AND enabled
 RETURNING tenant, name
 """
 PRUNE = """
-DELETE FROM hocket.webhook_delivery WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM hocket.webhook_delivery WHERE created_at < $1 LIMIT $2))
+DELETE FROM hocket.webhook_delivery WHERE (webhook_id, message_id) IN (
+    SELECT webhook_id, message_id FROM hocket.webhook_delivery WHERE created_at < $1 LIMIT $2)
 """
+"""By their keys: one whose try is written at the same moment has another place then."""
 
 log = structlog.get_logger(__name__)
 
