@@ -59,6 +59,12 @@ document.addEventListener("DOMContentLoaded", () => {
     if (took) took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
   }, 250);
 
+  /** This page as the server makes it now; null where it does not. */
+  async function page() {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+    return answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  }
+
   // what its steps have left burns down; those that changed are read again, all together
   const burning = () => document.querySelector("table[data-burning]");
   const ahead = burning() ? Date.parse(burning().dataset.burning) - Date.now() : 0;
@@ -80,14 +86,10 @@ document.addEventListener("DOMContentLoaded", () => {
   let changed = false;
   document.addEventListener("hocket:step", () => { changed = true; });
   const burner = setInterval(async () => {
-    if (document.hidden) return;
-    if (changed && burning()) {
-      changed = false;
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
-      const found = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("table[data-burning]");
-      if (found && !burning()?.contains(document.activeElement)) burning()?.replaceWith(found);
-      setTimeout(burn, 0);
-    }
+    if (document.hidden || !changed || !burning()) return;
+    changed = false;
+    const found = (await page())?.querySelector("table[data-burning]");
+    if (found && !burning()?.contains(document.activeElement)) burning()?.replaceWith(found);
   }, 2000);
   const flame = setInterval(burn, 250);
   const stream = new EventSource(address(`/live/runs/${run.dataset.run}`));
@@ -95,12 +97,11 @@ document.addEventListener("DOMContentLoaded", () => {
     document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
   stream.addEventListener("run", async () => {
     stream.close(); [clock, burner, flame].forEach(clearInterval);
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    document.querySelector("header.head").replaceWith(page.querySelector("header.head"));
-    for (const dialog of page.querySelectorAll("dialog[id^=dialog-]")) document.getElementById(dialog.id)?.replaceWith(dialog);
-    if (!document.getElementById("timeline")) { const tabs = (root) => { const nodes = []; let node = root.querySelector(".tabs"); while ((node = node.nextSibling)) nodes.push(node); return nodes; }; tabs(document).forEach((node) => node.remove()); document.querySelector(".tabs").after(...tabs(page)); }
-    run.dataset.status = page.getElementById("run").dataset.status;
+    const ended = await page();
+    if (!ended) return;
+    document.querySelector("header.head").replaceWith(ended.querySelector("header.head"));
+    for (const dialog of ended.querySelectorAll("dialog[id^=dialog-]")) document.getElementById(dialog.id)?.replaceWith(dialog);
+    if (!document.getElementById("timeline")) { const tabs = (root) => { const nodes = []; let node = root.querySelector(".tabs"); while ((node = node.nextSibling)) nodes.push(node); return nodes; }; tabs(document).forEach((node) => node.remove()); document.querySelector(".tabs").after(...tabs(ended)); }
+    run.dataset.status = ended.getElementById("run").dataset.status;
   });
 });
