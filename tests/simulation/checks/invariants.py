@@ -30,7 +30,7 @@ from hocket.schemas.messages import (
     RunFinished,
     TaskRejected,
 )
-from simulation.checks.grants import Grants
+from simulation.checks.funded_attempts import FundedAttempts
 from simulation.checks.history import History, differences
 from simulation.engine.database import as_jsonb
 from simulation.engine.jetstream import NS, Stored, Stream
@@ -100,7 +100,7 @@ class Checks:
         self._told = Counter[str]()
         """How often the end of a run stands in EVENTS."""
         self._dispatches: set[str] = set()
-        self._grants = Grants()
+        self._funded = FundedAttempts()
         self._tail_lost = False
         """Whether the end of a log was lost, at any time."""
         self._alarms = 0
@@ -277,7 +277,7 @@ class Checks:
             self._dispatches.add(name)
             left, run = request.budget_left_usd, self._database.runs.get(run_id)
             overdrawn = left is not None and left <= 0 and run is not None and run["spent_usd"] > 0
-            if overdrawn and not self._grants.has(name):
+            if overdrawn and not self._funded.has(name):
                 self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
 
     def _execution_ended(self, execution: Execution) -> None:
@@ -294,7 +294,7 @@ class Checks:
             return
         batch: Batch = detail
         self.history.written(batch)
-        self._grants.committed(batch)
+        self._funded.committed(batch)
         for partition, (epoch, _, _) in batch.offsets.items():
             if epoch != self._database.partitions[partition].epoch:
                 self.fail(

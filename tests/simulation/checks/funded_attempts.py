@@ -9,21 +9,21 @@ from hocket.coordinator.storage.commit_batch import Batch
 from hocket.schemas import ids
 
 
-class Grants:
+class FundedAttempts:
     """What commits tell of attempts and of what runs have spent."""
 
     def __init__(self) -> None:
-        self._granted: set[str] = set()
+        self._funded: set[str] = set()
         self._spent: set[str] = set()
         """Runs that have nothing left, by what is committed."""
 
     def committed(self, batch: Batch) -> None:
-        """Take in a commit. What it grants was decided by what was spent before it, at the earliest."""
+        """Take in a commit. What it hands out was decided by what was spent before it."""
         for values in batch.steps:
             step = dict(zip(STEP_COLUMNS, values, strict=True))
             if step["state"] == "dispatched" and step["run_id"] not in self._spent:
                 attempt = ids.attempt_id(step["run_id"], step["key"], step["attempt"])
-                self._granted.add(attempt)
+                self._funded.add(attempt)
         for values in batch.runs:
             run = dict(zip(RUN_COLUMNS, values, strict=True))
             if _is_spent(run):
@@ -31,7 +31,7 @@ class Grants:
 
     def has(self, attempt: str) -> bool:
         """Tell whether an attempt was committed while its run had something left."""
-        return attempt in self._granted
+        return attempt in self._funded
 
 
 def _is_spent(run: dict[str, Any]) -> bool:
