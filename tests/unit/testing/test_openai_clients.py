@@ -155,3 +155,33 @@ def test_the_agent_of_the_page_answers() -> None:
     play.node("a", asked)
     play.model("writer", "At nine.")
     assert play.run({"question": "When?"}).output == "At nine."
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_the_tools_of_the_page_are_called_once_though_a_worker_dies(after: int) -> None:
+    page = (ROOT / "docs/how-to/durable-handlers.md").read_text("utf-8")
+    block = page.split("## Tools", 1)[1].split("```python")[1].split("```")[0]
+    found: dict[str, Any] = {}
+    exec(compile(block, "tools.py", "exec"), found)
+    looked_up: list[str] = []
+    look_up = found["look_up"]
+    found["look_up"] = lambda arguments: looked_up.append(arguments) or look_up(arguments)
+    play = Play(PIPELINE | {"nodes": {"a": NODE | {"with": {"q": "{{ input.question }}"}}}})
+
+    async def asked(given: dict[str, str], context: Context) -> str:
+        return str(await found["answer"](given["q"], context))
+
+    function = {"name": "look_up", "arguments": '{"word": "lamp"}'}
+    call = {"id": "call-1", "type": "function", "function": function}
+    play.node("a", asked)
+    play.model("writer", Answer(tool_calls=[call]), "Within thirty days.")
+    if after:
+        play.dies("a", after=after)
+    played = play.run({"question": "Can I return a lamp?"})
+    assert played.output == "Within thirty days."
+    assert looked_up == ['{"word": "lamp"}']
+    first, last = (one.request for one in played.calls)
+    assert first.tools == (found["LOOK_UP"],)
+    told = [(message.role, message.content) for message in last.messages]
+    assert told[2:] == [("tool", "A lamp can be returned within thirty days.")]
+    assert (last.messages[1].tool_calls, last.messages[2].tool_call_id) == ((call,), "call-1")

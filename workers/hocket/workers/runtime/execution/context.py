@@ -157,11 +157,16 @@ class Context(Durable):
         temperature: float | None = None,
         response_schema: dict[str, Any] | None = None,
         requires: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str | Mapping[str, Any] | None = None,
         journal: bool = True,
     ) -> CallReply:
         """Call a model by its logical name; raise ModelCallFailed with the gateway's error.
 
-        `requires` is what a backend must be: `min_quality`, `labels`, `residency`.
+        `requires` is what a backend must be: `min_quality`, `labels`, `residency`. `tools` and
+        `tool_choice` are OpenAI's; what the model calls of them is the reply's `tool_calls`, and is told
+        in the next call's `messages`: an `assistant` with these `tool_calls`, and a `tool` for each
+        with its `tool_call_id`.
 
         `system` and `prompt` are put before and after `messages`. What the call cost is added to the
         attempt's spend, whether it failed or not. Where functions of somebody's own call it, the answer
@@ -184,6 +189,8 @@ class Context(Durable):
             temperature=temperature,
             response_schema=response_schema,
             requires=Requirements.model_validate(requires) if requires else NO_REQUIREMENTS,
+            tools=tuple(map(dict, tools)),
+            tool_choice=tool_choice if isinstance(tool_choice, str | None) else dict(tool_choice),
         )
         with self._waits.working():
             reply = await models.reply(request, self._models_once if journal else None)
