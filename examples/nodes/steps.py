@@ -29,6 +29,28 @@ async def clerk(request: CallRequest) -> Completion:
     return Completion(text=json.dumps(data), data=data, input_tokens=20, output_tokens=5)
 
 
+async def librarian(request: CallRequest) -> Completion:
+    """A model: look books up, work out what two copies of the first cost, and say so."""
+    task, *since = [message.content for message in request.messages if message.role in ASKED]
+    if not since:
+        subject = task.rstrip("?").split()[-1]
+        return _calls("find_books", {"subject": subject, "at_most": 1})
+    if len(since) == 1:
+        return _calls("total", {"item": since[0], "pieces": 2, "price": 12.5})
+    order = json.loads(since[1])
+    text = f"Two copies of {order['item']} come to {order['total']}."
+    return Completion(text=text, input_tokens=60, output_tokens=15)
+
+
+ASKED = ("user", "tool")
+
+
+def _calls(tool: str, arguments: dict[str, object]) -> Completion:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    call = {"id": "call", "type": "function", "function": function}
+    return Completion(tool_calls=(call,), input_tokens=40, output_tokens=10)
+
+
 async def planner(_request: CallRequest) -> Completion:
     """A model: one search, and one query of the catalog."""
     plan = {

@@ -19,6 +19,7 @@ while not (ROOT / "pyproject.toml").exists():
     ROOT = ROOT.parent
 PAGES = {page.stem: page for page in (ROOT / "docs/reference/nodes").glob("*.md")}
 MODELS = {
+    "agent": spec.AgentNode,
     "http": spec.HttpNode,
     "mcp": spec.McpNode,
     "nats": spec.NatsNode,

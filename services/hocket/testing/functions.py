@@ -58,6 +58,10 @@ class Functions:
             from hocket.workers.nodes.llm import run_llm
 
             return run_llm
+        if step.type == "agent":
+            from hocket.workers.agents.node import AgentNode
+
+            return AgentNode(_NoServers())
         if step.type == "planning" and not _reads_databases(step):
             from hocket.workers.nodes.planning import PlanningNode
 
@@ -87,3 +91,22 @@ class _NoValues:
     ) -> list[Any]:
         """Return no values."""
         return []
+
+
+class _NoServers:
+    """Tools of MCP servers, which no play has."""
+
+    async def described(
+        self,
+        server: str,
+        tool: str,
+        tenant: str,  # noqa: ARG002 - of the protocol
+        *,
+        timeout_ms: float,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Say that the pipeline has to tell of the tool."""
+        raise NotPlayable(
+            step=f"(tool {tool})",
+            reason=f"the MCP server `{server}` says what its arguments are, and no play has servers",
+            cure="Write the tool's `parameters` into the pipeline.",
+        )

@@ -29,6 +29,7 @@ from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 CONCURRENCY: Mapping[str, int] = {
     "python": 64,
     "llm": 32,
+    "agent": 32,
     "sql": 8,
     "retrieval": 16,
     "planning": 16,

@@ -14,6 +14,7 @@ from hocket.schemas.errors import DocumentInvalid
 from hocket.schemas.pipeline.contradictions import all_nodes
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.spec import (
+    AgentNode,
     HttpNode,
     LlmNode,
     McpNode,
@@ -136,7 +137,7 @@ def uses_of(node: Node, field: str) -> Iterator[Use]:
         yield Use("node_types", node.type, f"{field}.type")
     if node.queue is not None:
         yield Use("queues", node.queue, f"{field}.queue")
-    if isinstance(node, LlmNode | PlanningNode):
+    if isinstance(node, LlmNode | PlanningNode | AgentNode):
         yield Use("models", node.model, f"{field}.model")
     if isinstance(node, SqlNode | PlanningNode) and node.database is not None:
         yield Use("databases", node.database, f"{field}.database")

@@ -51,6 +51,17 @@ def as_data(value: Any) -> Any:
     return value
 
 
+def literally(value: Any) -> Any:
+    """Return a JSON value whose texts are literal, all of them."""
+    if isinstance(value, str):
+        return literal(value)
+    if isinstance(value, Mapping):
+        return {key: literally(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [literally(item) for item in value]
+    return value
+
+
 def disarmed(spec: GraphNode, *, applied: bool = False) -> GraphNode:
     """Return emitted steps with nothing to evaluate but references; raise PlanRefused for an
     expression that is more. `applied`: they run already, and are not judged."""

@@ -150,5 +150,6 @@ _MISSING = {
     "handler": "Name the function: `handler: module:function`.",
     "types": "List the node types that the planner may emit.",
     "model": "Name the model.",
+    "tools": "Give one tool or more: `tools: {NAME: {description: ..., parameters: ..., node: ...}}`.",
     "prompt": 'Write the prompt: `prompt: "{{ input.question }}"`.',
 }

@@ -14,6 +14,8 @@ from typing import Any, Never
 from hocket.schemas.errors import ErrorInfo, InvalidInput
 from hocket.schemas.pipeline.expressions import Reading, readings
 from hocket.schemas.pipeline.spec import (
+    AgentNode,
+    AgentTool,
     GraphNode,
     HttpNode,
     LlmNode,
@@ -148,6 +150,25 @@ def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | 
     if isinstance(node, GraphNode):
         outer = known.outer | set(known.nodes) | (known.names - _EVERYWHERE)
         _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
+    if isinstance(node, AgentNode):
+        for tool_name, tool in node.tools.items():
+            _check_tool(tool_name, tool, f"{field}.tools.{tool_name}")
+
+
+def _check_tool(name: str, tool: AgentTool, field: str) -> None:
+    """Check what runs where a model calls a tool: `input` is the arguments, and nothing else is seen."""
+    given = _schema_keys(tool.parameters or {})
+    if given is not None:
+        cure = f"Add `{{name}}` to `{field}.parameters.properties`, which allows nothing else."
+        given = replace(given, cure=cure)
+    nodes = [(tool.node, f"{field}.node")]
+    nodes += [
+        (one.node, f"{field}.node.fallback.{i}.node") for i, one in enumerate(tool.node.fallback)
+    ]
+    for node, place in nodes:
+        for reading in _worker_readings(node, place):
+            _check_worker(reading, given)
+        _check_inner(name, node, place, Known(_EVERYWHERE, {}, frozenset(), given), given)
 
 
 def _check_expression(name: str, text: str, field: str, known: Known, itself: str) -> None:
@@ -275,7 +296,7 @@ def _inner(node: NodeBase, field: str) -> Iterator[tuple[str, NodeBase]]:
 def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
     """Yield what the templates read that the node's worker renders over its input."""
     templates: dict[str, Any] = {}
-    if isinstance(node, LlmNode):
+    if isinstance(node, LlmNode | AgentNode):
         templates = {"prompt": node.prompt, "system": node.system}
     elif isinstance(node, PlanningNode):
         templates = {"prompt": node.prompt}

@@ -17,6 +17,7 @@ MAX_NAMED = 200
 """Handlers, models and so on that a planner's policy names."""
 
 Name = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$")]
 QueueName = Annotated[str, Field(pattern=f"^{QUEUE.pattern}$")]
 OwnTypeName = Annotated[
     str,

@@ -6,7 +6,7 @@ field and the cure. Scopes are lexical: inside a `graph` node, `input` is that n
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -17,6 +17,7 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
 from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE
 from hocket.schemas.json_schema.schema import Schema, compile_schema
+from hocket.schemas.pipeline.agents.turns import calls_of, nodes_of, outcome_of, unfolded
 from hocket.schemas.pipeline.emitted import disarmed
 from hocket.schemas.pipeline.expressions import (
     Evaluate,
@@ -36,8 +37,11 @@ from hocket.schemas.pipeline.refusals import (
 )
 from hocket.schemas.pipeline.spec import (
     MAX_NESTING,
+    AgentNode,
+    AgentTool,
     GraphNode,
     LlmNode,
+    McpNode,
     Node,
     NodeBase,
     OwnNode,
@@ -96,6 +100,8 @@ class ScopePlan:
     roots: tuple[str, ...]
     finals: tuple[str, ...]
     output: Evaluate | None
+    tells_failures: bool = False
+    """Its output tells of nodes that failed: they fail neither the scope nor degrade it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +197,22 @@ def compile_emitted(
     return scope, by_path
 
 
+def compile_turn(
+    agent: AgentNode, output: Any, *, path: str
+) -> tuple[ScopePlan, dict[str, NodePlan]]:
+    """Return the scope of the tools that an agent's model called in a round, and its nodes by path;
+    raise TurnInvalid where a worker said of the round what cannot be. The scope's output has what the
+    tools gave, or their errors."""
+    nodes = nodes_of(agent, calls_of(agent, path, output))
+    by_path: dict[str, NodePlan] = {}
+    compiler = _Compiler(by_path, None, applied=True)
+    scope = compiler.scope(nodes, None, path=path, field="calls", output_field="output")
+    told = replace(
+        scope, output=lambda names: outcome_of(output, names["nodes"]), tells_failures=True
+    )
+    return told, by_path
+
+
 class _Compiler:
     """Carries what the whole compilation shares: the nodes by path and the known models."""
 
@@ -258,6 +280,9 @@ class _Compiler:
         depth: int,
     ) -> NodePlan:
         self._check_model(node, field)
+        if isinstance(node, AgentNode):
+            self._check_tools(node, path, field, depth)
+            node = unfolded(node)
         body = None
         branches: dict[str, NodePlan] = {}
         if isinstance(node, GraphNode):
@@ -334,6 +359,14 @@ class _Compiler:
                 )
         return self.node(name, node, path=path, field=field, depth=depth + 1)
 
+    def _check_tools(self, agent: AgentNode, path: str, field: str, depth: int) -> None:
+        """Compile the nodes of an agent's tools, for they can be called only if that is possible."""
+        if not self.applied:
+            alone = _Compiler({}, self.known_models, applied=False)
+            for name, tool in agent.tools.items():
+                place = f"{field}.tools.{name}.node"
+                alone.node(name, tool.node, path=f"{path}/{name}", field=place, depth=depth + 1)
+
     def _needs(self, name: str, node: Node, nodes: Container[str], field: str) -> tuple[str, ...]:
         """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
         read = read_by(node, field, applied=self.applied)
@@ -362,7 +395,7 @@ class _Compiler:
             return fails_later(error)
 
     def _check_model(self, node: Node, field: str) -> None:
-        if self.known_models is None or not isinstance(node, LlmNode | PlanningNode):
+        if self.known_models is None or not isinstance(node, LlmNode | PlanningNode | AgentNode):
             return
         named = [("model", node.model)]
         if isinstance(node, PlanningNode) and node.emit is not None:
@@ -394,9 +427,23 @@ _CONTROL_FIELDS = frozenset({"nodes", "output", "branches", "pick", "valid", "sc
 def _config(node: Node) -> dict[str, Any]:
     if isinstance(node, OwnNode):
         return dict(node.config)
-    return node.model_dump(
+    config = node.model_dump(
         mode="json", by_alias=True, exclude=set(_COMMON_FIELDS | _CONTROL_FIELDS), exclude_none=True
     )
+    if isinstance(node, AgentNode):
+        config["tools"] = {name: _described(tool) for name, tool in node.tools.items()}
+    return config
+
+
+def _described(tool: AgentTool) -> dict[str, Any]:
+    """Return what an agent's worker is told of a tool: what its model is told, and where that is to be
+    asked for."""
+    told: dict[str, Any] = {"description": tool.description}
+    if tool.parameters is not None:
+        told["parameters"] = tool.parameters
+    if isinstance(tool.node, McpNode):
+        told |= {"server": tool.node.server, "tool": tool.node.tool}
+    return told
 
 
 @lru_cache(maxsize=1_024)

@@ -11,6 +11,7 @@ from typing import Any
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE, Patterns
 from hocket.schemas.json_schema.schema import compile_schema
+from hocket.schemas.pipeline.agents.tools import check_agent, check_schemas_of
 from hocket.schemas.pipeline.contradictions import (
     all_nodes,
     check_infeasible,
@@ -25,6 +26,7 @@ from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy, Retry
 from hocket.schemas.pipeline.spec import (
     NODE_TYPES,
     WAIT_TYPES,
+    AgentNode,
     ApprovalNode,
     Fallback,
     GraphNode,
@@ -118,6 +120,10 @@ def check_schemas(nodes: Mapping[str, Node], field: str, most: int) -> None:
             patterns = Patterns(min(left, MAX_PATTERNS_SIZE))
             compile_schema(node.response_schema, f"{place}.response_schema", patterns)
             left -= patterns.size
+        elif isinstance(node, AgentNode):
+            patterns = Patterns(min(left, MAX_PATTERNS_SIZE))
+            check_schemas_of(node, place, patterns)
+            left -= patterns.size
 
 
 def check_templates(spec: Pipeline | GraphNode) -> None:
@@ -157,6 +163,8 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
     _check_layers(node, field)
     if isinstance(node, PlanningNode):
         _check_planning(node, field)
+    elif isinstance(node, AgentNode):
+        check_agent(node, field)
     inner_limit = limit
     if node.timeout_ms is not None:
         inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`")
@@ -166,6 +174,9 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
         _check_race(node, field)
         for branch, inner in node.branches.items():
             _check_node(inner, f"{field}.branches.{branch}", inner_limit)
+    elif isinstance(node, AgentNode):
+        for name, tool in node.tools.items():
+            _check_node(tool.node, f"{field}.tools.{name}.node", limit)
     for i, fallback in enumerate(node.fallback):
         _check_fallback(node, fallback, f"{field}.fallback.{i}", limit)
     if node.fast is not None:
@@ -412,6 +423,12 @@ def _check_emitted_type(kind: str, emit: PlanPolicy, field: str) -> None:
             field=f"{field}.types",
             reason=f"`{kind}` is not a node type",
             cure=f"Use one of: {', '.join(NODE_TYPES)}, or a type of your own: `crm.lookup`.",
+        )
+    if kind == "agent":
+        raise InvalidInput(
+            field=f"{field}.types",
+            reason="a planner writes no agents: their tools would be its own words",
+            cure="Let it run a `pipeline` that has one.",
         )
     if kind in NESTING_TYPES and emit.max_depth == 1:
         raise InvalidInput(

@@ -31,6 +31,7 @@ from hocket.schemas.pipeline.node_parts import (
     Requires,
     Retry,
     SpecPart,
+    ToolName,
 )
 from hocket.schemas.subjects import pool
 
@@ -156,6 +157,54 @@ class LlmNode(NodeBase):
     prefill: bool = False
     """Have the beginning of the prompt that is known before the node begins read by the model's server
     while the steps before it run; for long prompts that begin with the run's own input."""
+
+
+class AgentTool(SpecPart):
+    """What an agent's model may call: a node, whose input are the arguments of the call."""
+
+    description: str = Field("", max_length=10_000)
+    """What the tool does, for the model."""
+    parameters: dict[str, Any] | None = None
+    """A JSON Schema (2020-12) of the arguments, which are an object; the tool of an `mcp` node has its
+    server's, unless it is said here."""
+    node: "Node"
+    """What runs; `mcp` nodes without `arguments` get the call's. For more than one node, a `graph`."""
+
+
+class AgentNode(NodeBase):
+    """Ask a model that may call tools, again and again until it answers; output
+    `{text, data?, rounds, tool_calls, usage, model, backend, done}`."""
+
+    type: Literal["agent"]
+    """The node's type."""
+    model: str
+    """A model's name in the routing configuration."""
+    prompt: str | None = None
+    """A template over `input` that gives the task; without it `input.question`."""
+    system: str | None = None
+    """The system message of every round; a template over `input`."""
+    tools: dict[ToolName, AgentTool] = Field(min_length=1, max_length=64)
+    """What the model may call, by name."""
+    max_rounds: int = Field(8, ge=1, le=50)
+    """How often the model is asked; in the last round it gets no tools."""
+    max_calls: int = Field(8, ge=1, le=32)
+    """Tool calls of one round that are carried out."""
+    max_steps: int = Field(20, ge=1, le=MAX_NODES)
+    """Steps that the calls of one round may begin in all; inside of a `graph`, every step counts."""
+    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    """The longest answer of one round, in tokens."""
+    max_total_tokens: int | None = Field(None, ge=1, le=1_000_000_000)
+    """Tokens of all rounds, prompts and answers together."""
+    budget_usd: WrittenMoney | None = None
+    """What the model and the tools may spend in all; without it the run's budget holds alone."""
+    max_result_chars: int = Field(20_000, ge=100, le=1_000_000)
+    """How much of what a tool gave the model is told, in characters."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """Sampling temperature; without it the model's own."""
+    response_schema: dict[str, Any] | None = None
+    """A JSON Schema (2020-12) of the answer; the parsed answer is `data` in the output."""
+    requires: Requires | None = None
+    """What the backend must be."""
 
 
 class PythonNode(NodeBase):
@@ -312,6 +361,7 @@ Node = Annotated[
     | Annotated[RetrievalNode, Tag("retrieval")]
     | Annotated[SqlNode, Tag("sql")]
     | Annotated[LlmNode, Tag("llm")]
+    | Annotated[AgentNode, Tag("agent")]
     | Annotated[PythonNode, Tag("python")]
     | Annotated[HttpNode, Tag("http")]
     | Annotated[McpNode, Tag("mcp")]
@@ -325,7 +375,7 @@ Node = Annotated[
     Discriminator(_tag_of),
 ]
 
-WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "python", "http", "mcp", "nats")
+WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "agent", "python", "http", "mcp", "nats")
 """Built-in node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")

@@ -8,12 +8,13 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pytest
 import uvicorn
 from mcp.server.mcpserver import Context as ToolContext
 from mcp.server.mcpserver import MCPServer
+from pydantic import Field
 
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.errors import HocketError
@@ -123,6 +124,32 @@ async def test_what_goes_wrong_is_a_typed_error(
         await ask_shop(tool, **arguments)
     info = raised.value.info()
     assert (info.code, info.error_class) == (code, error_class)
+
+
+async def test_a_server_says_what_its_tools_take() -> None:
+    server = MCPServer("talkative")
+
+    @server.tool(description="x" * 20_000)
+    def find(word: str) -> str:
+        return word
+
+    @server.tool()
+    def flood(word: Annotated[str, Field(description="x" * 70_000)]) -> str:
+        return word
+
+    async with served(server.streamable_http_app()) as url:
+        entry = {"url": url, "private": True, "tenants": ["acme"]}
+        servers = McpServers({"it": entry}, {})
+        said = await servers.described("it", "find", "acme", timeout_ms=10_000)
+        assert said["description"] == "x" * 10_000
+        assert said["parameters"]["properties"]["word"]["type"] == "string"
+        codes = []
+        for tool, tenant in (("flood", "acme"), ("nothing", "acme"), ("find", "other")):
+            with pytest.raises(HocketError) as raised:
+                await servers.described("it", tool, tenant, timeout_ms=10_000)
+            codes.append(raised.value.info().code)
+        await servers.close()
+    assert codes == ["mcp_answer_invalid", "mcp_tool_unknown", "mcp_server_unknown"]
 
 
 # ---- a hostile one --------------------------------------------------------------------------

@@ -10,9 +10,10 @@ import asyncio
 import contextvars
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from mcp import Client, MCPError
@@ -47,9 +48,13 @@ from hocket.workers.mcp.transport import McpTransport
 OPENING_S = 15.0
 MAX_TOOLS = 1_000
 MAX_PAGES = 20
+MAX_TOLD_SCHEMA_CHARS = 65_536
+"""Of a tool, as models are told of it; of its description likewise."""
+MAX_TOLD_DESCRIPTION_CHARS = 10_000
 LISTED_AGAIN_MS = 5_000.0
 """A tool that is not listed is looked for again after so long."""
 CLOSING_S = 3.0
+ResultT = TypeVar("ResultT")
 _CONNECTION_CLOSED = -32_000
 
 for _name in ("mcp", "client"):  # what goes wrong is told as the step's error, once
@@ -89,14 +94,27 @@ class McpServer:
         self, tool: str, arguments: dict[str, Any], *, meta: dict[str, Any], timeout_ms: float
     ) -> CallToolResult:
         """Call a tool and return what it gave, which fits the tool's schema, within the time."""
-        guard = Guard()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await self._called(tool, arguments, meta, guard)
-        except TimeoutError:
-            raise McpTimeout(timeout_ms=round(timeout_ms), component=self._component) from None
-        finally:
-            guard.close()
+
+        async def called(session: _Session, client: Client, guard: Guard) -> CallToolResult:
+            return await self._called(session, client, tool, arguments, meta, guard)
+
+        return await self._within(timeout_ms, called)
+
+    async def described(self, tool: str, *, timeout_ms: float) -> dict[str, Any]:
+        """Return what the server says of a tool: its `description`, and `parameters`, the JSON Schema of
+        its arguments."""
+
+        async def known(session: _Session, client: Client, guard: Guard) -> Tool:
+            return await self._known(session, client, tool, guard)
+
+        found = await self._within(timeout_ms, known)
+        if len(json.dumps(found.input_schema)) > MAX_TOLD_SCHEMA_CHARS:
+            reason = (
+                f"the input schema of `{tool}` has more than {MAX_TOLD_SCHEMA_CHARS} characters"
+            )
+            raise McpAnswerInvalid(reason=reason, component=self._component)
+        described = (found.description or "")[:MAX_TOLD_DESCRIPTION_CHARS]
+        return {"description": described, "parameters": found.input_schema}
 
     async def close(self) -> None:
         """End the sessions and the connections."""
@@ -109,26 +127,48 @@ class McpServer:
                 task.cancel()
         await self.service.close()
 
-    async def _called(
-        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], guard: Guard
-    ) -> CallToolResult:
+    async def _within(
+        self, timeout_ms: float, ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]"
+    ) -> ResultT:
+        """Ask something in the session, which is opened where there is none, within the time."""
+        guard = Guard()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._in_session(ask, guard)
+        except TimeoutError:
+            raise McpTimeout(timeout_ms=round(timeout_ms), component=self._component) from None
+        finally:
+            guard.close()
+
+    async def _in_session(
+        self, ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]", guard: Guard
+    ) -> ResultT:
         session = self._opening()
         session.users += 1
         try:
             client = await asyncio.shield(session.opened)
-            known = await self._known(session, client, tool, guard)
-            _check_arguments(known, arguments)
-            params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
-            request = CallToolRequest(params=params)
-            result: CallToolResult = await self._asked(
-                client, session, request, CallToolResult, guard
-            )
-            _check_result(known, result, self._component)
-            return result
+            return await ask(session, client, guard)
         finally:
             session.users -= 1
             if session.retired and not session.users:
                 session.closing.set()
+
+    async def _called(
+        self,
+        session: _Session,
+        client: Client,
+        tool: str,
+        arguments: dict[str, Any],
+        meta: dict[str, Any],
+        guard: Guard,
+    ) -> CallToolResult:
+        known = await self._known(session, client, tool, guard)
+        _check_arguments(known, arguments)
+        params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
+        request = CallToolRequest(params=params)
+        result: CallToolResult = await self._asked(client, session, request, CallToolResult, guard)
+        _check_result(known, result, self._component)
+        return result
 
     async def _asked(
         self, client: Client, session: _Session, request: Any, result: type[Any], guard: Guard

@@ -57,6 +57,12 @@ class McpServers(ServicesByTenant["McpServer"]):
             lambda name, known: McpServerUnknown(server=name, known=known),
         )
 
+    async def described(
+        self, server: str, tool: str, tenant: str, *, timeout_ms: float
+    ) -> dict[str, Any]:
+        """Return a tool's `description` and `parameters`, as its server has them."""
+        return await self.get(server, tenant).described(tool, timeout_ms=timeout_ms)
+
 
 def _server(name: str, value: Any, secrets: Mapping[str, str]) -> "McpServer":
     from hocket.workers.mcp.server import McpServer  # the SDK takes 28 MiB: only where it is used

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from hocket.schemas.subjects import type_of
+from hocket.workers.agents.node import AgentNode
 from hocket.workers.nodes.http import HttpNode
 from hocket.workers.nodes.llm import run_llm
 from hocket.workers.nodes.mcp import McpNode
@@ -31,6 +32,7 @@ _MAKERS: Mapping[str, Callable[[Resources], Handler]] = {
     "retrieval": _retrieval,
     "sql": lambda resources: SqlNode(resources.targets),
     "llm": lambda resources: run_llm,
+    "agent": lambda resources: AgentNode(resources.mcp_servers),
     "http": lambda resources: HttpNode(resources.services),
     "mcp": lambda resources: McpNode(resources.mcp_servers),
     "nats": lambda resources: NatsNode(resources.nats_services),

@@ -31,6 +31,7 @@ HOP = "@hop"
 DEFAULT_MS: Mapping[str, tuple[float, float]] = {
     "planning": (1_500.0, 750.0),
     "llm": (2_000.0, 1_000.0),
+    "agent": (2_000.0, 1_000.0),
     "retrieval": (100.0, 50.0),
     "sql": (100.0, 50.0),
     "python": (50.0, 25.0),

@@ -78,11 +78,12 @@ def node_settled(t: Transition, step: Step) -> None:
     within, node = step.within, step.node
     if not within.is_open:
         return
-    if step.state == FAILED and not node.optional:
+    is_told = step.state == FAILED and within.plan.plan.tells_failures
+    if step.state == FAILED and not (node.optional or is_told):
         assert step.error is not None, step.key
         _fail_scope(t, within, step.error)
         return
-    if step.degraded or step.state == FAILED:
+    if step.degraded or (step.state == FAILED and not is_told):
         _degrade(t, within)
     pending = within.pending
     for place in node.dependents:

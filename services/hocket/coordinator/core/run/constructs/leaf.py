@@ -133,7 +133,7 @@ def _may_spend(t: Transition, step: Step) -> bool:
     error: HocketError | None = None
     if _is_spent(t.run):
         error = BudgetExhausted(spent_usd=t.run.cost_usd, budget_usd=t.run.budget_usd)
-    elif step.home is not None:
+    elif step.home is not None or step.node.agent is not None:
         try:
             check_budget(step)
         except HocketError as over:

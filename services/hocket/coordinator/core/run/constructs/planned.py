@@ -1,5 +1,5 @@
-"""Planners that emit steps (`planning` with `emit`): their sub-graph is spliced in under them,
-within the bounds of their policy, held while it runs.
+"""Planners that emit steps (`planning` with `emit`), and rounds of agents, whose model calls tools:
+their sub-graph is spliced in under them, within the bounds of their policy, held while it runs.
 
 Each step that does work (a worker's, a sub-run, a wait) counts for the planner that emitted it and
 for those around that one, whether it is an item, a round, a fallback or a node. So does what it
@@ -9,6 +9,12 @@ spends.
 from collections.abc import Iterator
 from decimal import Decimal
 
+from hocket.coordinator.core.run.constructs.containers.agents import (
+    calls_tools,
+    check_agents,
+    count_for_agents,
+    policy_of,
+)
 from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, WAIT, CompiledPlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import Emitted, Step
@@ -16,7 +22,7 @@ from hocket.coordinator.core.run.state.values import Json
 from hocket.coordinator.core.time.duration_estimates import emitted_outlook
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.node_parts import PlanPolicy
-from hocket.schemas.pipeline.plan import compile_emitted
+from hocket.schemas.pipeline.plan import compile_emitted, compile_turn
 
 
 class PlanExceeded(HocketError):
@@ -38,12 +44,23 @@ class PlanBudgetExhausted(HocketError):
 WORKING = (LEAF, SUBRUN, WAIT)
 
 
-def emitted_by(
-    step: Step, output: Json, policy: PlanPolicy, *, degrades: bool, applied: bool = False
-) -> Emitted:
-    """Return what a planner emitted, compiled; raise PlanRefused where it breaks the policy.
-    `applied`: it was accepted before."""
-    scope, by_path = compile_emitted(output.value, policy, path=step.node.path, applied=applied)
+def emits(step: Step, output: Json) -> bool:
+    """Tell whether steps are made of a step's output; raise TurnInvalid where it cannot be what an
+    agent's round came to."""
+    return step.node.emit is not None or calls_tools(step, output.value)
+
+
+def emitted_by(step: Step, output: Json, *, degrades: bool, applied: bool = False) -> Emitted:
+    """Return what a planner emitted or an agent's model called, compiled; raise PlanRefused where it
+    breaks the policy, TurnInvalid where it cannot be. `applied`: it was accepted before."""
+    node = step.node
+    if node.agent is not None:
+        policy = policy_of(node.agent)
+        scope, by_path = compile_turn(node.agent, output.value, path=node.path)
+    else:
+        assert node.emit is not None, step.key
+        policy = node.emit
+        scope, by_path = compile_emitted(output.value, policy, path=node.path, applied=applied)
     plan = CompiledPlan(scope, by_path)
     forecast = PlanForecast(plan, emitted_outlook(scope, degrades=degrades))
     return Emitted(output, plan, forecast, policy)
@@ -78,7 +95,9 @@ def check_items(step: Step, count: int) -> None:
 
 
 def check_budget(step: Step) -> None:
-    """Raise PlanBudgetExhausted where a planner above a step has no money left for it."""
+    """Raise PlanBudgetExhausted where a planner above a step has no money left for it, and
+    AgentBudgetExhausted where an agent has none."""
+    check_agents(step)
     for home, emitted in planners_above(step):
         budget_usd = emitted.policy.budget_usd
         if budget_usd is not None and emitted.spent_usd > 0 and emitted.spent_usd >= budget_usd:
@@ -88,7 +107,8 @@ def check_budget(step: Step) -> None:
 
 
 def count_cost(step: Step, cost_usd: Decimal) -> None:
-    """Add what an attempt of a step cost to what the planners above it spent."""
+    """Add what an attempt of a step cost to what the planners above it spent, and its agents."""
+    count_for_agents(step, cost_usd)
     for _, emitted in planners_above(step):
         emitted.spent_usd += cost_usd
 
@@ -96,6 +116,7 @@ def count_cost(step: Step, cost_usd: Decimal) -> None:
 def count_restored(step: Step) -> None:
     """Count a step that was read back."""
     spent_usd = sum((cost for _, _, cost in step.counted), Decimal(0))
+    count_for_agents(step, spent_usd)
     for _, emitted in planners_above(step):
         emitted.begun += step.role in WORKING
         emitted.spent_usd += spent_usd

@@ -21,7 +21,7 @@ from hocket.coordinator.core.run.constructs.attempt_ends import (
 from hocket.coordinator.core.run.constructs.caching import fill, look_again
 from hocket.coordinator.core.run.constructs.graph import open_scope
 from hocket.coordinator.core.run.constructs.leaf import begin_leaf, compute, dispatch
-from hocket.coordinator.core.run.constructs.planned import emitted_by
+from hocket.coordinator.core.run.constructs.planned import emits, emitted_by
 from hocket.coordinator.core.run.constructs.result_checks import is_of_another_input
 from hocket.coordinator.core.run.constructs.reuse import Kept, source_of
 from hocket.coordinator.core.run.ends.ending import release_cache
@@ -163,15 +163,14 @@ def _gave(t: Transition, step: Step, event: AttemptFinished) -> None:
 
 
 def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> None:
-    """End a step with the output of its attempt; a planner's steps are spliced in instead. Raises
-    PlanRefused or ValueTooDeep, having done nothing."""
-    policy = step.node.emit
-    if policy is None:
+    """End a step with the output of its attempt; the steps of a planner, or of an agent's round, are
+    spliced in instead. Raises PlanRefused, TurnInvalid or ValueTooDeep, having done nothing."""
+    if not emits(step, output):
         _ = output.size
         fill(t, step, output, cost_usd)
         t.settle(step, SUCCEEDED, output=output)
         return
-    emitted = emitted_by(step, output, policy, degrades=t.plan.degrades)
+    emitted = emitted_by(step, output, degrades=t.plan.degrades)
     _ = output.size
     fill(t, step, output, cost_usd)
     step.state = OPEN

@@ -20,8 +20,9 @@ from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RootBudget, RunAccepted, RunParent
+from hocket.schemas.pipeline.contradictions import all_nodes
 from hocket.schemas.pipeline.plan import Plan
-from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, PipelineNode, PlanningNode
+from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, AgentNode, PipelineNode, PlanningNode
 from hocket.schemas.tracing.spans import context_of_run, step_span_id
 
 
@@ -170,4 +171,7 @@ def _nodes_that_begin_runs(plan: Plan) -> int:
         node = node_plan.node
         emit = node.emit if isinstance(node, PlanningNode) else None
         found += isinstance(node, PipelineNode) or (emit is not None and "pipeline" in emit.types)
+        if isinstance(node, AgentNode):
+            inside = all_nodes({name: tool.node for name, tool in node.tools.items()}, "tools")
+            found += sum(isinstance(one, PipelineNode) for _, one, _ in inside)
     return max(1, found)

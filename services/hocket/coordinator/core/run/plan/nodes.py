@@ -14,6 +14,7 @@ from hocket.coordinator.core.time.duration_estimates import DEFAULT_TIMEOUT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import (
     WAIT_TYPES,
+    AgentNode,
     ApprovalNode,
     LlmNode,
     PlanningNode,
@@ -37,6 +38,7 @@ class Node:
     plan, `place` that in its scope; `needs` and `dependents` are places."""
 
     __slots__ = (
+        "agent",
         "body",
         "bound",
         "branches",
@@ -83,6 +85,7 @@ class Node:
         self.optional: bool = spec.optional
         self.timeout_ms: float = spec.timeout_ms or DEFAULT_TIMEOUT_MS
         self.cache = spec.cache
+        self.agent = spec if isinstance(spec, AgentNode) else None
         self.emit = spec.emit if isinstance(spec, PlanningNode) else None
         self.is_external: bool = spec.effects == "external"
         self.keeps_journal = spec.type == "python" or is_own_type(spec.type)

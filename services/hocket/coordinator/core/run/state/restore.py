@@ -175,11 +175,9 @@ def _take_in(run: Run, row: Columns) -> None:
     run.steps[step.key] = step
     _place(step, parent, within)
     if "emitted" in facts:
-        policy = node.emit
-        assert policy is not None, step.key
         assert run.plan is not None, run.run_id
         value, degrades = json_of(facts["emitted"]), run.plan.degrades
-        step.emitted = emitted_by(step, value, policy, degrades=degrades, applied=True)
+        step.emitted = emitted_by(step, value, degrades=degrades, applied=True)
         step.scope = ScopeProgress(step.emitted.plan.root, step, step)
         step.scope.is_open = step.state == OPEN
     elif step.role == GRAPH and node.body is not None:

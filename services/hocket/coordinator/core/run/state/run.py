@@ -160,13 +160,14 @@ class ScopeProgress:
 
 class Children:
     """The items of a map, the rounds of a loop or the branches of a race: how many were started,
-    how many run, and their steps in that order."""
+    how many run, and their steps in that order; what an agent's rounds spent, tools included."""
 
-    __slots__ = ("running", "started", "steps")
+    __slots__ = ("running", "spent_usd", "started", "steps")
 
     def __init__(self, started: int, running: int) -> None:
         self.started = started
         self.running = running
+        self.spent_usd = Decimal(0)
         self.steps: list[Step] = []
 
 

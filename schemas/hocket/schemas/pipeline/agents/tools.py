@@ -1,0 +1,82 @@
+"""What an agent may not say although each of its fields is well formed."""
+
+from typing import Any
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.json_schema.patterns import Patterns
+from hocket.schemas.json_schema.schema import compile_schema
+from hocket.schemas.pipeline.agents.turns import PREVIOUS
+from hocket.schemas.pipeline.spec import AgentNode, AgentTool, McpNode
+
+IN_A_GRAPH = ("with_", "when", "map", "loop")
+"""Fields that a tool's node has no use for, but nodes inside of a `graph` have."""
+NOT_OF_TOOLS = ("needs", "optional", "fast")
+
+
+def check_agent(node: AgentNode, field: str) -> None:
+    """Raise InvalidInput for the first thing in an agent that makes no sense. The nodes of its tools are
+    checked besides."""
+    if node.loop is not None:
+        raise InvalidInput(
+            field=f"{field}.loop",
+            reason="an agent has rounds of its own",
+            cure="Set `max_rounds`, or put the agent into a `graph` that has the `loop`.",
+        )
+    if node.cache is not None:
+        raise InvalidInput(
+            field=f"{field}.cache",
+            reason="an agent's rounds follow from what its tools gave, which is not kept with them",
+            cure="Put `cache` on the nodes of its tools, or run it in a pipeline that a `pipeline` node"
+            " with `cache` calls.",
+        )
+    if node.with_ is not None and PREVIOUS in node.with_:
+        raise InvalidInput(
+            field=f"{field}.with.{PREVIOUS}",
+            reason="the round before stands there",
+            cure="Choose another name.",
+        )
+    for name, tool in node.tools.items():
+        _check_tool(tool, f"{field}.tools.{name}")
+
+
+def check_schemas_of(node: AgentNode, field: str, patterns: Patterns) -> None:
+    """Raise InvalidInput for a schema that is none."""
+    if node.response_schema is not None:
+        compile_schema(node.response_schema, f"{field}.response_schema", patterns)
+    for name, tool in node.tools.items():
+        if tool.parameters is not None:
+            compile_schema(tool.parameters, f"{field}.tools.{name}.parameters", patterns)
+
+
+def _check_tool(tool: AgentTool, field: str) -> None:
+    for name in (*IN_A_GRAPH, *NOT_OF_TOOLS):
+        if getattr(tool.node, name):
+            raise _not_of_a_tool(name.rstrip("_"), f"{field}.node")
+    if tool.parameters is None:
+        if not isinstance(tool.node, McpNode):
+            raise InvalidInput(
+                field=f"{field}.parameters",
+                reason="they are missing, and only tools of MCP servers tell theirs",
+                cure="Write the JSON Schema of the arguments: `{type: object, properties: {...}}`.",
+            )
+    elif not _is_of_objects(tool.parameters):
+        raise InvalidInput(
+            field=f"{field}.parameters.type",
+            reason="the arguments of a call are an object",
+            cure="Write `type: object`.",
+        )
+
+
+def _is_of_objects(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "object"
+
+
+def _not_of_a_tool(name: str, field: str) -> InvalidInput:
+    cure = "Remove it."
+    if f"{name}_" in IN_A_GRAPH or name in IN_A_GRAPH:
+        cure = "Let the tool be a `graph`, and put it on a node inside: there `input` is the arguments."
+    return InvalidInput(
+        field=f"{field}.{name}",
+        reason="a tool's node runs when it is called, and its input are the arguments",
+        cure=cure,
+    )

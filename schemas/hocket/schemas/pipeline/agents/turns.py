@@ -1,0 +1,100 @@
+"""An agent unfolds: it is a loop, a round of it is one call of its model, and what the model calls are
+steps below the round. Pure.
+
+What a worker says of a round is `{done, calls: [{step, tool, arguments}], ...}`. It names tools and
+never nodes: what runs is what the pipeline's author wrote, with the arguments as data.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.pipeline.emitted import literally
+from hocket.schemas.pipeline.node_parts import Loop, Name, ToolName
+from hocket.schemas.pipeline.spec import AgentNode, McpNode, Node
+
+PREVIOUS = "previous"
+"""The field of a round's input that has what the round before came to."""
+MAX_CALLS = 32
+"""What `max_calls` allows at most."""
+
+
+class TurnInvalid(HocketError):
+    """A worker said of a round of agent `{agent}` what cannot be: `{field}`: {reason}. Run workers of
+    the platform's release."""
+
+    code = "agent_turn_invalid"
+    error_class = ErrorClass.INVALID
+
+
+class ToolCall(BaseModel):
+    """A call that is carried out: the name of its step, the tool, and the arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    step: Name
+    tool: ToolName
+    arguments: dict[str, Any]
+
+
+class Turn(BaseModel):
+    """What a worker says of a round, as far as it is unfolded."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    done: bool
+    calls: tuple[ToolCall, ...] = Field((), max_length=MAX_CALLS)
+
+
+def unfolded(node: AgentNode) -> AgentNode:
+    """Return an agent as the loop that it is."""
+    given = node.with_
+    with_ = None if given is None else {**given, PREVIOUS: "{{ previous }}"}
+    loop = Loop(until="output.done", max_rounds=node.max_rounds)
+    return node.model_copy(update={"loop": loop, "with_": with_})
+
+
+def calls_of(agent: AgentNode, path: str, output: Any) -> tuple[ToolCall, ...]:
+    """Return the calls of a round; raise TurnInvalid where a worker said what cannot be."""
+    try:
+        turn = Turn.model_validate(output)
+    except ValidationError as error:
+        fault = first_fault(error)
+        raise TurnInvalid(agent=path, field=fault.field("output"), reason=fault.reason) from None
+    seen: set[str] = set()
+    for i, call in enumerate(turn.calls):
+        if i >= agent.max_calls:
+            reason = f"there are {len(turn.calls)}, and {agent.max_calls} are allowed"
+            raise TurnInvalid(agent=path, field="calls", reason=reason)
+        if call.tool not in agent.tools:
+            raise TurnInvalid(agent=path, field=f"calls.{i}.tool", reason="there is no such tool")
+        if call.step in seen:
+            raise TurnInvalid(agent=path, field=f"calls.{i}.step", reason="another call has it")
+        seen.add(call.step)
+    if turn.done and turn.calls:
+        raise TurnInvalid(agent=path, field="done", reason="the model called tools")
+    return turn.calls
+
+
+def nodes_of(agent: AgentNode, calls: tuple[ToolCall, ...]) -> dict[str, Node]:
+    """Return the nodes that calls unfold into, by the names of their steps."""
+    return {call.step: _node_of(agent.tools[call.tool].node, call.arguments) for call in calls}
+
+
+def outcome_of(turn: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a round came to: what its worker said, and what each call gave."""
+    results = {
+        name: {"output": step["output"], "error": step["error"]} for name, step in steps.items()
+    }
+    return {**turn, "results": results}
+
+
+def _node_of(node: Node, arguments: dict[str, Any]) -> Node:
+    given = literally(arguments)
+    update: dict[str, Any] = {"with_": given}
+    if isinstance(node, McpNode) and not node.arguments:
+        update["arguments"] = given
+    return node.model_copy(update=update)

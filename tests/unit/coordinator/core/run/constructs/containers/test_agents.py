@@ -1,0 +1,121 @@
+"""Rounds of agents in the coordinator: read back at every moment, repeated, bounded."""
+
+from decimal import Decimal
+from typing import Any
+
+from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.messages import Spend
+from support.run_player import Play, python
+from support.runs.stored import assert_same, read_back
+
+AGENT: dict[str, Any] = {
+    "type": "agent",
+    "model": "m",
+    "max_rounds": 3,
+    "max_steps": 4,
+    "tools": {
+        "look": {"parameters": {"type": "object"}, "node": python(handler="m:look")},
+        "many": {
+            "parameters": {"type": "object"},
+            "node": {
+                "type": "graph",
+                "nodes": {"each": python(map={"over": "{{ input.items }}"})},
+            },
+        },
+    },
+}
+BROKEN = ErrorInfo(code="broken", message="it broke", error_class=ErrorClass.PERMANENT)
+
+
+def calls(*tools: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a worker says of a round whose model calls tools."""
+    made = [
+        {"step": f"{tool}_{i}", "tool": tool, "arguments": arguments or {"n": i}}
+        for i, tool in enumerate(tools, start=1)
+    ]
+    return {"done": False, "rounds": 1, "calls": made}
+
+
+DONE = {"done": True, "text": "so"}
+
+
+def paid(play: Play, key: str, output: Any, usd: str) -> None:
+    play.finish(key, output, spend=Spend(calls=1, cost_usd=Decimal(usd)))
+
+
+def test_an_agent_is_read_back_at_every_moment() -> None:
+    play = Play({"ask": AGENT, "then": python(needs=["ask"])})
+    steps: list[tuple[str, Any, ErrorInfo | None]] = [
+        ("ask#1", calls("look", "look"), None),
+        ("ask#1/look_2", None, BROKEN),
+        ("ask#1/look_1", {"found": 1}, None),
+        ("ask#2", {"done": False, "calls": []}, None),
+        ("ask#3", DONE, None),
+    ]
+    for key, output, error in steps:
+        assert_same(read_back(play), play.run)
+        play.finish(key, output, error)
+    assert_same(read_back(play), play.run)
+    assert play.run.steps["ask"].output.value == DONE
+    assert not play.run.steps["ask"].degraded
+    play.finish("then", {})
+    assert play.run.status == "succeeded"
+
+
+def test_the_next_round_gets_what_the_tools_gave_and_their_errors() -> None:
+    play = Play({"ask": AGENT})
+    turn = calls("look", "look")
+    play.finish("ask#1", turn)
+    play.finish("ask#1/look_1", {"found": 1})
+    play.finish("ask#1/look_2", None, BROKEN)
+    given = play.take("ask#2").input
+    previous = given["previous"]
+    assert given["round"] == 2
+    assert {name: previous[name] for name in turn} == turn
+    assert previous["results"]["look_1"] == {"output": {"found": 1}, "error": None}
+    assert previous["results"]["look_2"]["output"] is None
+    assert previous["results"]["look_2"]["error"]["code"] == "broken"
+
+
+def test_a_worker_cannot_say_more_than_the_pipeline_has() -> None:
+    play = Play({"ask": AGENT})
+    play.finish("ask#1", {"done": False, "calls": [{"step": "x", "tool": "rm", "arguments": {}}]})
+    assert play.run.error is not None
+    assert play.run.error.code == "agent_turn_invalid"
+
+
+def test_rounds_have_a_bound_whatever_workers_say() -> None:
+    play = Play({"ask": AGENT})
+    for number in (1, 2, 3):
+        play.finish(f"ask#{number}", {"done": False, "calls": []})
+    assert play.run.error is not None
+    assert play.run.error.code == "loop_exhausted"
+
+
+def test_steps_of_a_round_have_a_bound_of_which_the_model_is_told() -> None:
+    play = Play({"ask": AGENT})
+    play.finish("ask#1", calls("many", arguments={"items": [1, 2, 3, 4, 5]}))
+    previous = play.take("ask#2").input["previous"]
+    assert previous["results"]["many_1"]["error"]["code"] == "plan_exceeded"
+
+
+def test_what_an_agent_spent_is_known_after_a_takeover() -> None:
+    play = Play({"ask": AGENT | {"budget_usd": "0.10"}})
+    paid(play, "ask#1", calls("look"), "0.04")
+    paid(play, "ask#1/look_1", {}, "0.05")
+    play.run = play.read_back()
+    paid(play, "ask#2", calls("look"), "0.01")
+    assert play.run.steps["ask#2/look_1"].state == "failed"
+    assert play.run.error is not None
+    assert play.run.error.code == "agent_budget_exhausted"
+    assert play.run.error.details["spent_usd"] == "0.10"
+
+
+def test_a_run_that_is_repeated_keeps_rounds_and_calls_that_succeeded() -> None:
+    first = Play({"ask": AGENT, "then": python(needs=["ask"])})
+    first.finish("ask#1", calls("look"))
+    first.finish("ask#1/look_1", {"found": 1})
+    first.finish("ask#2", DONE)
+    first.finish("then", None, BROKEN)
+    again = first.repeat()
+    assert [one.step for one in again.dispatched] == ["then"]

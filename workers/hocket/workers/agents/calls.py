@@ -1,0 +1,125 @@
+"""A model's calls of tools, read and checked: those that can be carried out, and what the model is
+told of the others. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from hocket.schemas.checks.plain_json import parse_json, shown_text
+from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.json_schema.schema import Schema, compile_schema
+from hocket.schemas.templates.budget import Refused as TooMuch
+from hocket.workers.agents.errors import AgentCallsInvalid
+from hocket.workers.agents.state import MadeCall, Refused
+
+MAX_NAMED_CALLS = 128
+"""Calls of one answer, those included that are refused."""
+MAX_ARGUMENTS_CHARS = 65_536
+"""Of one call."""
+MAX_ARGUMENTS_VALUES = 20_000
+MAX_ARGUMENTS_DEPTH = 32
+"""What holds them may nest as well, up to the bound of all values."""
+MAX_CALLS_CHARS = 262_144
+"""Of all calls of one answer, with whatever else its provider put into them."""
+MAX_FAULT_CHARS = 300
+MAX_SHOWN_TOOLS = 64
+
+
+class Calls:
+    """Those of one answer: as the model made them, under ids of ours, and what becomes of each."""
+
+    def __init__(self, number: int, tools: Mapping[str, Mapping[str, Any]], at_most: int) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.made: list[MadeCall] = []
+        self.refused: list[Refused] = []
+        self._number = number
+        self._tools = tools
+        self._at_most = at_most
+
+    def read(self, calls: Sequence[Mapping[str, Any]]) -> "Calls":
+        """Take the calls of an answer in; raise AgentCallsInvalid where they are none."""
+        if len(calls) > MAX_NAMED_CALLS:
+            reason = f"there are {len(calls)}, and {MAX_NAMED_CALLS} are the most"
+            raise AgentCallsInvalid(reason=reason)
+        if len(json.dumps(calls)) > MAX_CALLS_CHARS:
+            reason = f"they have more than {MAX_CALLS_CHARS} characters"
+            raise AgentCallsInvalid(reason=reason)
+        for i, call in enumerate(calls, start=1):
+            self._take(f"call_{self._number}_{i}", call)
+        return self
+
+    def _take(self, call_id: str, call: Mapping[str, Any]) -> None:
+        function = call.get("function")
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise AgentCallsInvalid(reason="one names no tool")
+        name, text = function["name"], function.get("arguments")
+        text = text if isinstance(text, str) else json.dumps(text)
+        name = name if name in self._tools else shown_text(name, 64)
+        told = {**function, "name": name, "arguments": text}
+        self.told.append({**call, "id": call_id, "type": "function", "function": told})
+        arguments, reason = self._checked(name, text)
+        if arguments is None:
+            self.refused.append(Refused(id=call_id, reason=reason))
+            return
+        step = f"{name}_{len(self.made) + 1}"
+        self.made.append(MadeCall(id=call_id, step=step, tool=name, arguments=arguments))
+
+    def _checked(self, name: str, text: str) -> tuple[dict[str, Any] | None, str]:
+        """Return the arguments of a call, or None and why it is not carried out."""
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
+            return None, f"there is no tool `{name}`; there are: {known}"
+        if len(self.made) >= self._at_most:
+            return None, f"one answer may have {self._at_most} calls; call it again if it is needed"
+        if len(text) > MAX_ARGUMENTS_CHARS:
+            return None, f"the arguments have more than {MAX_ARGUMENTS_CHARS} characters"
+        try:
+            arguments = parse_json(text or "{}", "arguments", max_values=MAX_ARGUMENTS_VALUES)
+        except InvalidInput as error:
+            return None, f"`{error.fields['field']}`: {error.fields['reason']}"
+        if not isinstance(arguments, dict):
+            return None, "the arguments are no JSON object"
+        if _depth(arguments) > MAX_ARGUMENTS_DEPTH:
+            return None, f"the arguments nest deeper than {MAX_ARGUMENTS_DEPTH}"
+        reason = _fault(tool.get("parameters"), arguments)
+        return (None, reason) if reason else (arguments, "")
+
+
+def _fault(parameters: Mapping[str, Any] | None, arguments: dict[str, Any]) -> str:
+    """Return what the tool's schema has against the arguments; nothing where that is nothing, or it
+    cannot be read (a server's own: it checks them itself)."""
+    if not parameters:
+        return ""
+    try:
+        fault = _schema(json.dumps(parameters, sort_keys=True)).fault(arguments)
+    except TooMuch as error:
+        return error.reason
+    except (HocketError, ValueError, RecursionError):
+        return ""
+    if fault is None:
+        return ""
+    place = ".".join(map(str, fault.path))
+    where = f"`{place}`: " if place else ""
+    return f"the arguments do not fit: {where}{shown_text(fault.message, MAX_FAULT_CHARS)}"
+
+
+def _depth(value: Any) -> int:
+    """Return how deep a JSON value nests."""
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+        level = inner
+    return deepest
+
+
+@lru_cache(maxsize=256)
+def _schema(text: str) -> Schema:
+    return compile_schema(json.loads(text), "parameters")

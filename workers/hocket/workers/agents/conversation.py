@@ -1,0 +1,57 @@
+"""What an agent's model is told: its task, its own answers, and what its tools gave. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from hocket.schemas.messages import ChatMessage
+from hocket.workers.agents.limits import Last
+from hocket.workers.agents.state import Rounds
+
+MAX_ERROR_CHARS = 2_000
+"""Of what a tool's error says."""
+
+
+def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
+    """Return the conversation up to the round that begins: the task, or what was said with what the
+    tools gave since. `config` is the agent's."""
+    if not before.rounds:
+        return (ChatMessage(role="user", content=task),)
+    told = {one.id: _refused(one.reason) for one in before.refused}
+    for call in before.calls:
+        is_remote = "server" in config["tools"].get(call.tool, ())
+        result = before.results.get(call.step)
+        told[call.id] = _told(result, config["max_result_chars"], is_remote=is_remote)
+    answers = [
+        ChatMessage(role="tool", content=told[call["id"]], tool_call_id=call["id"])
+        for call in (before.messages[-1].tool_calls if before.messages else ())
+    ]
+    return (*before.messages, *answers)
+
+
+def for_last(messages: tuple[ChatMessage, ...], last: Last | None) -> tuple[ChatMessage, ...]:
+    """Return a conversation with what the model is told in its last round."""
+    return messages if last is None else (*messages, ChatMessage(role="user", content=LAST))
+
+
+LAST = "You cannot use tools any more. Answer now, with what you have."
+
+
+def _refused(reason: str) -> str:
+    return f"Error: {reason}."
+
+
+def _told(result: Any, most: int, *, is_remote: bool) -> str:
+    """Return what a model is told of what a call gave; of an MCP server's tool its text, where it has
+    nothing but that and the same as data."""
+    error = result.get("error") if isinstance(result, dict) else None
+    if error is not None:
+        said = str(error.get("message") or "it does not say why")
+        return f"Error ({error.get('code')}): {said[:MAX_ERROR_CHARS]}"
+    output = result.get("output") if isinstance(result, dict) else None
+    if is_remote and isinstance(output, dict) and output.get("text") and not output.get("content"):
+        output = output["text"]
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n(cut: it has {len(text)} characters)"

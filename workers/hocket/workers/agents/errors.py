@@ -1,0 +1,26 @@
+"""How agents fail."""
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+
+class AgentUnfinished(HocketError):
+    """The agent's model called tools in its last round, in which it has none ({why}). Raise `{bound}`,
+    or let the task be smaller."""
+
+    code = "agent_unfinished"
+    error_class = ErrorClass.INVALID
+
+
+class AgentTokensExhausted(HocketError):
+    """The agent used {used} of its {limit} tokens, and has no answer. Raise `max_total_tokens`, or let
+    its tools give less."""
+
+    code = "agent_tokens_exhausted"
+    error_class = ErrorClass.BUDGET
+
+
+class AgentCallsInvalid(HocketError):
+    """The model's calls of tools cannot be read: {reason}."""
+
+    code = "agent_calls_invalid"
+    error_class = ErrorClass.INVALID

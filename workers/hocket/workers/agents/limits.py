@@ -1,0 +1,60 @@
+"""Which round of an agent is its last: the one after which another like the longest and dearest so far
+would go beyond a bound. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from hocket.workers.agents.errors import AgentTokensExhausted
+from hocket.workers.agents.state import Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Why a round is the last, and which field says so."""
+
+    why: str
+    bound: str
+
+
+def last_round(
+    config: Mapping[str, Any], before: Rounds, *, now_ms: float, deadline_at_ms: float
+) -> Last | None:
+    """Return why the round that begins now is the last; None where there may be another.
+
+    Raises AgentTokensExhausted where not even this one may be."""
+    used, limit = before.usage.tokens, config.get("max_total_tokens")
+    if limit is not None and used >= limit:
+        raise AgentTokensExhausted(used=used, limit=limit)
+    number = before.rounds + 1
+    if number >= config["max_rounds"]:
+        return Last(f"round {number} of {config['max_rounds']}", "max_rounds")
+    if not before.rounds:
+        return None
+    if limit is not None and used + 2 * before.most_tokens > limit:
+        return Last(f"{used} of {limit} tokens are used", "max_total_tokens")
+    budget = config.get("budget_usd")
+    spent = before.usage.cost_usd
+    if budget is not None and spent + 2 * before.most_usd > Decimal(str(budget)):
+        return Last(f"{spent} of {budget} USD are spent", "budget_usd")
+    left_ms = deadline_at_ms - now_ms
+    if left_ms < 2 * longest_ms(before, now_ms):
+        return Last(f"{max(0, round(left_ms))} ms are left", "slo_ms")
+    return None
+
+
+def longest_ms(before: Rounds, now_ms: float) -> float:
+    """Return how long the longest round took, tools included."""
+    if not before.rounds:
+        return 0.0
+    return max(before.longest_ms, now_ms - before.began_at_ms)
+
+
+def max_tokens(config: Mapping[str, Any], before: Rounds) -> int | None:
+    """Return the longest answer that a round may have, in tokens."""
+    limits = [config.get("max_tokens")]
+    total = config.get("max_total_tokens")
+    if total is not None:
+        limits.append(max(1, total - before.usage.tokens))
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -1,0 +1,150 @@
+"""The `agent` node: one round. The model is asked, with what its tools gave in the round before; what it
+calls now becomes steps below this one, which the coordinator makes of the pipeline's own nodes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import CallReply, ChatMessage
+from hocket.schemas.pipeline.agents.turns import PREVIOUS
+from hocket.workers.agents.calls import Calls
+from hocket.workers.agents.conversation import for_last, so_far
+from hocket.workers.agents.errors import AgentUnfinished
+from hocket.workers.agents.limits import Last, last_round, longest_ms, max_tokens
+from hocket.workers.agents.state import Rounds
+from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.nodes.planning import question_of
+from hocket.workers.nodes.prompts.structured import data_of
+from hocket.workers.nodes.prompts.templates import render
+from hocket.workers.runtime.execution.context import Context
+
+
+class DescribesTools(Protocol):
+    """Knows what the tools of MCP servers say of themselves."""
+
+    async def described(
+        self, server: str, tool: str, tenant: str, *, timeout_ms: float
+    ) -> Mapping[str, Any]:
+        """Return a tool's `description` and `parameters`."""
+        ...
+
+
+class AgentNode:
+    """Asks an agent's model; `servers` describe the tools of theirs that the pipeline does not."""
+
+    def __init__(self, servers: DescribesTools) -> None:
+        self._servers = servers
+
+    async def __call__(self, context: Context) -> dict[str, Any]:
+        """Return what the round came to: `{done: true, text, data?, rounds, tool_calls, usage, model,
+        backend}`, or with calls of tools the conversation so far and these calls."""
+        config, began_at_ms = context.config, now_ms()
+        given, before = _read(context.input)
+        system = config.get("system")
+        system = render(system, given, "system") if system else None
+        task = question_of(config.get("prompt"), given)
+        last = last_round(
+            config, before, now_ms=began_at_ms, deadline_at_ms=context.step.deadline_at_ms
+        )
+        tools = await self._described(context)
+        messages = so_far(before, task, config)
+        reply = await context.model(
+            config["model"],
+            system=system,
+            messages=for_last(messages, last),
+            tools=[_function(name, tool) for name, tool in tools.items()],
+            tool_choice=None if last is None else "none",
+            task="agent",
+            max_tokens=max_tokens(config, before),
+            temperature=config.get("temperature"),
+            response_schema=config.get("response_schema"),
+            requires=config.get("requires"),
+        )
+        calls = Calls(before.rounds + 1, tools, config["max_calls"]).read(reply.tool_calls)
+        if last is not None and calls.told:
+            raise AgentUnfinished(why=last.why, bound=last.bound)
+        after = before.model_copy(
+            update={
+                "rounds": before.rounds + 1,
+                "tool_calls": before.tool_calls + len(calls.made),
+                "usage": before.usage.with_call(reply),
+                "most_tokens": max(before.most_tokens, reply.input_tokens + reply.output_tokens),
+                "most_usd": max(before.most_usd, reply.cost_usd),
+                "longest_ms": longest_ms(before, began_at_ms),
+                "began_at_ms": began_at_ms,
+                "calls": tuple(calls.made),
+                "refused": tuple(calls.refused),
+                "results": {},
+            }
+        )
+        said = ChatMessage(role="assistant", content=reply.text, tool_calls=tuple(calls.told))
+        after = after.model_copy(update={"messages": (*messages, said)})
+        return (
+            after.model_dump(mode="json") if calls.told else _answered(config, after, reply, last)
+        )
+
+    async def _described(self, context: Context) -> dict[str, dict[str, Any]]:
+        """Return the tools by name, with what servers say of theirs where the pipeline does not."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, tool in context.config["tools"].items():
+            found[name] = dict(tool)
+            if "parameters" not in tool:
+                said = await self._servers.described(
+                    tool["server"],
+                    tool["tool"],
+                    context.tenant,
+                    timeout_ms=max(context.deadline_at_ms - now_ms(), 1.0),
+                )
+                found[name]["parameters"] = said["parameters"]
+                found[name]["description"] = tool["description"] or said["description"]
+        return found
+
+
+def _read(step_input: Any) -> tuple[Any, Rounds]:
+    """Return the input of an agent, and what its rounds came to so far."""
+    if not isinstance(step_input, Mapping):
+        return step_input, Rounds()
+    previous = step_input.get(PREVIOUS)
+    given = {name: value for name, value in step_input.items() if name != PREVIOUS}
+    if previous is None:
+        return given, Rounds()
+    try:
+        return given, Rounds.model_validate(previous)
+    except ValidationError:
+        raise InvalidInput(
+            field=f"input.{PREVIOUS}",
+            reason="it is not what a round came to",
+            cure="Run workers and coordinators of one release.",
+        ) from None
+
+
+def _function(name: str, tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "parameters": tool["parameters"]}
+    if tool["description"]:
+        function["description"] = tool["description"]
+    return {"type": "function", "function": function}
+
+
+def _answered(
+    config: Mapping[str, Any], after: Rounds, reply: CallReply, last: Last | None
+) -> dict[str, Any]:
+    """Return the output of an agent that has answered; where its answer does not fit, the round that
+    tells its model so. Raises ModelReplyInvalid where that was the last one."""
+    answer: dict[str, Any] = {"done": True, "text": reply.text}
+    schema = config.get("response_schema")
+    if schema is not None:
+        try:
+            answer["data"] = data_of(reply, schema)
+        except ModelReplyInvalid as error:
+            if last is not None:
+                raise
+            wrong = f"Your answer does not fit: {error.fields['reason']}. Answer again."
+            told = (*after.messages, ChatMessage(role="user", content=wrong))
+            return after.model_copy(update={"messages": told}).model_dump(mode="json")
+    counts = {"rounds": after.rounds, "tool_calls": after.tool_calls}
+    usage = after.usage.model_dump(mode="json")
+    return answer | counts | {"model": reply.model, "backend": reply.backend, "usage": usage}
