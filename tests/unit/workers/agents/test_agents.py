@@ -259,6 +259,18 @@ def test_long_results_are_cut() -> None:
     assert told(done, 2)[-1][1] == "x" * 100 + "\n(cut: it has 1000 characters)"
 
 
+def test_a_conversation_that_is_too_long_for_a_call_is_cut_where_tools_said_most() -> None:
+    NOTES["long"] = '"' * 200_000
+    again = calls(call("search", {"word": "long"}), call("search", {"word": "lamp"}))
+    done = played(agent(max_result_chars=1_000_000), again, again, again, "Done.")
+    assert done.status == "succeeded", str(done)
+    messages = done.calls[-1].request.messages
+    assert sum(len(one.model_dump_json()) for one in messages) < 400_000
+    results = [one.content for one in messages if one.role == "tool"]
+    assert results[1::2] == [NOTES["lamp"]] * 3
+    assert results[0].endswith("(cut: the conversation is too long)")
+
+
 def test_a_tool_can_be_a_graph_a_pipeline_an_approval_or_another_agent() -> None:
     two = {
         "type": "graph",

@@ -20,7 +20,7 @@ MAX_ARGUMENTS_CHARS = 65_536
 MAX_ARGUMENTS_VALUES = 20_000
 MAX_ARGUMENTS_DEPTH = 32
 """What holds them may nest as well, up to the bound of all values."""
-MAX_CALLS_CHARS = 262_144
+MAX_CALLS_CHARS = 131_072
 """Of all calls of one answer, with whatever else its provider put into them."""
 MAX_FAULT_CHARS = 300
 MAX_SHOWN_TOOLS = 64

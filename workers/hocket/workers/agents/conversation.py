@@ -4,12 +4,18 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import to_json
+
 from hocket.schemas.messages import ChatMessage
 from hocket.workers.agents.limits import Last
 from hocket.workers.agents.state import Rounds
 
 MAX_ERROR_CHARS = 2_000
 """Of what a tool's error says."""
+MAX_CONVERSATION_BYTES = 393_216
+"""Of JSON: a round's output holds it, which has 512 KiB at most where there are no blobs."""
+LEAST_RESULT_CHARS = 500
+"""A result is not cut below that."""
 
 
 def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
@@ -26,7 +32,25 @@ def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMe
         ChatMessage(role="tool", content=told[call["id"]], tool_call_id=call["id"])
         for call in (before.messages[-1].tool_calls if before.messages else ())
     ]
-    return (*before.messages, *answers)
+    return fitted((*before.messages, *answers))
+
+
+def fitted(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    """Return a conversation that a model call can carry: where it is too large, what tools gave is cut,
+    the longest first."""
+    sizes = [_size(one) for one in messages]
+    excess_bytes = sum(sizes) - MAX_CONVERSATION_BYTES
+    found = list(messages)
+    while excess_bytes > 0:
+        place = max(range(len(found)), key=lambda i: sizes[i] if found[i].role == "tool" else 0)
+        content = found[place].content
+        if found[place].role != "tool" or len(content) <= LEAST_RESULT_CHARS:
+            break  # there is nothing to cut: the call says what is too large
+        cut = f"{content[: len(content) // 2].removesuffix(CUT)}{CUT}"
+        found[place] = found[place].model_copy(update={"content": cut})
+        before_bytes, sizes[place] = sizes[place], _size(found[place])
+        excess_bytes -= before_bytes - sizes[place]
+    return tuple(found)
 
 
 def for_last(messages: tuple[ChatMessage, ...], last: Last | None) -> tuple[ChatMessage, ...]:
@@ -34,7 +58,12 @@ def for_last(messages: tuple[ChatMessage, ...], last: Last | None) -> tuple[Chat
     return messages if last is None else (*messages, ChatMessage(role="user", content=LAST))
 
 
+CUT = "\n(cut: the conversation is too long)"
 LAST = "You cannot use tools any more. Answer now, with what you have."
+
+
+def _size(message: ChatMessage) -> int:
+    return len(to_json(message))
 
 
 def _refused(reason: str) -> str:

@@ -1,0 +1,121 @@
+"""Agents on a real platform: results of any size, a worker that is killed, and their rounds as steps."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+
+BOUND_S = 60.0
+CODE = '''
+import asyncio, json, os, pathlib
+from hocket.schemas.messages import CallRequest, Completion
+
+FOLDER = pathlib.Path(__file__).parent
+CHARS = 900_000
+
+
+async def model(request: CallRequest) -> Completion:
+    """Ask for four large texts, then for the one whose worker is killed, then say what came."""
+    given = [one for one in request.messages if one.role == "tool"]
+    (FOLDER / "asked").open("a").write("x")
+    if len(given) == 0:
+        return calls(*[("large", {"letter": letter}) for letter in "abcd"])
+    if len(given) == 4:
+        return calls(("deadly", {}))
+    sizes = [len(one.content) for one in given]
+    return Completion(text=json.dumps(sizes), input_tokens=10, output_tokens=5)
+
+
+def calls(*made):
+    told = [
+        {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+        for name, given in made
+    ]
+    return Completion(tool_calls=tuple(told), input_tokens=10, output_tokens=5)
+
+
+async def large(given):
+    (FOLDER / "looked-up").open("a").write(given["letter"])
+    return given["letter"] * CHARS
+
+
+async def deadly(given):
+    """End the worker that runs it, the first time."""
+    died = FOLDER / "died"
+    if not died.exists():
+        died.touch()
+        os.kill(os.getpid(), 9)
+    return "alive"
+'''
+TOOL = {"parameters": {"type": "object"}}
+PIPELINE: dict[str, Any] = {
+    "pipeline": "large",
+    "slo_ms": 60_000,
+    "nodes": {
+        "ask": {
+            "type": "agent",
+            "model": "talker",
+            "prompt": "Read all of it.",
+            "max_result_chars": 1_000_000,
+            "tools": {
+                "large": TOOL | {"node": {"type": "python", "handler": "bulky:large"}},
+                "deadly": TOOL | {"node": {"type": "python", "handler": "bulky:deadly"}},
+            },
+        }
+    },
+    "output": "{{ nodes.ask.output.text }}",
+}
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    (folder / "bulky.py").write_text(CODE)
+    config = folder / "hocket.yaml"
+    backends = [{"function": "bulky:model", "prices": {"request_usd": "0.01"}}]
+    sections = {
+        "models": {"talker": {"backends": backends}},
+        "node_types": {"python": {"modules": ["bulky"]}},
+    }
+    config.write_text(json.dumps(sections))
+    environment = {"PYTHONPATH": str(folder)}
+    async with Platform(folder / "d", env=environment, config=config) as platform:
+        yield platform
+    shutil.rmtree(folder)
+
+
+async def ended(api: Api, run_id: str) -> dict[str, Any]:
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            run: dict[str, Any] = await asyncio.to_thread(api.get, f"/v1/runs/{run_id}")
+            if run["finished_at"] is not None:
+                return run
+            await asyncio.sleep(0.05)
+
+
+async def test_large_results_and_a_killed_worker_cost_no_call_twice(platform: Platform) -> None:
+    api, folder = platform.api(), platform.data_dir.parent
+    await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
+    task = {"pipeline": "large", "input": {}}
+    accepted = await asyncio.to_thread(api.post, "/v1/runs", task)
+    run = await ended(api, accepted["run_id"])
+    assert run["status"] == "succeeded", run["error"]
+    *large, alive = json.loads(run["output"])
+    assert alive == 5
+    assert len(large) == 4
+    assert 200_000 < sum(large) < 393_216
+    assert (folder / "asked").read_text() == "xxx"
+    assert sorted((folder / "looked-up").read_text()) == list("abcd")
+    assert (folder / "died").exists()
+    shown = await asyncio.to_thread(api.get, f"/v1/runs/{accepted['run_id']}/steps")
+    keys = {step["step"] for step in shown["steps"]}
+    assert {"ask#1", "ask#1/large_4", "ask#2", "ask#2/deadly_1", "ask#3"} <= keys
+    assert run["spent_usd"] == "0.03"
