@@ -22,30 +22,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.testing.errors import NotPlayable, ScriptExhausted
+    from hocket.testing.errors import (
+        AnswerNotRecorded,
+        NotPlayable,
+        PromptChanged,
+        ScriptExhausted,
+    )
     from hocket.testing.play import Play
     from hocket.testing.played import Played, PlayedStep
+    from hocket.testing.recording import RecordingInvalid
     from hocket.testing.stand_ins.answers import Answer, ModelFails
     from hocket.testing.trace import PlayedCall
 
 __all__ = [
     "Answer",
+    "AnswerNotRecorded",
     "ModelFails",
     "NotPlayable",
     "Play",
     "Played",
     "PlayedCall",
     "PlayedStep",
+    "PromptChanged",
+    "RecordingInvalid",
     "ScriptExhausted",
 ]
 _MODULES = {
     "Answer": "stand_ins.answers",
+    "AnswerNotRecorded": "errors",
     "ModelFails": "stand_ins.answers",
     "NotPlayable": "errors",
     "Play": "play",
     "Played": "played",
     "PlayedCall": "trace",
     "PlayedStep": "played",
+    "PromptChanged": "errors",
+    "RecordingInvalid": "recording",
     "ScriptExhausted": "errors",
 }
 

@@ -32,3 +32,20 @@ class UnknownFault(HocketError):
 
     code = "unknown_fault"
     error_class = ErrorClass.INVALID
+
+
+class AnswerNotRecorded(HocketError):
+    """`{step}` asked the model `{model}`, and the recording {file} has no answer: {reason}. Record a run
+    that asks it (`hocket runs record RUN`), or say what it answers: `play.model("{model}", ...)`."""
+
+    code = "answer_not_recorded"
+    error_class = ErrorClass.INVALID
+
+
+class PromptChanged(HocketError):
+    """`{step}` asks the model `{model}` something else than it did in the recording {file}. It was
+    `{was}`, and is `{now}`. Record a run anew, or take the answers all the same:
+    `play.recorded(file, check_prompts=False)`."""
+
+    code = "prompt_changed"
+    error_class = ErrorClass.INVALID

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from hocket.kit.process import clock
@@ -18,8 +19,10 @@ from hocket.testing.faults import Fault, Injected
 from hocket.testing.functions import Functions
 from hocket.testing.pipelines import Source, check_step, plans_of
 from hocket.testing.played import Played, come_to
+from hocket.testing.recording import RecordedCall, read_recording
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
 from hocket.testing.stand_ins.clock import START_S, PlayLoop
+from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import Trace
 from hocket.testing.world import Signal, World
 from hocket.worker.worker import Worker
@@ -46,6 +49,7 @@ class Play:
         self._plans = {plan.pipeline.pipeline: plan for plan in plans}
         self._stand_ins: dict[str, Callable[..., Any]] = {}
         self._scripts: dict[str, Script] = {}
+        self._recorded: tuple[Path, tuple[RecordedCall, ...], bool] | None = None
         self._faults: list[Fault] = []
         self._signals: list[Signal] = []
 
@@ -61,6 +65,13 @@ class Play:
         script = self._scripts.setdefault(name, Script())
         script.answers += answers
         script.function = by or script.function
+
+    def recorded(self, file: str | Path, *, check_prompts: bool = True) -> None:
+        """Let models answer as they did in a recorded run (`hocket runs record`), but for those of which
+        `model` says the answers. `check_prompts`: only where they are asked the same as then. Raise
+        RecordingInvalid."""
+        path = Path(file)
+        self._recorded = path, read_recording(path).calls, check_prompts
 
     def fails(
         self,
@@ -146,7 +157,11 @@ class Play:
         world = World(loop, trace, self._plans, tuple(self._signals))
         loop.idle = lambda: world.breaks(PlayStuck(waiting=", ".join(world.waiting)))
         loop.set_exception_handler(lambda _, told: world.breaks(_raised(told)))
-        models = PlayedModels(self._scripts, trace.called, world.breaks)
+        answers = None
+        if self._recorded is not None:
+            file, calls, check_prompts = self._recorded
+            answers = RecordedAnswers(file, calls, check_prompts=check_prompts)
+        models = PlayedModels(self._scripts, answers, trace.called, world.breaks)
         functions = Functions(self._stand_ins, self._types)
         told = Told(world.finished, trace.died, world.breaks)
         attempts = Attempts(functions, models, tuple(self._faults), told)

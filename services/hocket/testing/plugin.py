@@ -26,6 +26,9 @@ def hocket_play(request: pytest.FixtureRequest) -> Callable[..., "Play"]:
             traces.append(str(played))
             return played
 
+        def recorded(self, file: Any, **options: Any) -> None:
+            super().recorded(request.path.parent / file, **options)
+
     def make(pipeline: Any, **options: Any) -> Play:
         folder = request.path.parent
         found = folder / pipeline if isinstance(pipeline, str) else pipeline

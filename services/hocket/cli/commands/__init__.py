@@ -22,7 +22,17 @@ from hocket.cli.commands.platform import (
     up,
 )
 from hocket.cli.commands.reports import cost, report_login
-from hocket.cli.commands.runs import approvals, bulk, compare, dlq, run, runs, trace, webhooks
+from hocket.cli.commands.runs import (
+    approvals,
+    bulk,
+    compare,
+    dlq,
+    record,
+    run,
+    runs,
+    trace,
+    webhooks,
+)
 from hocket.cli.importing import command
 
 
@@ -38,6 +48,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("run")(run.run)
     app.command("dev")(dev.dev)
     runs.app.command("compare")(compare.compare)
+    runs.app.command("record")(record.record)
     runs.app.command("approvals")(approvals.approvals)
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)

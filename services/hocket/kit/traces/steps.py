@@ -17,7 +17,7 @@ from hocket.schemas.tracing.spans import (
 )
 
 LEAF = "leaf"
-_OWN_WORK = frozenset({"llm", "planning", "sql"})
+_OWN_WORK = frozenset({"llm", "agent", "planning", "sql"})
 """Types of nodes whose attempts are neither the use of a tool nor a retrieval."""
 _MAX_ROWS = 2.0**53
 _FAILED = frozenset({"failed", "timed_out"})

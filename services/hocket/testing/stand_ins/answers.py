@@ -15,6 +15,8 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from hocket.testing.errors import NotPlayable, ScriptExhausted
 from hocket.testing.faults import PASSING
+from hocket.testing.recording import RecordedCall
+from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import PlayedCall
 
 
@@ -62,10 +64,12 @@ class PlayedModels:
     def __init__(
         self,
         scripts: dict[str, Script],
+        recorded: RecordedAnswers | None,
         told: Callable[[PlayedCall], None],
         broken: Callable[[Exception], None],
     ) -> None:
         self._scripts = scripts
+        self._recorded = recorded
         self._asked: dict[str, int] = {}
         self._spent_usd: dict[str, Decimal] = {}
         self._told = told
@@ -114,6 +118,8 @@ class PlayedModels:
         step = request.attribution.step or "(a handler)"
         script = self._scripts.get(request.model)
         if script is None:
+            if self._recorded is not None:
+                return _as_recorded(self._recorded.take(request))
             raise NotPlayable(
                 step=step,
                 reason=f"it asks the model `{request.model}`, for which the test has no answers",
@@ -127,6 +133,27 @@ class PlayedModels:
         if number >= len(script.answers):
             raise ScriptExhausted(step=step, model=request.model, answers=len(script.answers))
         return _reply(script.answers[number])
+
+
+def _as_recorded(call: RecordedCall) -> Answer | ModelFails:
+    answer = call.answer
+    if answer.error is not None:
+        return ModelFails(
+            answer.error.error_class,
+            answer.error.code,
+            "The call failed so when it was recorded.",
+            cost_usd=call.cost_usd,
+            takes_ms=call.takes_ms,
+        )
+    return Answer(
+        answer.text,
+        answer.data,
+        cost_usd=call.cost_usd,
+        input_tokens=call.input_tokens,
+        output_tokens=call.output_tokens,
+        takes_ms=call.takes_ms,
+        tool_calls=answer.tool_calls,
+    )
 
 
 def _reply(given: Reply) -> Answer | ModelFails:

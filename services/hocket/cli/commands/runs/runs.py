@@ -18,7 +18,7 @@ LEDGER_TIMEOUT_S = 1.5
 LEDGER_INTERVAL_S = 0.05
 WAIT_S = 600.0
 WAIT_INTERVAL_S = 0.1
-MODEL_TYPES = ("llm", "planning")
+MODEL_TYPES = ("llm", "agent", "planning")
 
 MAX_CALLS_SHOWN = 200
 RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]

@@ -15,7 +15,7 @@ from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 MAX_TOLD = 200
 """Nodes that are told of."""
 SPREAD_SD = 2.0
-_OWN_MODEL = frozenset({"llm", "planning"})
+_OWN_MODEL = frozenset({"llm", "agent", "planning"})
 _HANDLERS_MODEL = frozenset({"python"})
 
 

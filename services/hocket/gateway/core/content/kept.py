@@ -19,7 +19,7 @@ def kept_content(
 ) -> CallContent:
     """Return what is kept. Personal data is replaced before anything is cut, and the same value has the
     same placeholder in prompt and answer."""
-    prompt, answer = _prompt(request), _answer(reply)
+    prompt, answer = asked_of(request), _answer(reply)
     if kept == "redacted":
         masks = Masks(PATTERNS.values(), ())
         prompt, answer = _masked(prompt, masks.mask), _masked(answer, masks.mask)
@@ -37,7 +37,9 @@ def kept_content(
     )
 
 
-def _prompt(request: CallRequest) -> dict[str, Any]:
+def asked_of(request: CallRequest) -> dict[str, Any]:
+    """Return what a call asks: `messages`, `documents`, `context`, `embed`, or of a body of OpenAI's
+    what models read."""
     if request.openai is not None:
         body = request.openai.body
         return {name: body[name] for name in _ASKED if name in body}
@@ -56,6 +58,7 @@ def _answer(reply: CallReply) -> dict[str, Any]:
         "data": reply.data,
         "tool_calls": list(reply.tool_calls),
         "error": None if reply.error is None else reply.error.code,
+        "error_class": None if reply.error is None else str(reply.error.error_class),
     }
     if not reply.text and reply.openai is not None and "choices" in reply.openai:
         parts["choices"] = reply.openai["choices"]

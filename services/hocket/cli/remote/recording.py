@@ -1,0 +1,167 @@
+"""The answers of a run's models, from what the platform keeps of its calls."""
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from hocket.cli.remote.api import Api, path
+from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.ids import child_run_id
+from hocket.schemas.rest import MAX_PAGE
+from hocket.testing.recording import (
+    FORMAT,
+    RecordedAnswer,
+    RecordedCall,
+    RecordedError,
+    Recording,
+)
+
+BOOKED_S = 5.0
+"""What a run has just asked is kept and booked so much later at most."""
+INTERVAL_S = 0.2
+RECENT_S = 60.0
+"""A run that ended so long ago is waited for; the clock of this machine may be wrong."""
+SETTLED_S = 2.0
+
+Json = dict[str, Any]
+
+
+class NothingKept(HocketError):
+    """Of run `{run}` {missing} of {calls} model calls have no answer that is kept. Let the section
+    `content:` of the gateways' configuration keep those of its pipeline, and run it again
+    (docs/how-to/content.md)."""
+
+    code = "answers_not_kept"
+    error_class = ErrorClass.INVALID
+
+
+class CannotRecord(HocketError):
+    """Run `{run}` cannot be recorded: {reason}."""
+
+    code = "cannot_record"
+    error_class = ErrorClass.INVALID
+
+
+def recording_of(api: Api, run_id: str) -> Recording:
+    """Return the answers of a run and its sub-runs; raise NothingKept or CannotRecord where not all of
+    them are there."""
+    _wait_for_bookings(api.get(path("runs", run_id)))
+    calls = [call for one in _runs(api, run_id) for call in _calls_of(api, one)]
+    if not calls:
+        raise CannotRecord(run=run_id, reason="none of its steps asked a model")
+    calls.sort(key=lambda call: call[0])
+    return Recording(hocket_recording=FORMAT, run_id=run_id, calls=tuple(call for _, call in calls))
+
+
+def _wait_for_bookings(run: Json) -> None:
+    """Wait where a run has just ended: its last calls are kept and booked a moment later."""
+    if run["finished_at"] is not None:
+        ended = datetime.fromisoformat(run["finished_at"])
+        if abs((datetime.now(UTC) - ended).total_seconds()) < RECENT_S:
+            time.sleep(SETTLED_S)
+
+
+def _runs(api: Api, run_id: str) -> Iterator[Json]:
+    """Yield a run and its sub-runs."""
+    run = api.get(path("runs", run_id))
+    if run["finished_at"] is None:
+        raise CannotRecord(run=run_id, reason="it goes on; wait for its end")
+    yield run
+    for step in _steps(api, run_id):
+        if step["type"] == "pipeline" and step["role"] == "subrun":
+            for attempt in range(1, step["attempt"] + 1):
+                yield from _runs(api, child_run_id(run_id, step["step"], attempt))
+
+
+def _steps(api: Api, run_id: str) -> Iterator[Json]:
+    after = None
+    while True:
+        page = api.get(path("runs", run_id, "steps"), after=after, limit=MAX_PAGE)
+        yield from page["steps"]
+        after = page["next"]
+        if after is None or not page["steps"]:
+            return
+
+
+def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
+    """Yield what steps of a run asked, with the moment of each call."""
+    run_id = run["run_id"]
+    kept, booked = _kept_and_booked(api, run_id)
+    for content in kept.values():
+        if content["step"] is None or "embed" in (content["prompt"] or ()):
+            continue  # a client's at the HTTP door; vectors are not kept
+        attempts = booked.get(content["call_id"], ())
+        last = attempts[-1] if attempts else None
+        yield (
+            content["started_at"],
+            RecordedCall(
+                pipeline=run["pipeline"],
+                step=content["step"],
+                model=content["model"],
+                prompt=_prompt(content),
+                answer=_answer(run_id, content),
+                cost_usd=sum((Decimal(one["cost_usd"]) for one in attempts), Decimal(0)),
+                input_tokens=last["input_tokens"] if last else 0,
+                output_tokens=last["output_tokens"] if last else 0,
+                takes_ms=round(sum(one["latency_ms"] for one in attempts), 3),
+            ),
+        )
+
+
+def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, list[Json]]]:
+    """Return what is kept of a run's calls and what is booked of them, by call, once that is all."""
+    deadline = time.monotonic() + BOOKED_S
+    while True:
+        content = api.get("/v1/content", run=run_id, limit=MAX_PAGE)
+        calls = api.get("/v1/calls", run=run_id, limit=MAX_PAGE)
+        if content["truncated"] or calls["truncated"]:
+            reason = f"it has more than {MAX_PAGE} model calls"
+            raise CannotRecord(run=run_id, reason=reason)
+        kept = {one["call_id"]: one for one in content["content"]}
+        booked: dict[str, list[Json]] = {}
+        missing: set[str] = set()
+        for attempt in calls["calls"]:
+            found = _call_of(attempt["call_id"], kept)
+            if found is None:
+                missing.add(attempt["call_id"])
+            else:
+                booked.setdefault(found, []).append(attempt)
+        if not missing and len(booked) == len(kept):
+            return kept, booked
+        if time.monotonic() > deadline:
+            if missing:
+                total = len(missing) + len(kept)
+                raise NothingKept(run=run_id, missing=len(missing), calls=total)
+            return kept, booked  # a refused call is booked by nobody
+        time.sleep(INTERVAL_S)
+
+
+def _call_of(attempt_id: str, known: Iterable[str]) -> str | None:
+    """Return the call that an attempt at a backend is one of; its id has more at its end, or nothing."""
+    while attempt_id:
+        if attempt_id in known:
+            return attempt_id
+        attempt_id = attempt_id.rpartition(":")[0]
+    return None
+
+
+def _prompt(content: Json) -> Json | None:
+    known = content["kept"] == "full" and isinstance(content["prompt"], dict)
+    return content["prompt"] if known else None
+
+
+def _answer(run_id: str, content: Json) -> RecordedAnswer:
+    answer = content["answer"]
+    if not isinstance(answer, dict):
+        where = f"the answer that `{content['step']}` got from `{content['model']}`"
+        raise CannotRecord(run=run_id, reason=f"{where} is too long to be kept, and cut")
+    if "error" in answer:
+        error_class = answer.get("error_class", ErrorClass.UNAVAILABLE)
+        error = RecordedError(code=answer["error"], error_class=ErrorClass(error_class))
+        return RecordedAnswer(error=error)
+    calls = answer.get("tool_calls") or ()
+    for choice in answer.get("choices", ())[:1]:
+        calls = calls or (choice.get("message") or {}).get("tool_calls") or ()
+    return RecordedAnswer(text=answer.get("text", ""), data=answer.get("data"), tool_calls=calls)
