@@ -12,6 +12,8 @@ import pytest
 
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
+from hocket.emulator.configuration import parse
+from hocket.emulator.running import running
 
 BOUND_S = 60.0
 CODE = '''
@@ -40,6 +42,10 @@ def calls(*made):
         for name, given in made
     ]
     return Completion(tool_calls=tuple(told), input_tokens=10, output_tokens=5)
+
+
+async def tide(given):
+    return {"port": given["port"], "metres": 11.5}
 
 
 async def large(given):
@@ -75,20 +81,35 @@ PIPELINE: dict[str, Any] = {
 }
 
 
-@pytest.fixture
+ENGINE = {
+    "model": "llm",
+    "decode_tokens_per_s": 1e6,
+    "batch_tokens_per_s": 1e6,
+    "prefill_tokens_per_s": 1e6,
+}
+
+
+@pytest.fixture(scope="module")
 async def platform() -> AsyncIterator[Platform]:
+    """A platform with a model of its own, and an engine behind either API that providers have."""
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     (folder / "bulky.py").write_text(CODE)
     config = folder / "hocket.yaml"
-    backends = [{"function": "bulky:model", "prices": {"request_usd": "0.01"}}]
-    sections = {
-        "models": {"talker": {"backends": backends}},
-        "node_types": {"python": {"modules": ["bulky"]}},
-    }
-    config.write_text(json.dumps(sections))
-    environment = {"PYTHONPATH": str(folder)}
-    async with Platform(folder / "d", env=environment, config=config) as platform:
-        yield platform
+    async with running(parse({"engines": [{"port": 0, "profile": ENGINE}]})) as (engine,):
+        key = {"model": "llm", "api_key": "none"}
+        backends = {
+            "talker": {"function": "bulky:model", "prices": {"request_usd": "0.01"}},
+            "openai": key | {"base_url": f"{engine.url}/v1"},
+            "anthropic": key | {"base_url": engine.url, "kind": "anthropic"},
+        }
+        sections = {
+            "models": {name: {"backends": [one]} for name, one in backends.items()},
+            "node_types": {"python": {"modules": ["bulky"]}},
+        }
+        config.write_text(json.dumps(sections))
+        environment = {"PYTHONPATH": str(folder)}
+        async with Platform(folder / "d", env=environment, config=config) as platform:
+            yield platform
     shutil.rmtree(folder)
 
 
@@ -119,3 +140,45 @@ async def test_large_results_and_a_killed_worker_cost_no_call_twice(platform: Pl
     keys = {step["step"] for step in shown["steps"]}
     assert {"ask#1", "ask#1/large_4", "ask#2", "ask#2/deadly_1", "ask#3"} <= keys
     assert run["spent_usd"] == "0.03"
+
+
+PORT = {"type": "string", "enum": ["Brest"]}
+SAILING: dict[str, Any] = {
+    "type": "agent",
+    "prompt": "How high is the tide in Brest?",
+    "system": "You know the sea.",
+    "max_tokens": 200,
+    "tools": {
+        "tide": {
+            "description": "The tide at a port.",
+            "parameters": {"type": "object", "required": ["port"], "properties": {"port": PORT}},
+            "node": {"type": "python", "handler": "bulky:tide"},
+        }
+    },
+}
+DATA = {"type": "object", "required": ["high"], "properties": {"high": {"type": "boolean"}}}
+
+
+@pytest.mark.parametrize("model", ["openai", "anthropic"])
+async def test_an_agent_speaks_the_apis_of_providers(platform: Platform, model: str) -> None:
+    api = platform.api()
+    pipeline = {"pipeline": f"sail-{model}", "nodes": {}, "output": "{{ nodes }}"}
+    nodes = {
+        "free": SAILING | {"model": model},
+        "structured": SAILING | {"model": model, "response_schema": DATA, "max_rounds": 2},
+        "hurried": SAILING | {"model": model, "max_rounds": 1},
+    }
+    output = {name: f"{{{{ nodes.{name}.output }}}}" for name in nodes}
+    await asyncio.to_thread(
+        api.post, "/v1/pipelines", pipeline | {"nodes": nodes, "output": output}
+    )
+    task = {"pipeline": f"sail-{model}", "input": {}}
+    accepted = await asyncio.to_thread(api.post, "/v1/runs", task)
+    run = await ended(api, accepted["run_id"])
+    assert run["status"] == "succeeded", run["error"]
+    free, structured, hurried = (run["output"][name] for name in nodes)
+    assert (free["rounds"], free["tool_calls"], bool(free["text"])) == (2, 1, True)
+    assert (structured["rounds"], structured["tool_calls"]) == (2, 1)
+    assert isinstance(structured["data"]["high"], bool)
+    assert (hurried["rounds"], hurried["tool_calls"], bool(hurried["text"])) == (1, 0, True)
+    assert free["usage"]["input_tokens"] > 0

@@ -145,6 +145,18 @@ def test_a_call_that_cannot_be_is_told_to_the_model_and_runs_nothing(
     assert said in content, content
 
 
+def test_what_goes_back_to_a_model_is_what_its_provider_takes() -> None:
+    odd = [call("rm -rf / ☠", {}), call("search", "{not json"), call("", "[1]")]
+    done = played(agent(), calls(*odd), "Then I do not know.")
+    told_calls = done.calls[1].request.messages[1].tool_calls
+    assert [(one["id"], one["function"]["name"]) for one in told_calls] == [
+        ("call_1_1", "rm_-rf____"),
+        ("call_1_2", "search"),
+        ("call_1_3", "_"),
+    ]
+    assert {one["function"]["arguments"] for one in told_calls} == {"{}"}
+
+
 @pytest.mark.parametrize(
     "hostile",
     [

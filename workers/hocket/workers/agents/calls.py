@@ -2,6 +2,7 @@
 told of the others. Pure."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,6 +25,9 @@ MAX_CALLS_CHARS = 131_072
 """Of all calls of one answer, with whatever else its provider put into them."""
 MAX_FAULT_CHARS = 300
 MAX_SHOWN_TOOLS = 64
+MAX_NAME_CHARS = 64
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+"""What the name of a function may not have."""
 
 
 class Calls:
@@ -55,36 +59,41 @@ class Calls:
             raise AgentCallsInvalid(reason="one names no tool")
         name, text = function["name"], function.get("arguments")
         text = text if isinstance(text, str) else json.dumps(text)
-        name = name if name in self._tools else shown_text(name, 64)
-        told = {**function, "name": name, "arguments": text}
+        name = name if name in self._tools else _ODD.sub("_", name)[:MAX_NAME_CHARS] or "_"
+        arguments, reason = self._read(text)
+        # what goes back to the model is what its provider takes: a name, and an object
+        told = {**function, "name": name, "arguments": json.dumps(arguments)}
         self.told.append({**call, "id": call_id, "type": "function", "function": told})
-        arguments, reason = self._checked(name, text)
-        if arguments is None:
+        reason = reason or self._fault(name, arguments)
+        if reason:
             self.refused.append(Refused(id=call_id, reason=reason))
             return
         step = f"{name}_{len(self.made) + 1}"
         self.made.append(MadeCall(id=call_id, step=step, tool=name, arguments=arguments))
 
-    def _checked(self, name: str, text: str) -> tuple[dict[str, Any] | None, str]:
-        """Return the arguments of a call, or None and why it is not carried out."""
-        tool = self._tools.get(name)
-        if tool is None:
-            known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
-            return None, f"there is no tool `{name}`; there are: {known}"
-        if len(self.made) >= self._at_most:
-            return None, f"one answer may have {self._at_most} calls; call it again if it is needed"
+    def _read(self, text: str) -> tuple[dict[str, Any], str]:
+        """Return the arguments of a call; none, and why they cannot be read."""
         if len(text) > MAX_ARGUMENTS_CHARS:
-            return None, f"the arguments have more than {MAX_ARGUMENTS_CHARS} characters"
+            return {}, f"the arguments have more than {MAX_ARGUMENTS_CHARS} characters"
         try:
             arguments = parse_json(text or "{}", "arguments", max_values=MAX_ARGUMENTS_VALUES)
         except InvalidInput as error:
-            return None, f"`{error.fields['field']}`: {error.fields['reason']}"
+            return {}, f"`{error.fields['field']}`: {error.fields['reason']}"
         if not isinstance(arguments, dict):
-            return None, "the arguments are no JSON object"
+            return {}, "the arguments are no JSON object"
         if _depth(arguments) > MAX_ARGUMENTS_DEPTH:
-            return None, f"the arguments nest deeper than {MAX_ARGUMENTS_DEPTH}"
-        reason = _fault(tool.get("parameters"), arguments)
-        return (None, reason) if reason else (arguments, "")
+            return {}, f"the arguments nest deeper than {MAX_ARGUMENTS_DEPTH}"
+        return arguments, ""
+
+    def _fault(self, name: str, arguments: dict[str, Any]) -> str:
+        """Return why a call is not carried out; nothing where it is."""
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
+            return f"there is no tool `{name}`; there are: {known}"
+        if len(self.made) >= self._at_most:
+            return f"one answer may have {self._at_most} calls; call it again if it is needed"
+        return _fault(tool.get("parameters"), arguments)
 
 
 def _fault(parameters: Mapping[str, Any] | None, arguments: dict[str, Any]) -> str:

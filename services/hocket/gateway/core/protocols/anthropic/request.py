@@ -281,7 +281,8 @@ def _tools(
     if answer is not None:
         tool, schema = answer
         tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
-        choice = _answer_choice(tool, alone=len(tools) == 1, thinks=thinks)
+        alone = len(tools) == 1 or choice == {"type": "none"}
+        choice = _answer_choice(tool, alone=alone, thinks=thinks)
     if not tools:
         return {}, None
     if body.get("parallel_tool_calls") is False and choice != {"type": "none"}:
