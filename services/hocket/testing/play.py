@@ -1,15 +1,9 @@
 """`Play`: a pipeline, what its models answer and what goes wrong, and the run that comes of it."""
 
-import asyncio
-import contextvars
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from hocket.kit.process import clock
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.plan import check_input
@@ -19,9 +13,8 @@ from hocket.testing.faults import Fault, Injected
 from hocket.testing.functions import Functions
 from hocket.testing.pipelines import Source, check_step, plans_of
 from hocket.testing.played import Played, come_to
-from hocket.testing.recording import RecordedCall, read_recording
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
-from hocket.testing.stand_ins.clock import START_S, PlayLoop
+from hocket.testing.stand_ins.clock import START_S, PlayLoop, run_in_play_time
 from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import Trace
 from hocket.testing.world import Signal, World
@@ -49,7 +42,7 @@ class Play:
         self._plans = {plan.pipeline.pipeline: plan for plan in plans}
         self._stand_ins: dict[str, Callable[..., Any]] = {}
         self._scripts: dict[str, Script] = {}
-        self._recorded: tuple[Path, tuple[RecordedCall, ...], bool] | None = None
+        self._recorded: RecordedAnswers | None = None
         self._faults: list[Fault] = []
         self._signals: list[Signal] = []
 
@@ -70,8 +63,7 @@ class Play:
         """Let models answer as they did in a recorded run (`hocket runs record`), but for those of which
         `model` says the answers. `check_prompts`: only where they are asked the same as then. Raise
         RecordingInvalid."""
-        path = Path(file)
-        self._recorded = path, read_recording(path).calls, check_prompts
+        self._recorded = RecordedAnswers.read(Path(file), check_prompts=check_prompts)
 
     def fails(
         self,
@@ -142,25 +134,14 @@ class Play:
             deadline_at_ms=START_S * 1000 + (deadline_ms or spec.slo_ms),
             budget_usd=spec.budget_usd,
         )
-        return _alone(lambda: self._played(accepted))
-
-    def _played(self, accepted: RunAccepted) -> Played:
-        with (
-            closing(PlayLoop()) as loop,
-            clock.source(loop.wall_s, loop.time),
-            asyncio.Runner(loop_factory=lambda: loop) as runner,
-        ):
-            return runner.run(self._play(loop, accepted))
+        return run_in_play_time(lambda loop: self._play(loop, accepted))
 
     async def _play(self, loop: PlayLoop, accepted: RunAccepted) -> Played:
         trace = Trace(loop, accepted.run_id)
         world = World(loop, trace, self._plans, tuple(self._signals))
         loop.idle = lambda: world.breaks(PlayStuck(waiting=", ".join(world.waiting)))
         loop.set_exception_handler(lambda _, told: world.breaks(_raised(told)))
-        answers = None
-        if self._recorded is not None:
-            file, calls, check_prompts = self._recorded
-            answers = RecordedAnswers(file, calls, check_prompts=check_prompts)
+        answers = self._recorded.anew() if self._recorded is not None else None
         models = PlayedModels(self._scripts, answers, trace.called, world.breaks)
         functions = Functions(self._stand_ins, self._types)
         told = Told(world.finished, trace.died, world.breaks)
@@ -175,26 +156,6 @@ class Play:
     def _fault(self, fault: Fault) -> None:
         check_step(self._plans.values(), fault.step)
         self._faults.insert(0, fault)
-
-
-def _alone(play: Callable[[], Played]) -> Played:
-    """Play in this thread, or beside it where an event loop runs here (an async test)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return play()
-    future: Future[Played] = Future()
-
-    def beside() -> None:
-        try:
-            future.set_result(play())
-        except BaseException as error:
-            future.set_exception(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(beside,))
-    thread.start()
-    thread.join()
-    return future.result()
 
 
 def _raised(told: dict[str, Any]) -> BaseException:

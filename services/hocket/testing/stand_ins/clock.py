@@ -2,13 +2,18 @@
 moves to it. What would run in a thread runs at once, so that all has one order."""
 
 import asyncio
+import contextvars
 import selectors
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from contextlib import closing
+from typing import Any, TypeVar
 
+from hocket.kit.process import clock
 from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
+
+T = TypeVar("T")
 
 START_S = 1_767_225_600.0
 """2026-01-01 00:00 UTC: when every play begins."""
@@ -76,6 +81,36 @@ class _Selector(selectors.DefaultSelector):
         if not found:
             self._loop.passes(timeout)
         return found
+
+
+def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on a loop of its own, whose clock is the time there. It runs in this thread, or
+    beside it where an event loop runs here already (an async test)."""
+
+    def run() -> T:
+        with (
+            closing(PlayLoop()) as loop,
+            clock.source(loop.wall_s, loop.time),
+            asyncio.Runner(loop_factory=lambda: loop) as runner,
+        ):
+            return runner.run(main(loop))
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    future: Future[T] = Future()
+
+    def beside() -> None:
+        try:
+            future.set_result(run())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(beside,))
+    thread.start()
+    thread.join()
+    return future.result()
 
 
 class NoThreads(StepThreads):

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hocket.gateway.core.content.kept import asked_of
 from hocket.schemas.messages import CallRequest
 from hocket.testing.errors import AnswerNotRecorded, PromptChanged
-from hocket.testing.recording import RecordedCall
+from hocket.testing.recording import RecordedCall, read_recording
 
 SHOWN_CHARS = 300
 """Of each side of what differs."""
@@ -20,6 +20,7 @@ class RecordedAnswers:
 
     def __init__(self, file: Path, calls: Sequence[RecordedCall], *, check_prompts: bool) -> None:
         self._file = file
+        self._calls = calls
         self._check_prompts = check_prompts
         self._left: dict[tuple[str, str, str], list[RecordedCall]] = {}
         self._had: dict[tuple[str, str, str], int] = {}
@@ -27,6 +28,15 @@ class RecordedAnswers:
             key = (call.pipeline, call.step, call.model)
             self._left.setdefault(key, []).append(call)
             self._had[key] = self._had.get(key, 0) + 1
+
+    @classmethod
+    def read(cls, file: Path, *, check_prompts: bool) -> Self:
+        """Return the answers of a file. Raise RecordingInvalid."""
+        return cls(file, read_recording(file).calls, check_prompts=check_prompts)
+
+    def anew(self) -> Self:
+        """Return all of them for another play."""
+        return type(self)(self._file, self._calls, check_prompts=self._check_prompts)
 
     def take(self, request: CallRequest) -> RecordedCall:
         """Return the answer to a call: of its step's calls of its model the first that asked the same,
