@@ -829,6 +829,59 @@ class SpentTold(Message):
     """Of a sub-run: the budget at the top of its tree."""
 
 
+class ReplicaControl(Message):
+    """What is to become of a backend's replicas, of one or of all: no more calls (`drain`) or calls
+    again (`resume`), be ready for `for_ms` from now on (`warm`; 0 ends that), breakers closed and rests
+    over (`reset`). Gateways keep it until it is changed."""
+
+    action: Literal["drain", "resume", "warm", "reset"]
+    backend: Name
+    replica: Name = ""
+    """As its key says: `backend/replica`. Nothing: all of the backend."""
+    for_ms: Milliseconds = 0.0
+    reason: StoredText = ""
+    by: Name = ""
+
+
+class ReplicaState(Message):
+    """A replica as one gateway sees it."""
+
+    replica: Name
+    backend: Name
+    kind: Name = ""
+    models: tuple[Name, ...] = ()
+    """The logical models that it serves."""
+    breaker: Name = "closed"
+    openings: Count = 0
+    in_flight: Count = 0
+    waiting: Count = 0
+    """Calls that wait for a slot in its pool."""
+    limit: Count = 0
+    """How many calls it takes at once, from all gateways together."""
+    rests_ms: Milliseconds = 0.0
+    level: Literal["", "cold", "provisioned", "ready"] = ""
+    """How warm it is; nothing where gateways do not start and stop it."""
+    ready_at_ms: Moment | None = None
+    """When the start that is under way should be done."""
+    drained: bool = False
+    warm_until_ms: Moment | None = None
+    """Until when an operator wants it ready."""
+    reason: StoredText = ""
+    by: Name = ""
+    changed_at_ms: Moment | None = None
+    """When an operator changed something last, who that was (`by`), and why."""
+
+
+class ReplicasTold(Message):
+    """A gateway's replicas, after what was asked for was done; `gateways` are all that live, as it sees
+    them."""
+
+    gateway: Name = ""
+    gateways: tuple[Name, ...] = ()
+    replicas: tuple[ReplicaState, ...] = ()
+    error: ErrorInfo | None = None
+
+
 class ExperimentControl(Message):
     """Look at the experiments, or switch an arm off (`rollback`) or on again (`restore`) by hand. With a
     `tenant` other tenants' experiments are as if they were not there; those of all tenants are."""

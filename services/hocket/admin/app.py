@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.approvals.endpoints import router as approvals
 from hocket.admin.audit.endpoints import router as audit
+from hocket.admin.backends.endpoints import router as backends
 from hocket.admin.bulk.endpoints import router as bulk
 from hocket.admin.calls.endpoints import router as calls
 from hocket.admin.console.routes import ROUTERS as CONSOLE
@@ -65,6 +66,7 @@ ROUTERS = (
     calls,
     content,
     experiments,
+    backends,
     dead_letters,
     health,
     keys,

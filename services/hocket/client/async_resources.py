@@ -18,6 +18,7 @@ from hocket.schemas.access.bodies import (
 )
 from hocket.schemas.access.grants import Grants
 from hocket.schemas.administration.approvals import ApprovalList
+from hocket.schemas.administration.backends import BackendList
 from hocket.schemas.administration.bulk import (
     BulkFilter,
     BulkOperation,
@@ -1223,6 +1224,81 @@ class AsyncExperimentsApi:
         return answer
 
 
+class AsyncBackendsApi:
+    """`client.backends`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def list(self) -> BackendList:
+        """List the replicas of all backends, as every gateway sees them."""
+        answer: BackendList = await self._send(
+            ApiRequest(method="GET", path=path_of("backends"), may_repeat=True), BackendList
+        )
+        return answer
+
+    async def drain(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Send a backend no more calls; those that it has end. Calls go to other replicas and
+        fallbacks, and wait where there is none. It holds until it is resumed, also for gateways
+        that start later.
+        """
+        answer: BackendList = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "drain"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    async def resume(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Send a drained backend calls again."""
+        answer: BackendList = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "resume"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    async def warm(
+        self, backend: str, for_s: float, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Start a backend's replicas now, and keep them ready for a time: those that gateways start
+        and stop (`warm:` in the configuration).
+        """
+        answer: BackendList = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "warm"),
+                body=given({"replica": replica, "reason": reason, "for_s": for_s}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    async def reset(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Close the breakers of a backend at all gateways, and end the rest that it asked for."""
+        answer: BackendList = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "reset"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+
 class AsyncDeadLettersApi:
     """`client.dead_letters`."""
 
@@ -1320,6 +1396,7 @@ class AsyncKeysApi:
                 "steps.run",
                 "experiments.read",
                 "experiments.control",
+                "models.control",
                 "dead_letters.read",
                 "dead_letters.manage",
                 "keys.read",
@@ -1580,6 +1657,7 @@ class AsyncResources:
         self.calls = AsyncCallsApi(send)
         self.content = AsyncContentApi(send)
         self.experiments = AsyncExperimentsApi(send)
+        self.backends = AsyncBackendsApi(send)
         self.dead_letters = AsyncDeadLettersApi(send)
         self.keys = AsyncKeysApi(send)
         self.grants = AsyncGrantsApi(send)

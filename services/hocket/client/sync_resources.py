@@ -18,6 +18,7 @@ from hocket.schemas.access.bodies import (
 )
 from hocket.schemas.access.grants import Grants
 from hocket.schemas.administration.approvals import ApprovalList
+from hocket.schemas.administration.backends import BackendList
 from hocket.schemas.administration.bulk import (
     BulkFilter,
     BulkOperation,
@@ -1211,6 +1212,81 @@ class ExperimentsApi:
         return answer
 
 
+class BackendsApi:
+    """`client.backends`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self) -> BackendList:
+        """List the replicas of all backends, as every gateway sees them."""
+        answer: BackendList = self._send(
+            ApiRequest(method="GET", path=path_of("backends"), may_repeat=True), BackendList
+        )
+        return answer
+
+    def drain(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Send a backend no more calls; those that it has end. Calls go to other replicas and
+        fallbacks, and wait where there is none. It holds until it is resumed, also for gateways
+        that start later.
+        """
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "drain"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def resume(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Send a drained backend calls again."""
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "resume"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def warm(
+        self, backend: str, for_s: float, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Start a backend's replicas now, and keep them ready for a time: those that gateways start
+        and stop (`warm:` in the configuration).
+        """
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "warm"),
+                body=given({"replica": replica, "reason": reason, "for_s": for_s}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def reset(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Close the breakers of a backend at all gateways, and end the rest that it asked for."""
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "reset"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+
 class DeadLettersApi:
     """`client.dead_letters`."""
 
@@ -1308,6 +1384,7 @@ class KeysApi:
                 "steps.run",
                 "experiments.read",
                 "experiments.control",
+                "models.control",
                 "dead_letters.read",
                 "dead_letters.manage",
                 "keys.read",
@@ -1566,6 +1643,7 @@ class Resources:
         self.calls = CallsApi(send)
         self.content = ContentApi(send)
         self.experiments = ExperimentsApi(send)
+        self.backends = BackendsApi(send)
         self.dead_letters = DeadLettersApi(send)
         self.keys = KeysApi(send)
         self.grants = GrantsApi(send)

@@ -10,7 +10,7 @@ their record is acknowledged. Where no usage journal can be made, every reply wa
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -40,12 +40,17 @@ from hocket.gateway.config.reload import Reload
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.config.access import Access
+from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.routing import membership_records
 from hocket.gateway.experiments.door import ExperimentsDoor, publish_fact
 from hocket.gateway.experiments.experiments import Experiments
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.operations.door import ReplicasDoor
+from hocket.gateway.operations.replica_orders import ReplicaOrders
+from hocket.gateway.operations.replica_states import ReplicaStates
 from hocket.gateway.warming.coordination import Warming
 from hocket.gateway.warming.prefill import Prefilling
+from hocket.gateway.warming.replica_manager import ReplicaManager
 from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.gateway.warming.warm_usage import WarmUsage
 from hocket.kit.access.grant_book import GrantBook
@@ -174,6 +179,9 @@ async def serve(
         control = ControlDoor(bus, lambda: calls.routes)
         await control.open()
         stack.push_async_callback(control.close)
+        replicas = _replicas_door(bus, membership, calls, warming)
+        await replicas.open()
+        stack.push_async_callback(replicas.close)
         await trials.open()
         stack.push_async_callback(trials.close)
         door = NatsDoor(bus, registry, membership, _capabilities(settings))
@@ -212,6 +220,23 @@ async def serve(
         service.started()
         log.info("gateway_serving", models=calls.routes.table.names(), url=url)
         await _watched(service, reload)
+
+
+def _replicas_door(
+    bus: Bus, membership: Membership, calls: Calls, warming: Warming
+) -> ReplicasDoor:
+    """Return the door for those who look after replicas; what they want is followed from now on."""
+
+    def table() -> RoutingTable:
+        return calls.routes.table
+
+    def managers() -> Mapping[str, ReplicaManager]:
+        return warming.managers
+
+    orders = ReplicaOrders(membership, calls.scheduler.health, table, managers, clock.now_ms)
+    orders.look()
+    states = ReplicaStates(calls.scheduler, table, managers, orders, clock.now_ms)
+    return ReplicasDoor(bus, membership, orders, states)
 
 
 async def _shared_budgets(

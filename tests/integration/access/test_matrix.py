@@ -99,6 +99,11 @@ ALLOWED: dict[str, str] = {
     "POST /v1/keys/{key_id}/rotate": "admin",
     "DELETE /v1/keys/{key_id}": "admin",
     "GET /v1/roles": ALL,
+    "GET /v1/backends": ALL,
+    "POST /v1/backends/{backend}/drain": "",  # only keys of all tenants
+    "POST /v1/backends/{backend}/resume": "",
+    "POST /v1/backends/{backend}/warm": "",
+    "POST /v1/backends/{backend}/reset": "",
     "GET /v1/grants": ALL,
     "PUT /v1/grants": "",  # only keys of all tenants
     "GET /v1/audit": "auditor admin",
@@ -123,18 +128,19 @@ GRANTS: dict[str, str] = {
     "operator": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read grants.read runs.submit runs.cancel runs.signal "
     "pipelines.check schedules.manage webhooks.read webhooks.manage experiments.control "
-    "dead_letters.manage grants.manage",
+    "models.control dead_letters.manage grants.manage",
     "auditor": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read webhooks.read dead_letters.read grants.read keys.read audit.read",
     "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read grants.read content.read runs.submit runs.cancel runs.signal "
     "pipelines.check pipelines.apply schedules.manage webhooks.read webhooks.manage models.call "
-    "experiments.control "
+    "experiments.control models.control "
     "dead_letters.manage grants.manage keys.read keys.manage audit.read data.delete steps.run",
     "worker": "steps.run",
 }
 VALUES = {
     "run_id": "r" + "0" * 24, "name": "none", "call_id": "none", "experiment": "none", "arm": "none",
+    "backend": "none",
     "seq": "1", "operation_id": "b" + "0" * 24, "key_id": "0" * 12, "model": "scripted",
     "message_id": "msg_" + "0" * 24,
 }  # fmt: skip
@@ -157,6 +163,8 @@ BODIES: dict[str, Any] = {
     "/embeddings": {"model": "scripted", "input": "?"},
     "/responses": {"model": "scripted", "input": "?"},
 }
+BODIES |= {f"/v1/backends/{{backend}}/{action}": {"for_s": 1} for action in ("warm",)}
+BODIES |= {f"/v1/backends/{{backend}}/{action}": {} for action in ("drain", "resume", "reset")}
 USAGE_KEY = "u" * 32
 QUERIES = {"/v1/calls": "?run=none", "/v1/content": "?run=none"}
 
@@ -227,8 +235,13 @@ async def test_every_operation_of_rest_is_allowed_to_whom_the_table_says(rest: R
     assert cells == len(ALLOWED) * (4 * len(keys) + 2)
 
 
+BACKEND_ACTIONS = ("drain", "resume", "warm", "reset")
 DENIALS = ("permission_missing", "tenant_forbidden")
-WIDE_ONLY = {"GET /v1/audit/verdict": "auditor admin", "PUT /v1/grants": "operator admin"}
+WIDE_ONLY = {
+    "GET /v1/audit/verdict": "auditor admin",
+    "PUT /v1/grants": "operator admin",
+    **{f"POST /v1/backends/{{backend}}/{action}": "operator admin" for action in BACKEND_ACTIONS},
+}
 
 
 async def test_what_is_public_is_what_the_table_says(rest: Rest) -> None:

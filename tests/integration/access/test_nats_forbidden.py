@@ -43,6 +43,7 @@ OF_ALL = (
     "hocket.worker.journal.write.python hocket.worker.journal.read.crm-lookup@gpu "
     "hocket.journal.r1.x hocket.journal.crm-lookup.x hocket.gateway.guest hocket.gateway.control "
     "hocket.gateway.models hocket.gateway.experiments hocket.gateway.expected "
+    "hocket.gateway.replicas hocket.gateway.states "
     "hocket.gateway.prompt hocket.gateway.held hocket.gateway.used hocket.gateway.outcome "
     "hocket.ledger.spent hocket.ledger.content hocket.access.keys hocket.access.events.0123456789ab "
     "$KV.hocket-coordinators.x $KV.hocket-gateways.x $KV.hocket-budgets.x "

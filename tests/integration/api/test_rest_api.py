@@ -22,7 +22,15 @@ from hocket.cli.app import app as cli
 from hocket.kit.nats import dead_letters
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import CancelRequested, RunFinished, SignalReceived, TaskRejected
+from hocket.schemas.messages import (
+    CancelRequested,
+    ReplicaState,
+    ReplicasTold,
+    RunFinished,
+    SignalReceived,
+    TaskRejected,
+)
+from support.administration.told_replicas import ToldGateways
 from support.rest_rig import Rest, running_rest
 
 WAIT_S = 10.0
@@ -1033,6 +1041,42 @@ async def test_a_call_is_explained_with_all_its_attempts_or_its_refusal(rest: Re
     assert refused.body["refused"]["error_code"] == "gateway_full"
     assert (others.status, others.error["code"]) == (404, "call_unknown")
     assert (len(of_run.body["calls"]), of_run.body["truncated"]) == (1, True)
+
+
+async def test_replicas_are_put_together_from_all_gateways_and_only_keys_of_all_change_them(
+    rest: Rest,
+) -> None:
+    away = await rest.get("/v1/backends")
+    live = ("g1", "g2", "g3")
+    replica = ReplicaState(replica="b/1", backend="b", limit=8)
+    order = {"drained": True, "by": "key:ops", "reason": "new", "changed_at_ms": 2e12}
+    seen = (
+        {"in_flight": 2, "breaker": "open"},
+        {"in_flight": 3, **order},
+    )
+    gateways = ToldGateways(
+        rest.bus,
+        *(
+            ReplicasTold(gateway=name, gateways=live, replicas=(replica.model_copy(update=one),))
+            for name, one in zip(live, seen, strict=False)
+        ),
+    )
+    await gateways.open()
+    found = await rest.get("/v1/backends")
+    done = await rest.post("/v1/backends/b/warm", {"for_s": 60, "replica": "b/1", "reason": "why"})
+    operator = {"Authorization": f"Bearer {await rest.make_key('operator', 'acme')}"}
+    own = await rest.post("/v1/backends/b/drain", {}, headers=operator)
+    audit = await rest.get("/v1/audit")
+    assert (away.status, away.error["code"]) == (503, "gateway_away")
+    (shown,) = found.body["replicas"]
+    assert (shown["drained"], shown["by"], shown["in_flight"]) == (True, "key:ops", 5)
+    assert [one["breaker"] for one in shown["gateways"]] == ["open", "closed"]
+    assert (found.body["gateways"], found.body["silent"]) == (["g1", "g2"], ["g3"])
+    assert done.status == 200
+    (sent,) = gateways.controls
+    assert (sent.action, sent.for_ms, sent.replica) == ("warm", 60_000, "b/1")
+    assert (own.status, own.error["code"]) == (403, "tenant_forbidden")
+    assert "backends.warm" in [entry["action"] for entry in audit.body["entries"]]
 
 
 async def test_experiments_are_asked_of_a_gateway_and_its_refusal_is_passed_on(rest: Rest) -> None:

@@ -21,6 +21,8 @@ from hocket.schemas.messages import (
     CallRequest,
     ChatMessage,
     NodeExpected,
+    ReplicaControl,
+    ReplicasTold,
     RunsExpected,
     WarmRecord,
 )
@@ -213,3 +215,26 @@ async def the_leader(bus: Bus, gateways: tuple[Gateway, ...]) -> Gateway:
     names = [key.rsplit(".", 1)[1] for key in stream.state.subjects if ".member." in key]
     pid = int(min(names).rsplit("-", 2)[1])
     return next(one for one in gateways if one.process.pid == pid)
+
+
+async def test_a_model_is_warmed_by_hand_and_goes_when_that_is_ended(
+    bus: Bus, nats_url: str, engines: Engines, tmp_path: Path
+) -> None:
+    async def warm(for_s: float) -> ReplicasTold:
+        wanted = ReplicaControl(action="warm", backend="embedder", for_ms=for_s * 1000)
+        payload = wanted.model_dump_json().encode()
+        reply = await bus.request(subjects.GATEWAY_REPLICAS, payload, timeout_ms=BOUND_S * 1000)
+        return ReplicasTold.model_validate_json(reply.data)
+
+    async with running_gateway(nats_url, tmp_path, engines.models()) as gateway:
+        told = await warm(3_600)
+        (state,) = (one for one in told.replicas if one.replica == "embedder")
+        assert state.level in ("cold", "provisioned", "ready")
+        assert state.warm_until_ms is not None
+        while (started := await gateway.logged("replica_started"))["action"] != "load":
+            pass
+        assert (started["backend"], started["reason"]) == ("embedder", "operator")
+        assert engines.state("embedder") == "ready"
+        assert engines.state("writer") == "cold"
+        await warm(0)
+        await until(gateway, "replica_stopped", "embedder", "release")

@@ -312,6 +312,8 @@ SERVICES: Mapping[str, NatsPermissions] = {
             f"{_API}.STREAM.LIST",
             subjects.GATEWAY_MODELS,
             subjects.GATEWAY_EXPERIMENTS,
+            subjects.GATEWAY_REPLICAS,
+            subjects.GATEWAY_STATES,
             subjects.GATEWAY_CALL,
             subjects.GATEWAY_CANCEL,
             subjects.GATEWAY_CONTROL,

@@ -44,6 +44,8 @@ class Permission(StrEnum):
     EXPERIMENTS_READ = "experiments.read"
     EXPERIMENTS_CONTROL = "experiments.control"
     """Switch arms of experiments off and on."""
+    MODELS_CONTROL = "models.control"
+    """With a key of all tenants: drain, resume, warm and reset backends, which all tenants share."""
     DEAD_LETTERS_READ = "dead_letters.read"
     DEAD_LETTERS_MANAGE = "dead_letters.manage"
     """Redrive and drop dead letters."""
@@ -97,6 +99,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.WEBHOOKS_READ,
         Permission.WEBHOOKS_MANAGE,
         Permission.EXPERIMENTS_CONTROL,
+        Permission.MODELS_CONTROL,
         Permission.DEAD_LETTERS_MANAGE,
         Permission.GRANTS_MANAGE,
     },

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path
 
 from hocket.admin.audit.recording import record
+from hocket.admin.backends.errors import GatewayAway, GatewayRefused
 from hocket.admin.context import Context, Ctx
 from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import ExperimentControl, ExperimentsTold
 from hocket.schemas.rest import ExperimentList, Token
 
@@ -24,25 +24,6 @@ ExperimentName = Annotated[Token, Path(description="The experiment's name.")]
 ArmName = Annotated[Token, Path(description="One of its arms, not the control.")]
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
-
-
-class GatewayAway(HocketError):
-    """No gateway answers: {reason}. Start one, or try again."""
-
-    code = "gateway_away"
-    error_class = ErrorClass.UNAVAILABLE
-    retryable = True
-
-
-class GatewayRefused(HocketError):
-    """{message}"""
-
-    def __init__(self, error: ErrorInfo) -> None:
-        super().__init__(message=error.message)
-        self._error = error
-
-    def info(self) -> ErrorInfo:
-        return self._error
 
 
 @router.get("")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hocket.cli.commands import replicas
 from hocket.cli.remote.target import target_of
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ RUN_ID = r"r[0-9a-f]{24}"
 MAX_SHOWN = 200
 
 app = typer.Typer(
-    help="The gateway: explain calls; experiments; keys for its HTTP door; models of backends.",
+    help="The gateway: explain calls; replicas and experiments; keys for its HTTP door.",
     no_args_is_help=True,
 )
+replicas.add_to(app)
 
 Backend = Annotated[
     str, typer.Argument(help="A backend's name; `name/replica` where it has several.")

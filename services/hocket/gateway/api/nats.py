@@ -4,8 +4,7 @@ A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply
 `chunks_to` the pieces of its answer there as CallChunks. One that is asked again, and that is not known
 here, may be held by another gateway: that is asked first. `hocket.gateway.cancel` stops a call,
 `hocket.cancel` (which workers hear too) those of an attempt,
-`hocket.gateway.models` lists the logical models, and how their replicas are. What cannot be
-a call is answered with a typed error.
+`hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
 """
 
 import asyncio
@@ -202,7 +201,7 @@ class NatsDoor:
             for spec in table.serving(name)
             if spec.prices.priced
         }
-        told = {"models": models, "replicas": self._registry.replicas(), "prices": prices}
+        told = {"models": models, "prices": prices}
         self._answer(message, json.dumps(told).encode())
 
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -20,7 +19,6 @@ from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.calls.tracing import TracedCall
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
-from hocket.gateway.capacity.replica_states import replica_states
 from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
@@ -84,10 +82,6 @@ class CallRegistry:
     def table(self) -> RoutingTable:
         """The routing table in force."""
         return self._calls.routes.table
-
-    def replicas(self) -> list[dict[str, Any]]:
-        """Return how the replicas are, as seen from here."""
-        return replica_states(self._calls.scheduler, self.table, clock.now_ms)
 
     def begin(
         self,

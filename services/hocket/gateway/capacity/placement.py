@@ -67,6 +67,7 @@ class Placement:
             self.caches.by_replica,
             occupancy.caps,
             self._cold,
+            health.drained,
             self._reserve.until_ms,
         )
         decision = choose(self._table, request.facts, view)

@@ -1,4 +1,5 @@
-"""The health of each replica: its breakers, how long it rests, and which of its calls are slow."""
+"""The health of each replica: its breakers, how long it rests, which of its calls are slow, and whether
+an operator took it out of service."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -23,7 +24,8 @@ log = structlog.get_logger()
 
 
 class ReplicaHealth:
-    """Feeds the breakers with what becomes of calls; `opened` is called when one opens."""
+    """Feeds the breakers with what becomes of calls; `changed` is called when calls that wait may have
+    to go elsewhere, or can go where they could not."""
 
     def __init__(
         self,
@@ -31,14 +33,15 @@ class ReplicaHealth:
         durations: CallDurations,
         now_ms: Callable[[], float],
         metrics: GatewayMetrics | None,
-        opened: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
         self._durations = durations
         self._now_ms = now_ms
         self._metrics = metrics
-        self._opened = opened
+        self._changed = changed
         self._breakers: dict[str, ReplicaBreaker] = {}
         self._resting_until_ms: dict[str, float] = {}
+        self._drained: Mapping[str, str] = {}
         self._calls: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """By replica: the calls of each tenant at it."""
         self._overdue: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -57,6 +60,11 @@ class ReplicaHealth:
         """By replica: until when it asked to get no calls."""
         return self._resting_until_ms
 
+    @property
+    def drained(self) -> Mapping[str, str]:
+        """Replicas that get no calls, with who wants that and why."""
+        return self._drained
+
     def replace(self, table: RoutingTable) -> None:
         """Go by another routing table; breakers whose rule stays the same stay as they are."""
         before = self._breakers
@@ -73,6 +81,25 @@ class ReplicaHealth:
     def rest(self, key: str, until_ms: float) -> None:
         """Send a replica nothing until then."""
         self._resting_until_ms[key] = until_ms
+
+    def use_drained(self, drained: Mapping[str, str]) -> None:
+        """Send these replicas nothing, from now on and until told otherwise; their calls go on."""
+        if self._drained != drained:
+            self._drained = drained
+            self._changed()
+
+    def reset(self, key: str) -> None:
+        """Close a replica's breakers, of all tenants, end its rest, and forget what was seen of it."""
+        before = self._breakers.get(key)
+        if before is None:
+            return
+        fresh = self._breakers[key] = ReplicaBreaker(before.rule, _dice_of(key))
+        fresh.openings = before.openings
+        self._resting_until_ms.pop(key, None)
+        if self._metrics is not None:
+            self._metrics.breaker(key, fresh.state, opened=False)
+        log.info("breaker_reset", backend=key)
+        self._changed()
 
     def began(self, slot: Slot) -> None:
         """Note that a call begins at a replica."""
@@ -142,7 +169,7 @@ class ReplicaHealth:
         if opened:
             pause_ms = round(turn.retry_at_ms - self._now_ms())
             log.warning("breaker_opened", **fields, pause_ms=pause_ms)
-            self._opened()
+            self._changed()
         else:
             log.info("breaker_closed", **fields)
 

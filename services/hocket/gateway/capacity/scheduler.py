@@ -44,7 +44,7 @@ class CallScheduler:
         self._contended: Set[str] = frozenset()
         self._occupancy = Occupancy(table, usage)
         self._reserve = Reserve(table, self._occupancy)
-        self.health = ReplicaHealth(table, self.durations, now_ms, metrics, self._on_opened)
+        self.health = ReplicaHealth(table, self.durations, now_ms, metrics, self._on_health)
         self._placement = Placement(
             table,
             self._occupancy,
@@ -139,7 +139,7 @@ class CallScheduler:
         if spec.key in self._contended or spec.pool in self._contended:
             self._notify_contention()
 
-    def _on_opened(self) -> None:
+    def _on_health(self) -> None:
         self.queue.offer_all()
 
     def _on_missed(self, cold: Sequence[str]) -> None:

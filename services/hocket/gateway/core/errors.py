@@ -40,6 +40,30 @@ class BackendNotLoadable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ReplicaUnknown(HocketError):
+    """There is no replica `{replica}` of a backend `{backend}`. Known replicas: {known}."""
+
+    code = "replica_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class ReplicaNotStarted(HocketError):
+    """The replica `{replica}` cannot be warmed: gateways do not start and stop it. Add `warm:` to its
+    backend in the configuration."""
+
+    code = "replica_not_started"
+    error_class = ErrorClass.INVALID
+
+
+class ReplicasNotTold(HocketError):
+    """Nothing was changed at `{backend}`: the other gateways cannot be told now. Try again when NATS is
+    back."""
+
+    code = "replicas_not_told"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
 class ExperimentUnknown(HocketError):
     """There is no arm `{arm}` of an experiment `{experiment}` that could be switched. Known: {known}."""
 

@@ -8,7 +8,7 @@ miss (ReplicasUsed: `replica_news.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
@@ -96,6 +96,11 @@ class Warming:
         if self._closing:
             await asyncio.wait(self._closing)
 
+    @property
+    def managers(self) -> Mapping[str, ReplicaManager]:
+        """Those of the replicas that are started and stopped, by key."""
+        return self._managers
+
     def learn(self, model: str, caller: Attribution) -> None:
         """Remember that a node calls a model."""
         if self._managers:
@@ -130,7 +135,12 @@ class Warming:
         if self._table.aliases.get(model, model) not in self._table.models:
             return None
         found = self._table.model(model)
-        own = [spec for spec in found.backends if found.mode in ("auto", spec.hosting)]
+        drained = self._scheduler.health.drained
+        own = [
+            spec
+            for spec in found.backends
+            if found.mode in ("auto", spec.hosting) and spec.key not in drained
+        ]
         if any(spec.hosting == "dedicated" and spec.key not in self._managers for spec in own):
             return None
         managers = [self._managers[spec.key] for spec in own if spec.key in self._managers]

@@ -41,6 +41,13 @@ class WarmPolicy:
         quiet_ms = rule.idle_ms + rule.startup.between(Level.COLD, Level.READY)
         self._forecast = Forecast(quiet_ms) if rule.forecast else None
         self._remote_used_ms = -inf
+        self._kept_until_ms = -inf
+
+    def keep(self, until_ms: float) -> None:
+        """Have the replica ready until then, because an operator wants it; a later word replaces it."""
+        if until_ms != self._kept_until_ms:
+            self._kept_until_ms = until_ms
+            self._changed()
 
     def need(self, reason: str, at_ms: float, until_ms: float, now_ms: float) -> None:
         """Have the replica ready at a time, and until `until_ms` (MAX_RETAINED_MS at most) and as long
@@ -90,6 +97,7 @@ class WarmPolicy:
             del self._leases[reason]
         yield from self._leases.values()
         yield Lease("tier", self._rule.tier, -inf, inf)
+        yield Lease("operator", Level.READY, -inf, self._kept_until_ms)
         for schedule in self._rule.schedules:
             yield from schedule.leases(now_ms)
         window = self._forecast.window() if self._forecast is not None else None

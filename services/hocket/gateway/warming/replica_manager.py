@@ -12,7 +12,7 @@ import structlog
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.warming.warm_leases import ColdStart
+from hocket.gateway.core.warming.warm_leases import ColdStart, Level
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.warming.accounting import Book, WarmAccounting
 from hocket.gateway.warming.drivers import Driver
@@ -90,6 +90,11 @@ class ReplicaManager:
         return self._state.cold_start
 
     @property
+    def level(self) -> Level:
+        """How warm it is."""
+        return self._state.level
+
+    @property
     def active(self) -> bool:
         """Whether it is ready, or on its way."""
         return self._state.is_active
@@ -107,6 +112,10 @@ class ReplicaManager:
         ready, and after `until_ms`."""
         until_ms = max(self.earliest_ms(at_ms), until_ms)
         self._policy.need(reason, at_ms, until_ms, self._now_ms())
+
+    def keep(self, until_ms: float) -> None:
+        """Be ready until then, because an operator wants it."""
+        self._policy.keep(until_ms)
 
     def used_elsewhere(self, busy_ms: float, in_use: bool) -> None:
         """Take in what another gateway tells of its calls."""

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
+from hocket.schemas.messages import ReplicaState, ReplicasTold
 from support.administration.console_rig import (
     CHILD,
     DECISION,
@@ -16,6 +17,7 @@ from support.administration.console_rig import (
     asked_bare,
     cookie_of,
 )
+from support.administration.told_replicas import ToldGateways
 from support.rest_rig import Rest
 from support.runs.rows import insert_call, insert_run, insert_step
 
@@ -128,6 +130,37 @@ async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) 
     assert "theirs" not in models
     assert "No gateway answers" in models
     assert "the cheap one" not in other
+
+
+async def test_replicas_are_shown_as_all_gateways_see_them_and_are_changed_by_whom_may(
+    rest: Rest,
+) -> None:
+    good = ReplicaState(replica="gpu/1", backend="gpu", models=("writer",), limit=8)
+    bad = good.model_copy(update={"breaker": "open", "openings": 3, "rests_ms": 2_000.0})
+    order = {"drained": True, "by": "key:ops", "reason": "<b>driver</b>", "changed_at_ms": 2e12}
+    gone = good.model_copy(update={"replica": "gpu/2", **order})
+    live = ("g1", "g2", "g3")
+    await ToldGateways(
+        rest.bus,
+        ReplicasTold(gateway="g1", gateways=live, replicas=(good, gone)),
+        ReplicasTold(gateway="g2", gateways=live, replicas=(bad, gone)),
+    ).open()
+
+    page = (await rest.get("/console/models", headers=PAGE)).body
+    own = await cookie_of(rest, await rest.make_key("admin", "acme"))
+    narrow = (await asked_bare(rest, "GET", "/console/models", headers=own)).body
+
+    assert "as all 2 gateways see them" in page
+    assert "g3 lives and does not answer" in page
+    assert re.search(
+        r"breaker open</span> <span class=.dim.>g2, opened 3 times, rests 2.00 s", page
+    )
+    assert "by ops: &lt;b&gt;driver&lt;/b&gt;" in page
+    assert 'data-path="/backends/gpu/resume"' in page
+    assert 'data-api="POST /backends/gpu/drain"' in page
+    assert "warm" not in page.partition("<h2>Calls")[0].partition("<h2>Replicas")[2], "not started"
+    assert "gpu/1" in narrow
+    assert "/backends/" not in narrow, "backends are all tenants'"
 
 
 async def test_a_pipelines_attainment_is_the_reports(rest: Rest) -> None:

@@ -5,11 +5,13 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from hocket.admin.backends.errors import GatewayAway
+from hocket.admin.backends.gathering import gathered
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
 from hocket.admin.console.views import model_list
 from hocket.admin.context import Ctx
-from hocket.admin.experiments.endpoints import GatewayAway, list_experiments
+from hocket.admin.experiments.endpoints import list_experiments
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
@@ -25,16 +27,17 @@ async def console_models(
     request: Request, context: Ctx, caller: CallerDep, model: Name = "", backend: Name = ""
 ) -> Response:
     """Show the models and their replicas, and the latest decisions."""
-    gateway = await model_list.gateway_view(context.bus)
-    experiments = []
-    if gateway is not None:
-        try:
-            experiments = list((await list_experiments(context, caller)).experiments)
-        except GatewayAway:
-            gateway = None
+    backends, experiments = None, []
+    try:
+        backends = await gathered(context.bus)
+        experiments = list((await list_experiments(context, caller)).experiments)
+    except GatewayAway:
+        pass  # the page says so
     values = {
         "section": "Models",
-        "gateway": gateway,
+        "backends": backends,
+        "may_control": caller.bearer.tenant is None
+        and caller.bearer.may(Permission.MODELS_CONTROL),
         "experiments": experiments,
         "lines": await model_list.call_lines(context.pool, caller.tenant),
         "decisions": await model_list.decisions(

@@ -57,6 +57,16 @@
     return body;
   }
 
+  /** Open a dialog; a button of a row says what its form is about. */
+  function show(button) {
+    const dialog = document.getElementById(`dialog-${button.dataset.open}`), form = dialog.querySelector("form");
+    if (button.dataset.api) form.dataset.api = button.dataset.api;
+    if (button.dataset.replica) {
+      form.elements.replica.value = button.dataset.replica;
+      dialog.querySelector("[data-shown=replica]").textContent = button.dataset.replica;
+    }
+    dialog.showModal();
+  }
   const open = (path) => { location.href = address(path); };
 
   async function send(form, pressed) {
@@ -93,7 +103,7 @@
       if (!button.dataset.sure) { button.dataset.sure = "true"; button.textContent = "Revoke for good?"; return; }
       if (await call(`DELETE /keys/${button.dataset.key}`)) { say("Revoked."); setTimeout(() => location.reload(), 700); }
     },
-    arm: async (button) => { if (await call(`POST ${button.dataset.path}`)) { say("Done."); setTimeout(() => location.reload(), 700); } },
+    arm: async (button) => { if (await call(`POST ${button.dataset.path}`, JSON.parse(button.dataset.body ?? "{}"))) { say("Done."); setTimeout(() => location.reload(), 700); } },
     redrive: async (button) => {
       const said = await call(`POST /dead-letters/${button.dataset.seq}/redrive`);
       if (said) { say("Published again."); button.closest("tr").remove(); }
@@ -145,7 +155,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.dataset.open) document.getElementById(`dialog-${button.dataset.open}`).showModal();
+    if (button.dataset.open) show(button);
     else if ("close" in button.dataset) button.closest("dialog").close();
     else if (button.dataset.act) acts[button.dataset.act](button);
     else if (button.id === "keys") document.getElementById("help").showModal();

@@ -1,4 +1,4 @@
-"""Models: their backends as a gateway sees them, what their calls were like, and why they went there."""
+"""Models: what a gateway has, what their calls were like, and why they went where they did."""
 
 import json
 from dataclasses import dataclass, field
@@ -52,10 +52,9 @@ class CallLine:
 
 @dataclass(frozen=True, slots=True)
 class GatewayView:
-    """What the gateway that answered has: models, and its replicas."""
+    """What the gateway that answered has: models, and what is paid for them."""
 
     models: list[dict[str, Any]] = field(default_factory=list)
-    replicas: list[dict[str, Any]] = field(default_factory=list)
     prices: dict[str, dict[str, str]] = field(default_factory=dict)
     """US dollars as decimals, by backend; of those whose price somebody said."""
 
@@ -67,7 +66,7 @@ async def gateway_view(bus: Bus) -> GatewayView | None:
     except (BusUnavailable, TimeoutError):
         return None
     told = json.loads(reply.data)
-    return GatewayView(told.get("models", []), told.get("replicas", []), told.get("prices", {}))
+    return GatewayView(told.get("models", []), told.get("prices", {}))
 
 
 async def call_lines(pool: Pool, tenant: str) -> list[CallLine]:

@@ -1,8 +1,9 @@
 """What gateways write into their bucket, and what may stand there.
 
 Anybody who reaches NATS may write anything under any key. `expected` tells whether an entry is one that
-a gateway writes: signs of life, lines of shared limits, states of warm replicas, states and counts of
-the arms of experiments; within bounds, so that no number overflows and no moment is absurd.
+a gateway writes: signs of life, lines of shared limits, states of warm replicas, what operators want
+of replicas, states and counts of the arms of experiments; within bounds, so that no number overflows
+and no moment is absurd.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 MEMBER = "member."
 LIMIT = "limit."
 WARM = "warm."
+ORDER = "order."
 ARM, TALLY = "arm.", "tally."
 MAX_NAME_CHARS = 200
 MAX_TEXT_CHARS = 4_000
@@ -25,7 +27,7 @@ MAX_LINES = 64
 _PAIR = 2
 _COUNTS = 6
 _NAMES = rf"[A-Za-z0-9_=/.-]{{1,{MAX_NAME_CHARS}}}"
-_KEY = re.compile(rf"(member|limit|warm|arm|tally)\.{_NAMES}")
+_KEY = re.compile(rf"(member|limit|warm|order|arm|tally)\.{_NAMES}")
 
 
 def parsed(value: bytes | None) -> Any:
@@ -65,6 +67,17 @@ def _is_warm(content: Mapping[str, Any]) -> bool:
         and all(
             _is_number(content.get(name)) for name in ("provision_ms", "load_ms", "accounted_ms")
         )
+    )
+
+
+def _is_order(content: Mapping[str, Any]) -> bool:
+    return (
+        isinstance(content.get("drained"), bool)
+        and all(
+            isinstance(content.get(name), str) and len(content[name]) <= MAX_TEXT_CHARS
+            for name in ("replica", "reason", "by")
+        )
+        and all(_is_number(content.get(name)) for name in ("warm_until_ms", "reset_at_ms", "at_ms"))
     )
 
 
@@ -111,6 +124,7 @@ _RULES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "member": lambda content: not content,
     "limit": _is_limit,
     "warm": _is_warm,
+    "order": _is_order,
     "arm": _is_arm,
     "tally": _is_tally,
 }

@@ -61,6 +61,8 @@ class View:
     """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
     cold: Mapping[str, ColdStart] = field(default_factory=dict)
     """Replicas that have to be started first."""
+    drained: Mapping[str, str] = field(default_factory=dict)
+    """By replica key: who took it out of service, and why."""
     reserved_until_ms: Mapping[str, float] = field(default_factory=dict)
     """By pool: until when slots are reserved for the interactive calls that come to it."""
 
@@ -92,6 +94,7 @@ class Obstacle(StrEnum):
     TRIED = "tried"
     UNFIT = "unfit"
     SPARED = "spared"
+    DRAINED = "drained"
     COLD = "cold"
     OPEN = "open"
     RESTING = "resting"
@@ -191,7 +194,7 @@ def _nobody(
     at_ms = [
         _again_ms(spec, obstacle, call, view)
         for spec, obstacle in left
-        if obstacle is not Obstacle.FULL
+        if obstacle not in (Obstacle.FULL, Obstacle.DRAINED)
     ]
     return Decision(
         call.model,
@@ -267,6 +270,8 @@ def _refusal(
         return Obstacle.TRIED, "was tried already"
     if unfit := _unfit(model, spec, call):
         return Obstacle.UNFIT, unfit
+    if (drained := view.drained.get(spec.key)) is not None:
+        return Obstacle.DRAINED, f"is drained {drained}".rstrip()
     if (cold := view.cold.get(spec.key)) is not None:
         left_ms = cold.expected_ms(view.now_ms) - view.now_ms
         return Obstacle.COLD, f"is not loaded; it can be ready in {left_ms / 1000:.1f} s"

@@ -1,0 +1,122 @@
+"""Asks all gateways how their replicas are, and puts their answers together."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from hocket.admin.backends.errors import GatewayAway
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.schemas import subjects
+from hocket.schemas.administration.backends import BackendList, Replica, ReplicaAtGateway
+from hocket.schemas.messages import ReplicaState, ReplicasTold
+
+FIRST_S = 2.0
+"""How long the first answer is waited for."""
+OTHERS_S = 0.5
+"""How long those of the other gateways are, after the first one said who they are."""
+MAX_GATEWAYS = 200
+
+
+async def gathered(bus: Bus) -> BackendList:
+    """Return the replicas as all gateways see them, or raise GatewayAway where none answers."""
+    return put_together(await _asked(bus))
+
+
+async def _asked(bus: Bus) -> list[ReplicasTold]:
+    told: dict[str, ReplicasTold] = {}
+    came = asyncio.Event()
+
+    async def hear(message: Msg) -> None:
+        try:
+            one = ReplicasTold.model_validate_json(message.data)
+        except ValidationError:
+            came.set()  # nobody listens, or it is no answer
+            return
+        if len(told) < MAX_GATEWAYS:
+            told[one.gateway] = one
+        came.set()
+
+    async def all_came() -> None:
+        while not told or not told.keys() >= _live(told):
+            came.clear()
+            await came.wait()
+
+    inbox = bus.nc.new_inbox()
+    try:
+        subscription = await bus.subscribe(inbox, hear, confirmed=False)
+    except (BusUnavailable, NatsError, OSError) as error:
+        raise GatewayAway(reason=str(error) or type(error).__name__) from error
+    try:
+        bus.publish_nowait(subjects.GATEWAY_STATES, b"{}", reply=inbox)
+        async with asyncio.timeout(FIRST_S):
+            await came.wait()
+        async with asyncio.timeout(OTHERS_S):
+            await all_came()
+    except TimeoutError:
+        pass  # who is missing is said
+    finally:
+        await subscription.unsubscribe()
+    if not told:
+        raise GatewayAway(reason=f"nobody answered on {subjects.GATEWAY_STATES}")
+    return list(told.values())
+
+
+def put_together(told: Sequence[ReplicasTold]) -> BackendList:
+    """Return one list of what several gateways told, in the order of the first one's configuration."""
+    told = sorted(told, key=lambda one: one.gateway)
+    seen: dict[str, list[tuple[str, ReplicaState]]] = {}
+    for one in told:
+        for state in one.replicas:
+            seen.setdefault(state.replica, []).append((one.gateway, state))
+    heard = {one.gateway for one in told}
+    live = {name for one in told for name in one.gateways}
+    return BackendList(
+        replicas=tuple(_replica(views) for views in seen.values()),
+        gateways=tuple(sorted(heard)),
+        silent=tuple(sorted(live - heard)),
+    )
+
+
+def _replica(views: list[tuple[str, ReplicaState]]) -> Replica:
+    """Return a replica with what each gateway sees of it; what operators want of it as told last."""
+    newest = max((state for _, state in views), key=lambda state: state.changed_at_ms or 0.0)
+    return Replica(
+        replica=newest.replica,
+        backend=newest.backend,
+        kind=newest.kind,
+        models=newest.models,
+        drained=newest.drained,
+        level=newest.level or None,
+        ready_at=_moment(newest.ready_at_ms),
+        warm_until=_moment(newest.warm_until_ms),
+        by=newest.by,
+        reason=newest.reason,
+        changed_at=_moment(newest.changed_at_ms),
+        in_flight=sum(state.in_flight for _, state in views),
+        limit=newest.limit,
+        gateways=tuple(
+            ReplicaAtGateway(
+                gateway=gateway,
+                drained=state.drained,
+                breaker=state.breaker,
+                openings=state.openings,
+                in_flight=state.in_flight,
+                waiting=state.waiting,
+                rests_ms=state.rests_ms,
+            )
+            for gateway, state in views
+        ),
+    )
+
+
+def _moment(ms: float | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _live(told: Mapping[str, ReplicasTold]) -> set[str]:
+    return {name for one in told.values() for name in one.gateways}

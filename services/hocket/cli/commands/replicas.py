@@ -1,0 +1,132 @@
+"""`hocket gateway replicas`, `drain`, `resume`, `warm`, `reset`: how replicas are, and what is to become
+of them."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.target import target_of
+
+Backend = Annotated[str, typer.Argument(help="A backend's name in the configuration.")]
+ReplicaKey = Annotated[
+    str | None, typer.Option("--replica", help="Only this replica, `BACKEND/REPLICA`.")
+]
+Reason = Annotated[str, typer.Option("--reason", help="Stands in decisions and in the audit.")]
+
+
+def replicas(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show the replicas of all backends as every gateway sees them: breakers, calls, warmth, orders."""
+    from hocket.cli.terminal.console import print_json
+
+    found = target_of(context).api().get("/v1/backends")
+    if as_json:
+        print_json(found)
+        return
+    _print_replicas(found)
+
+
+def drain(
+    context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
+) -> None:
+    """Send a backend no more calls, from any gateway, until it is resumed; those that it has end."""
+    _change(context, backend, "drain", replica, reason=reason)
+
+
+def resume(
+    context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
+) -> None:
+    """Send a drained backend calls again."""
+    _change(context, backend, "resume", replica, reason=reason)
+
+
+def warm(
+    context: typer.Context,
+    backend: Backend,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0, max=10_080, help="From now on; 0 ends it.")
+    ] = 60,
+    replica: ReplicaKey = None,
+    reason: Reason = "",
+) -> None:
+    """Start a backend's model now, and keep it ready for a time."""
+    _change(context, backend, "warm", replica, reason=reason, for_s=minutes * 60)
+
+
+def reset(
+    context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
+) -> None:
+    """Close a backend's breakers at all gateways, and end the rest that it asked for."""
+    _change(context, backend, "reset", replica, reason=reason)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to a group."""
+    for command in (replicas, drain, resume, warm, reset):
+        app.command(command.__name__)(command)
+
+
+def _change(
+    context: typer.Context, backend: str, action: str, replica: str | None, **said: Any
+) -> None:
+    from hocket.cli.remote.api import path
+
+    body = {"replica": replica, **said}
+    found = target_of(context).api().post(path("backends", backend, action), body)
+    _print_replicas(found, backend)
+
+
+def _print_replicas(found: dict[str, Any], backend: str | None = None) -> None:
+    from hocket.cli.terminal.console import notes, out, print_table
+
+    shown = [one for one in found["replicas"] if backend in (None, one["backend"])]
+    if not shown:
+        out.print("There are no backends. Add `models:` to the configuration.")
+        return
+    rows = [
+        (
+            one["replica"],
+            ", ".join(one["models"]),
+            _state(one),
+            f"{one['in_flight']} of {one['limit']}",
+            *(_of_all(one, name) for name in ("waiting", "openings")),
+            _order(one),
+        )
+        for one in shown
+    ]
+    columns = "REPLICA SERVES STATE CALLS WAITING OPENED ORDER".split()
+    print_table(columns, rows, numbers=("CALLS", "WAITING", "OPENED"))
+    for name in found["silent"]:
+        notes.print(f"Gateway {name} lives and did not answer; what it sees is missing.")
+
+
+def _state(one: dict[str, Any]) -> str:
+    parts = ["drained"] if one["drained"] else []
+    breakers = {seen["breaker"] for seen in one["gateways"]}
+    if breakers != {"closed"}:
+        worst = "open" if "open" in breakers else "half open"
+        parts.append(f"breaker {worst} at {_hurt(one)}")
+    if one["level"] not in (None, "ready"):
+        parts.append("starting" if one["ready_at"] else one["level"])
+    if any(seen["rests_ms"] for seen in one["gateways"]):
+        parts.append("rests")
+    return ", ".join(parts) or "serves"
+
+
+def _hurt(one: dict[str, Any]) -> str:
+    hurt = sum(seen["breaker"] != "closed" for seen in one["gateways"])
+    return f"{hurt} of {len(one['gateways'])} gateways"
+
+
+def _of_all(one: dict[str, Any], name: str) -> str:
+    return str(sum(seen[name] for seen in one["gateways"]))
+
+
+def _order(one: dict[str, Any]) -> str:
+    if not one["changed_at"]:
+        return ""
+    until = f"warm until {one['warm_until'][:16]}, " if one["warm_until"] else ""
+    reason = f": {one['reason']}" if one["reason"] else ""
+    return f"{until}by {one['by']}{reason}"

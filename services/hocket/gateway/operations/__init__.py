@@ -1,0 +1,1 @@
+"""What operators want of replicas: drained, warm, reset; the same at every gateway."""

@@ -1,0 +1,44 @@
+"""Gateways that say what a test tells them to say of their replicas."""
+
+from nats.aio.msg import Msg
+
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.messages import ExperimentsTold, ReplicaControl, ReplicasTold
+
+
+class ToldGateways:
+    """Several gateways on one connection; `controls` is what one of them was asked for."""
+
+    def __init__(self, bus: Bus, *told: ReplicasTold) -> None:
+        self._bus = bus
+        self.told = list(told)
+        self.controls: list[ReplicaControl] = []
+
+    async def open(self) -> None:
+        await self._bus.subscribe(subjects.GATEWAY_STATES, self._on_asked)
+        await self._bus.subscribe(subjects.GATEWAY_REPLICAS, self._on_control)
+        await self._bus.subscribe(subjects.GATEWAY_EXPERIMENTS, self._on_experiments)
+
+    async def _on_asked(self, message: Msg) -> None:
+        for one in self.told:
+            await self._bus.nc.publish(message.reply, one.model_dump_json().encode())
+
+    async def _on_control(self, message: Msg) -> None:
+        wanted = ReplicaControl.model_validate_json(message.data)
+        self.controls.append(wanted)
+        if wanted.action in ("drain", "resume"):
+            order = {
+                "drained": wanted.action == "drain", "by": wanted.by, "reason": wanted.reason,
+                "changed_at_ms": 1_800_000_000_000.0 + len(self.controls),
+            }  # fmt: skip
+            for number, one in enumerate(self.told):
+                replicas = tuple(
+                    state.model_copy(update=order) if state.replica == wanted.replica else state
+                    for state in one.replicas
+                )
+                self.told[number] = one.model_copy(update={"replicas": replicas})
+        await self._bus.nc.publish(message.reply, self.told[0].model_dump_json().encode())
+
+    async def _on_experiments(self, message: Msg) -> None:
+        await self._bus.nc.publish(message.reply, ExperimentsTold().model_dump_json().encode())
