@@ -29,15 +29,15 @@ from hocket.kit.postgres.migrations import migrate
 from hocket.ledger.prices import KnownPrices
 from hocket.ledger.records.record import Record, booked
 from hocket.ledger.store import insert
-from hocket.ledger.upkeep import usage_partitions
-from hocket.ledger.upkeep.retention import MAX_ROWS
+from hocket.ledger.upkeep import step_days, usage_partitions
+from hocket.ledger.upkeep.retention import MAX_ROWS, MAY_DELETE
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 from hocket.schemas.messages import Attribution, UsageRecord
 
 DAYS = 30
 TENANT = "t0"
 STEPS = 5
-"""Steps of a run; the calls of a run are spread over them."""
+"""Nodes of a run; its calls are spread over them."""
 PIECE_RUNS = 20_000
 BATCH = 500
 BATCHES = 60
@@ -56,14 +56,27 @@ SELECT 'r' || lpad(to_hex(n), 24, '0'), n % 16, 't' || n % 3, 'p' || n % 12, 1 +
 FROM (SELECT n, now() - interval '{DAYS} days' * (1 - n::double precision / $3) AS at
       FROM generate_series($1::integer, $2::integer - 1) n) runs
 """
-STEP_ROWS = f"""
-INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, dispatched_at,
-    started_at, finished_at, took_ms)
+STEP_DAYS = f"""
+SELECT CASE WHEN at < today - interval '2 days' THEN hocket.make_step_days(at, at + interval '1 day')
+            ELSE hocket.cover_steps(at) END, at, at + interval '1 day'
+FROM (SELECT date_trunc('day', clock_timestamp(), 'UTC') AS today) now,
+     generate_series(today - interval '{DAYS} days', today, interval '1 day') at
+"""
+STEP_ROWS = """
+INSERT INTO hocket.step_{suffix} (run_id, key, path, type, role, state, attempt, ready_at,
+    dispatched_at, started_at, finished_at, took_ms, tenant)
 SELECT run_id, 's' || s, 's' || s, CASE s WHEN 0 THEN 'sql' ELSE 'llm' END, 'leaf', 'succeeded', 1,
-    accepted_at, accepted_at, accepted_at + interval '20 ms', accepted_at + interval '900 ms', 880
-FROM (SELECT run_id, accepted_at FROM hocket.run
-      WHERE run_id >= 'r' || lpad(to_hex($1::integer), 24, '0')
-        AND run_id < 'r' || lpad(to_hex($2::integer), 24, '0')) r, generate_series(0, {STEPS - 1}) s
+    accepted_at, accepted_at, accepted_at + interval '20 ms', accepted_at + interval '900 ms', 880,
+    tenant
+FROM (SELECT run_id, accepted_at, tenant FROM hocket.run
+      WHERE accepted_at >= $1 AND accepted_at < $2) r, generate_series(0, $3::integer - 1) s
+"""
+ATTEMPT_ROWS = """
+INSERT INTO hocket.attempt_{suffix} (run_id, key, attempt, outcome, dispatched_at, started_at,
+    finished_at, worker, tenant)
+SELECT run_id, 's' || s, 0, 'failed', accepted_at, accepted_at, accepted_at, 'w', tenant
+FROM (SELECT run_id, accepted_at, tenant FROM hocket.run
+      WHERE accepted_at >= $1 AND accepted_at < $2) r, generate_series(0, $3::integer - 1) s
 """
 CALLS = f"""
 INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node, step, attempt, model,
@@ -90,6 +103,9 @@ VIEWS = "SELECT viewname FROM pg_views WHERE schemaname = 'report' ORDER BY 1"
 COLUMNS = """
 SELECT column_name FROM information_schema.columns WHERE table_schema = 'report' AND table_name = $1
 """
+ALONE = "SET max_parallel_workers_per_gather = 0; SET work_mem = '16MB'; SET jit = off"
+DEAREST_RUNS = "SELECT * FROM report.cost_by_run ORDER BY cost_usd DESC LIMIT 100"
+STEPS_OF_A_RUN = "SELECT * FROM hocket.step WHERE run_id = (SELECT max(run_id) FROM hocket.run)"
 ROWS_OF_RUNS = ("usage", "cost_by_run", "run_critical_path")
 """Views with a row for each call or run: the 100 dearest runs and latest calls are asked for."""
 
@@ -101,15 +117,25 @@ async def main(arguments: argparse.Namespace) -> None:
             await migrate(servers.database_url)
             pool = await connect_pool(servers.database_url, size=3, name="reports")
             async with pool.acquire() as owner:
-                await filled(owner, arguments.rows, arguments.runs, arguments.partition_days)
+                await filled(
+                    owner,
+                    arguments.rows,
+                    arguments.runs,
+                    arguments.partition_days,
+                    steps=arguments.steps,
+                    attempts=arguments.attempts,
+                )
             await rolled_up(pool)
             await timed_views(pool, servers.database_url, arguments)
             await timed_booking(pool)
             await timed_day(pool)
+            await timed_runs(pool)
             await pool.close()
 
 
-async def filled(owner: asyncpg.Connection, rows: int, runs: int, days: int) -> None:
+async def filled(
+    owner: asyncpg.Connection, rows: int, runs: int, days: int, *, steps: int, attempts: int
+) -> None:
     """Fill the tables; foreign keys and triggers rest meanwhile."""
     await owner.execute("ALTER TABLE hocket.usage DETACH PARTITION hocket.usage_before")
     await owner.execute("DROP TABLE hocket.usage_before")
@@ -119,8 +145,11 @@ async def filled(owner: asyncpg.Connection, rows: int, runs: int, days: int) -> 
     for first in range(0, runs, PIECE_RUNS):
         last = min(first + PIECE_RUNS, runs)
         await owner.execute(RUNS, first, last, runs, timeout=TIMEOUT_S)
-        await owner.execute(STEP_ROWS, first, last, timeout=TIMEOUT_S)
         await owner.execute(CALLS, first, last, rows // runs, timeout=TIMEOUT_S)
+    await owner.execute("UPDATE hocket.step_days SET to_at = now() - interval '32 days'")
+    for suffix, *bounds in await owner.fetch(STEP_DAYS, timeout=TIMEOUT_S):
+        for rows_of, each in ((STEP_ROWS, steps), (ATTEMPT_ROWS, attempts)):
+            await owner.execute(rows_of.format(suffix=suffix), *bounds, each, timeout=TIMEOUT_S)
     await owner.execute("RESET session_replication_role")
     await owner.execute("VACUUM ANALYZE", timeout=TIMEOUT_S)
     size = await owner.fetchval("SELECT pg_size_pretty(pg_database_size(current_database()))")
@@ -129,7 +158,8 @@ async def filled(owner: asyncpg.Connection, rows: int, runs: int, days: int) -> 
         rows=rows,
         runs=runs,
         partition_days=days,
-        steps=runs * STEPS,
+        steps=runs * steps,
+        attempts=runs * attempts,
         size=size,
         took_s=time.perf_counter() - begun_s,
     )
@@ -151,6 +181,9 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
         place = url.rpartition("@")[2]
         reader = await asyncpg.connect(f"postgresql://bench_reader:{PASSWORD}@{place}")
         await reader.execute("SET statement_timeout = 0")
+        if arguments.alone:
+            for one in (owner, reader):
+                await one.execute(ALONE)
         try:
             for (view,) in await owner.fetch(VIEWS):
                 if arguments.views and view not in arguments.views.split(","):
@@ -167,8 +200,9 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
                 found: dict[str, float] = {"all_s": await median_s(owner, asked + last)}
                 if "tenant" in columns:
                     own = f"{asked} AND tenant = '{TENANT}'{last}"
-                    found["tenant_s"] = await median_s(owner, own)
-                    found["tenants_login_s"] = await median_s(reader, asked + last)
+                    found["tenant_s"], found["tenants_login_s"] = await in_turn(
+                        (owner, own), (reader, asked + last)
+                    )
                 told(what="view", view=view, **found)
                 if arguments.plans:
                     plan = await owner.fetch(f"EXPLAIN (ANALYZE, BUFFERS) {asked}{last}")
@@ -235,6 +269,44 @@ async def timed_day(pool: asyncpg.Pool) -> None:
         told(what="day_deleted", rows=gone, took_s=took_s, longest_statement_s=longest_s)
 
 
+async def timed_runs(pool: asyncpg.Pool) -> None:
+    """Let the oldest days of runs be dropped with their steps and attempts, beside a ledger that books
+    and somebody who reads steps; then ask for costs of runs, before those days are rolled up again."""
+    async with pool.acquire() as connection:
+        await connection.execute(MAY_DELETE)
+        await step_days.drop_behind(connection, DAYS - 1)  # part of a day
+        for days in range(DAYS - 2, DAYS - 5, -1):
+            asked_s: list[float] = []
+            took_ms: list[float] = []
+            beside = asyncio.create_task(asked_for_runs(pool, asked_s))
+            booking = asyncio.create_task(booked_forever(pool, took_ms))
+            begun_s = time.perf_counter()
+            runs = await step_days.drop_behind(connection, days)
+            took_s = time.perf_counter() - begun_s
+            for task in (beside, booking):
+                task.cancel()
+                await asyncio.wait([task])
+            told(
+                what="day_of_runs_dropped",
+                runs=runs,
+                took_s=took_s,
+                longest_booking_ms=max(took_ms, default=None),
+                longest_read_s=max(asked_s, default=None),
+            )
+    for _ in range(3):
+        begun_s = time.perf_counter()
+        await pool.fetch(DEAREST_RUNS)
+        told(what="cost_by_run_behind_drops", took_s=time.perf_counter() - begun_s)
+
+
+async def asked_for_runs(pool: asyncpg.Pool, took_s: list[float]) -> None:
+    """Ask for the steps of a run until cancelled."""
+    while True:
+        begun_s = time.perf_counter()
+        await pool.fetch(STEPS_OF_A_RUN)
+        took_s.append(time.perf_counter() - begun_s)
+
+
 async def booked_forever(pool: asyncpg.Pool, took_ms: list[float]) -> None:
     """Book batches until cancelled."""
     prices = KnownPrices()
@@ -269,6 +341,17 @@ def call(call_id: str) -> Record:
     return booked(usage)
 
 
+async def in_turn(*pairs: tuple[asyncpg.Connection, str]) -> list[float]:
+    """Return the median of seven times of each, asked in turn, without the first."""
+    took_s: list[list[float]] = [[] for _ in pairs]
+    for _ in range(8):
+        for times_s, (connection, asked) in zip(took_s, pairs, strict=True):
+            begun_s = time.perf_counter()
+            await connection.fetch(asked, timeout=TIMEOUT_S)
+            times_s.append(time.perf_counter() - begun_s)
+    return [statistics.median(times_s[1:]) for times_s in took_s]
+
+
 async def median_s(connection: asyncpg.Connection, asked: str) -> float:
     """Return the median of three times, without the first, which warms the cache."""
     took_s = []
@@ -289,9 +372,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=200_000)
+    parser.add_argument("--steps", type=int, default=STEPS, help="Steps of a run.")
+    parser.add_argument("--attempts", type=int, default=0, help="Failed attempts of a run.")
     parser.add_argument(
         "--partition-days", type=int, default=1, help="Days of a partition; 30 is one for all."
     )
     parser.add_argument("--plans", type=Path, help="An existing folder for the plans.")
+    parser.add_argument(
+        "--alone", action="store_true", help="No parallel workers, and the owner as logins are set."
+    )
     parser.add_argument("--views", default="", help="Only these, with commas between them.")
     uvloop.run(main(parser.parse_args()))

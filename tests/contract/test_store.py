@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -79,6 +80,11 @@ async def _play_real(scene: Scene, url: str) -> None:
                 json.dumps(document),
             )
 
+        day_at = datetime.fromtimestamp(EPOCH_S, UTC).replace(hour=0, minute=0, second=0)
+        await pool.execute("UPDATE hocket.step_days SET to_at = $1", day_at)
+        await pool.execute(
+            "SELECT hocket.make_step_days($1, $2)", day_at, day_at + timedelta(days=1)
+        )
         await scene(Parts(Store(pool), CacheStore(pool), PipelineStore(pool), apply))
 
 
@@ -137,6 +143,7 @@ def batch_of(
 ) -> Batch:
     batch = Batch(offsets={0: (epoch, seq, f"m{seq}")}, numbers={0: number})
     batch.runs = [run_row(run) for run in runs]
+    batch.placements = {run.run_id: (run.tenant, run.accepted_at_ms) for run in runs}
     batch.steps = [step_row(run.run_id, step) for run in runs for step in run.steps.values()]
     if told is not None:
         batch.told = {

@@ -24,7 +24,7 @@ from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.records.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
-from hocket.ledger.upkeep import day_partitions, tenant_periods, usage_partitions
+from hocket.ledger.upkeep import day_partitions, step_days, tenant_periods, usage_partitions
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
@@ -47,6 +47,7 @@ async def main(service: Service) -> None:
     async with pool.acquire() as connection:
         await day_partitions.make_ahead(connection)
         await usage_partitions.make_ahead(connection, service.settings.keep_usage_days)
+        await step_days.make_ahead(connection, service.settings.keep_runs_days)
     metrics = LedgerMetrics(service.telemetry.registry)
     service.started()
     service.log.info("ledger_serving")

@@ -70,10 +70,12 @@ SELECT table_schema || '.' || table_name AS name
 FROM information_schema.columns
 JOIN information_schema.tables USING (table_schema, table_name)
 WHERE column_name = 'tenant' AND table_schema IN ('hocket', 'retrieval') AND table_type = 'BASE TABLE'
-  AND table_name !~ '^(content|usage|rollup)_' AND table_name <> 'dirty_day'
+  AND table_name !~ '^((content|usage|rollup)_|(step|attempt)(_[0-9]|$))'
+  AND table_name NOT IN ('dirty_day', 'stale_day')
 ORDER BY 1
 """
-"""Partitions are seen through their table; rollups and the days that changed follow from the others."""
+"""Partitions are seen through their table, steps and attempts by their runs; rollups and the days that
+changed follow from the others."""
 STAY = {"hocket.api_key", "hocket.audit", "hocket.report_login", "hocket.tenant_grants"}
 """Who may do what, and what was done."""
 ACTOR = Actor("os:test", "database")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
 from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
+from hocket.coordinator.storage.step_tables import Placement
 
 MAX_STATEMENT_CHARS = 16 * 1024 * 1024
 """Rows of more go in several statements of one transaction; Postgres takes 1 GB in one."""
@@ -36,10 +37,12 @@ class Batch:
     """Runs of which no step stays open, whatever was written of it before."""
     size_chars: int = 0
     """About how long its rows are."""
+    placements: dict[str, Placement] = field(default_factory=dict)
+    """By run, what says in which tables its steps and attempts are."""
 
     def bare(self) -> "Batch":
         """Return what it writes without any row: offsets, and what goes with them."""
-        return Batch(self.offsets, self.numbers, self.told)
+        return Batch(self.offsets, self.numbers, self.told, placements=self.placements)
 
     def add(self, other: "Batch") -> None:
         """Take in the rows of another one."""

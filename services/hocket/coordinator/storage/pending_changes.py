@@ -156,6 +156,7 @@ def batch_of(
         for run_id, attempt in part.attempts.values():
             attempts.setdefault(run_id, []).append(attempt)
         for run_id, dirty in part.dirty.items():
+            batch.placements[run_id] = (dirty.run.tenant, dirty.run.accepted_at_ms)
             kept = part.aside.get(run_id)
             if kept is not None:
                 _add_remains(batch, dirty, kept, attempts.get(run_id, ()))

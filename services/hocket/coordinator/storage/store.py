@@ -3,6 +3,7 @@ and the fence together, or nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import asyncpg
@@ -21,6 +22,7 @@ from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, parts_of
 from hocket.coordinator.storage.commit_batch import Batch as Batch
+from hocket.coordinator.storage.step_tables import NO_SUFFIX, StepTables
 from hocket.schemas.errors import HocketError
 from hocket.schemas.repeats import StepPlace
 
@@ -53,6 +55,7 @@ class Store:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
+        self._tables = StepTables(pool)
 
     async def acquire(self, partition: int, owner: str) -> Offset:
         """Take a partition: from now on every commit with an older epoch is refused."""
@@ -65,17 +68,29 @@ class Store:
         """Write a batch, or raise PartitionLost for the first partition that has another owner now and
         write nothing. The same batch may be written again; after a later one it is refused. More than
         `max_chars` are written by several statements of one transaction."""
+        try:
+            await self._commit(batch, max_chars)
+        except asyncpg.UndefinedTableError:  # a day was dropped that its oldest run outlives
+            self._tables.forget()
+            await self._commit(batch, max_chars)
+
+    async def _commit(self, batch: Batch, max_chars: int) -> None:
         fences = _fences(batch)
         parts = list(parts_of(batch, max_chars))
+        suffixes = await self._suffixes(batch)
         try:
             if len(parts) == 1 and not batch.closed:
-                statement, arguments = _statement(fences, batch)
+                statement, arguments = _statement(fences, batch, suffixes)
                 await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
             else:
                 async with self._pool.acquire() as connection, connection.transaction():
-                    await _write(connection, fences, parts)
+                    await _write(connection, fences, parts, suffixes)
         except asyncpg.DivisionByZeroError:
             raise await self._lost(fences) from None
+
+    async def _suffixes(self, batch: Batch) -> dict[str, str]:
+        placements = batch.placements.items()
+        return await self._tables.suffixes({run_id: at_ms for run_id, (_, at_ms) in placements})
 
     async def applied(self) -> dict[int, tuple[int, str]]:
         """Return how far the log of each partition is applied: place and identity of the event."""
@@ -85,12 +100,13 @@ class Store:
     async def rehearse(self, batch: Batch) -> None:
         """Write a batch and take it back; raise what `commit` would."""
         fences = _fences(batch)
+        suffixes = await self._suffixes(batch)
         try:
             async with self._pool.acquire() as connection:
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
-                    await _write(connection, fences, parts_of(batch))
+                    await _write(connection, fences, parts_of(batch), suffixes)
                 finally:
                     await transaction.rollback()
         except asyncpg.DivisionByZeroError:
@@ -105,9 +121,8 @@ class Store:
         """Return the runs of a partition that have not ended and are not parked, with their steps."""
         found = await self._pool.fetch(_IN_FLIGHT, partition)
         rows: dict[str, list[Any]] = {row["run_id"]: [] for row in found}
-        run_ids = list(rows)
-        for first in range(0, len(run_ids), MAX_RUNS_READ):
-            for row in await self._pool.fetch(_STEPS, run_ids[first : first + MAX_RUNS_READ]):
+        for first in range(0, len(found), MAX_RUNS_READ):
+            for row in await self._steps(_STEPS, found[first : first + MAX_RUNS_READ]):
                 rows[row["run_id"]].append(row)
         return [StoredRun(row, rows[row["run_id"]]) for row in found]
 
@@ -116,7 +131,7 @@ class Store:
         row = await self._pool.fetchrow(_KNOWN, [run_id])
         if row is None:
             return None
-        return StoredRun(row, await self._pool.fetch(_STEPS, [run_id]))
+        return StoredRun(row, await self._steps(_STEPS, [row]))
 
     async def stored_for_events(self, run_id: str) -> StoredRun | None:
         """Return a run with its steps as events need it: where it has ended, without the steps' inputs
@@ -125,7 +140,25 @@ class Store:
         if row is None:
             return None
         query = _STEPS if row["finished_at"] is None else _STEPS_WITHOUT_VALUES
-        return StoredRun(row, await self._pool.fetch(query, [run_id]))
+        return StoredRun(row, await self._steps(query, [row]))
+
+    async def _steps(self, query: str, runs: Sequence[Any]) -> list[Any]:
+        """Return the steps of runs, out of the tables of their days."""
+        try:
+            return await self._steps_by_day(query, runs)
+        except asyncpg.UndefinedTableError:
+            self._tables.forget()
+            return await self._steps_by_day(query, runs)
+
+    async def _steps_by_day(self, query: str, runs: Sequence[Any]) -> list[Any]:
+        accepted_ms = {row["run_id"]: row["accepted_at"] for row in runs}
+        by_suffix: dict[str, list[str]] = {}
+        for run_id, suffix in (await self._tables.suffixes(accepted_ms)).items():
+            by_suffix.setdefault(suffix, []).append(run_id)
+        found: list[Any] = []
+        for suffix, run_ids in by_suffix.items():
+            found += await self._pool.fetch(query.format(suffix=suffix), run_ids)
+        return found
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,
@@ -173,26 +206,71 @@ def _fences(batch: Batch) -> list[Row]:
     ]
 
 
-async def _write(connection: Any, fences: list[Row], parts: Iterable[Batch]) -> None:
+async def _write(
+    connection: Any, fences: list[Row], parts: Iterable[Batch], suffixes: Mapping[str, str]
+) -> None:
     closed: list[str] = []
     for part in parts:
-        statement, arguments = _statement(fences, part)
+        statement, arguments = _statement(fences, part, suffixes)
         await connection.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
         closed += part.closed
     if closed:
         await connection.execute(_CLOSE, closed, timeout=COMMIT_TIMEOUT_S)
 
 
-def _statement(fences: list[Row], batch: Batch) -> tuple[str, list[tuple[Any, ...]]]:
-    arguments = [
+def _statement(
+    fences: list[Row], batch: Batch, suffixes: Mapping[str, str]
+) -> tuple[str, list[Sequence[Any]]]:
+    """Return the statement that writes a batch: the rows of each table of steps and attempts apart."""
+    arguments: list[Sequence[Any]] = [
         *_columns(fences, FENCE_WIDTH),
         *_columns(batch.runs, len(RUN_COLUMNS)),
-        *_columns(batch.steps, len(STEP_COLUMNS)),
-        *_columns(batch.attempts, len(ATTEMPT_COLUMNS)),
     ]
-    if not batch.outlooks:  # seldom; the others need not carry empty arrays for it
-        return _COMMIT, arguments
-    return _COMMIT_WITH_OUTLOOKS, arguments + _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
+    if batch.outlooks:  # seldom; the others need not carry empty arrays for it
+        arguments += _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
+    tables = []
+    for kind, columns, rows in (
+        ("step", STEP_COLUMNS, batch.steps),
+        ("attempt", ATTEMPT_COLUMNS, batch.attempts),
+    ):
+        for suffix, of_table in _by_suffix(rows, suffixes).items():
+            tables.append(kind + suffix)
+            arguments += _columns(of_table, len(columns))
+            arguments.append([_tenant(batch, row) for row in of_table])
+    return _commit_statement(tuple(tables), bool(batch.outlooks)), arguments
+
+
+def _by_suffix(rows: Iterable[Row], suffixes: Mapping[str, str]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(suffixes.get(row[0], NO_SUFFIX), []).append(row)
+    return found
+
+
+def _tenant(batch: Batch, row: Row) -> str | None:
+    placement = batch.placements.get(row[0])
+    return None if placement is None else placement[0]
+
+
+@lru_cache(maxsize=64)
+def _commit_statement(tables: tuple[str, ...], outlooks: bool) -> str:
+    """Return the statement for rows of these tables; their arrays come in the same order."""
+    first = _RUN_FIRST + len(RUN_COLUMNS)
+    writes = [_WRITES]
+    if outlooks:
+        writes.append(_OUTLOOK_WRITES)
+        first += len(OUTLOOK_COLUMNS)
+    for table in tables:
+        if table.startswith("step"):
+            columns, on_conflict = _STEP_WRITTEN, _STEP_CONFLICT
+        else:
+            columns, on_conflict = _ATTEMPT_WRITTEN, _ATTEMPT_CONFLICT
+        writes.append(
+            f", {table} AS (INSERT INTO hocket.{table} AS kept ({', '.join(columns)})"
+            f" {_unnest(columns, first)} {on_conflict})"
+        )
+        first += len(columns)
+    return "".join((*writes, _FENCED))
 
 
 def _told_row(told: NotificationWatermark | None) -> tuple[float | None, ...]:
@@ -262,9 +340,15 @@ OUTLOOK_COLUMNS: Mapping[str, str] = {
 }
 FENCE_WIDTH = 8
 _RUN_FIRST = FENCE_WIDTH + 1
-_STEP_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
-_ATTEMPT_FIRST = _STEP_FIRST + len(STEP_COLUMNS)
-_OUTLOOK_FIRST = _ATTEMPT_FIRST + len(ATTEMPT_COLUMNS)
+_OUTLOOK_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
+_STEP_WRITTEN = {**STEP_COLUMNS, "tenant": "text"}
+_STEP_CONFLICT = f"""
+ON CONFLICT (run_id, key) DO UPDATE
+SET {", ".join(f"{name} = coalesce(excluded.{name}, kept.{name})" for name in KEPT_COLUMNS)},
+    {_set(STEP_COLUMNS, {"run_id", "key", "path", "type", *KEPT_COLUMNS})}
+"""
+_ATTEMPT_WRITTEN = {**ATTEMPT_COLUMNS, "tenant": "text"}
+_ATTEMPT_CONFLICT = "ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING"
 # The division fails, and with it the whole statement, unless every partition is still ours. It fails,
 # too, where a later batch is in: a connection was lost, the batch was written by another one, and what
 # the lost connection had sent is executed only now (by a server that stood still).
@@ -288,16 +372,6 @@ WITH fence AS (
     ON CONFLICT (run_id) DO UPDATE
     SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input", "labels"})}
     WHERE hocket.run.finished_at IS NULL OR hocket.run.status = 'rejected'
-), step AS (
-    INSERT INTO hocket.step ({", ".join(STEP_COLUMNS)})
-    {_unnest(STEP_COLUMNS, _STEP_FIRST)}
-    ON CONFLICT (run_id, key) DO UPDATE
-    SET {", ".join(f"{name} = coalesce(excluded.{name}, hocket.step.{name})" for name in KEPT_COLUMNS)},
-        {_set(STEP_COLUMNS, {"run_id", "key", "path", "type", *KEPT_COLUMNS})}
-), attempt AS (
-    INSERT INTO hocket.attempt ({", ".join(ATTEMPT_COLUMNS)})
-    {_unnest(ATTEMPT_COLUMNS, _ATTEMPT_FIRST)}
-    ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING
 )
 """
 _OUTLOOK_WRITES = f"""
@@ -311,8 +385,6 @@ _OUTLOOK_WRITES = f"""
 _FENCED = """
 SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
 """
-_COMMIT = _WRITES + _FENCED
-_COMMIT_WITH_OUTLOOKS = _WRITES + _OUTLOOK_WRITES + _FENCED
 # What stayed open in Postgres of runs that were ended without their steps' rows.
 _CLOSE = """
 UPDATE hocket.step AS step
@@ -332,13 +404,15 @@ FROM hocket.run
 WHERE partition = $1 AND parked_until <= to_timestamp($2::double precision / 1000)
 ORDER BY parked_until, run_id LIMIT $3
 """
-_STEPS = f"SELECT {_read(STEP_COLUMNS)} FROM hocket.step WHERE run_id = ANY($1::text[])"
+_STEPS = f"""
+SELECT {_read(STEP_COLUMNS)} FROM ONLY hocket.step{{suffix}} WHERE run_id = ANY($1::text[])
+"""
 _WITHOUT_VALUES = {
     name: kind for name, kind in STEP_COLUMNS.items() if name not in ("input", "output")
 }
 _STEPS_WITHOUT_VALUES = f"""
 SELECT {_read(_WITHOUT_VALUES)}, NULL AS input, NULL AS output
-FROM hocket.step WHERE run_id = ANY($1::text[])
+FROM ONLY hocket.step{{suffix}} WHERE run_id = ANY($1::text[])
 """
 _ENDED = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run

@@ -101,6 +101,8 @@ _WITH_TENANT = {
     "bulk_operations": ("hocket.bulk_operation", _OF_TENANT),
 }
 """What a tenant has beside runs."""
+_MAY_DELETE = "SET hocket.deletes = 'on'"
+"""Lets the session delete steps and attempts of a day's tables (migration 0051)."""
 LEGACY_TENANT = "default"
 _LEGACY_BLOBS = {"blobs": ("hocket.blob", f"$1 = '{LEGACY_TENANT}'")}
 """Blobs of before tenants are `default`'s."""
@@ -145,6 +147,7 @@ async def deleted(
         raise DataInUse(runs=before["in_flight"])
     await _log(connection, actor, selection, "data.delete", {"found": before})
     gone.update(dict.fromkeys((name for name in before if name != "in_flight"), 0))
+    await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
     values = (selection.tenant, selection.labels)
     while True:
         rows = await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S)

@@ -29,8 +29,18 @@ ITERATIONS = 4_096
 SALT_BYTES = 16
 ALL_TENANTS = "report_all_"
 """Begins the names of the policies of a login of all tenants; its own name follows."""
-TABLES = ("run", "usage", "open_call", "price", "warm_time", "retention", *rollup_tables.TABLES)
-"""Those that have policies; steps and attempts follow their run."""
+TABLES = (
+    "run",
+    "step",
+    "attempt",
+    "usage",
+    "open_call",
+    "price",
+    "warm_time",
+    "retention",
+    *rollup_tables.TABLES,
+)
+"""Those that have policies."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,51}")
 _WITHOUT_SET = 160_000
 _WRITING = ("lo_creat", "lo_create", "lo_from_bytea", "lo_open", "lo_put", "lowrite", "lo_unlink")

@@ -16,7 +16,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
-from hocket.ledger.upkeep import day_partitions, retention, tenant_periods, usage_partitions
+from hocket.ledger.upkeep import (
+    day_partitions,
+    retention,
+    step_days,
+    tenant_periods,
+    usage_partitions,
+)
 from hocket.ledger.upkeep.retention import KINDS, Periods
 from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 
@@ -82,8 +88,14 @@ class Janitor:
             if not await connection.fetchval(TAKE, timeout=retention.STATEMENT_TIMEOUT_S):
                 return None
             try:
+                await connection.execute(
+                    retention.MAY_DELETE, timeout=retention.STATEMENT_TIMEOUT_S
+                )
                 return await self._passed(connection)
             finally:
+                await connection.execute(
+                    retention.MAY_NOT_DELETE, timeout=retention.STATEMENT_TIMEOUT_S
+                )
                 await connection.execute(LEAVE, timeout=retention.STATEMENT_TIMEOUT_S)
 
     async def _passed(self, connection: asyncpg.Connection) -> dict[str, int]:
@@ -91,6 +103,7 @@ class Janitor:
         periods = self._periods
         await day_partitions.make_ahead(connection)
         await usage_partitions.make_ahead(connection, periods.usage)
+        await step_days.make_ahead(connection, periods.runs)
         for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
             if days:
                 passed[name] = days, await self._runs(connection, name, days)
@@ -114,9 +127,10 @@ class Janitor:
 
     async def _runs(self, connection: asyncpg.Connection, name: str, days: int) -> int:
         self._paused_at_ms = monotonic_ms()
+        rejected = name == "rejected"
         try:
-            rejected = name == "rejected"
-            return await retention.deleted_runs(
+            gone = 0 if rejected else await step_days.drop_behind(connection, days)
+            return gone + await retention.deleted_runs(
                 connection, days, rejected=rejected, pause=self._pause
             )
         except TimeoutError:

@@ -1,6 +1,7 @@
 """What is deleted when, and the statements that do it, each bounded in rows and time.
 
-- Ended runs with their steps and attempts, `runs` days after their end; rejected ones after `rejected`
+- Ended runs with their steps and attempts, `runs` days after their end, most of them by whole days
+  (`step_days.py`); rejected ones after `rejected`
   days. A run goes after its sub-runs, a sub-run not before its parent has ended, and none that a run in
   flight repeats. The ledger's rows of a run stay; what reports call them (retry, speculation) follows
   from steps and attempts, so it is written into them before those go.
@@ -104,15 +105,21 @@ WHERE v.run_id = ANY ($1::text[]) AND u.call_id = v.call_id AND u.started_at = v
   AND u.kind <> v.kind
 """
 """Write what reports call a run's calls, while its steps can still tell."""
+MAY_DELETE = "SET hocket.deletes = 'on'"
+"""Lets a session delete steps and attempts of a day's tables (migration 0051)."""
+MAY_NOT_DELETE = "RESET hocket.deletes"
 STEPS = """
-DELETE FROM hocket.step WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM hocket.step WHERE run_id = ANY ($1::text[]) LIMIT $2
-))
+DELETE FROM hocket.step s USING (
+    SELECT run_id, key FROM hocket.step WHERE run_id = ANY ($1::text[]) LIMIT $2
+) old
+WHERE s.run_id = ANY ($1::text[]) AND s.run_id = old.run_id AND s.key = old.key
 """
 ATTEMPTS = """
-DELETE FROM hocket.attempt WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM hocket.attempt WHERE run_id = ANY ($1::text[]) LIMIT $2
-))
+DELETE FROM hocket.attempt a USING (
+    SELECT run_id, key, attempt, outcome FROM hocket.attempt WHERE run_id = ANY ($1::text[]) LIMIT $2
+) old
+WHERE a.run_id = ANY ($1::text[]) AND a.run_id = old.run_id AND a.key = old.key
+  AND a.attempt = old.attempt AND a.outcome = old.outcome
 """
 RUNS = """
 DELETE FROM hocket.run
@@ -158,7 +165,7 @@ async def delete_ended(
     """Delete runs with their steps and attempts; return how many went."""
     if not ids:
         return 0
-    await _name_spending(connection, ids)
+    await name_spending(connection, ids)
     for statement in (STEPS, ATTEMPTS):
         await delete_rows(connection, statement, ids, pause=pause)
     number = await _done(connection, RUNS, ids, cutoff, rejected)
@@ -166,7 +173,7 @@ async def delete_ended(
     return number
 
 
-async def _name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:
+async def name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:
     """Name what runs spent; one that has very many calls gets more time, alone."""
     try:
         alone = len(ids) == 1
@@ -176,8 +183,8 @@ async def _name_spending(connection: asyncpg.Connection, ids: list[str]) -> None
         if alone:
             raise
         middle = len(ids) // 2
-        await _name_spending(connection, ids[:middle])
-        await _name_spending(connection, ids[middle:])
+        await name_spending(connection, ids[:middle])
+        await name_spending(connection, ids[middle:])
 
 
 async def deleted(connection: asyncpg.Connection, kind: Kind, days: int, *, pause: Pause) -> int:

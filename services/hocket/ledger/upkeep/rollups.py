@@ -5,7 +5,9 @@ One ledger at a time (by an advisory lock) rolls up. A day is closed when it is 
 transaction that may have written of it without a note is; from then on triggers note it in
 `hocket.dirty_day` with each change. A day is rolled up in one transaction with one snapshot: it goes
 with the notes that the snapshot has, so that a change which the rollup does not hold keeps its note, and
-the views read the day's rows for as long as it has one. Nobody waits for it, and no figure is ever old.
+the views read the day's rows for as long as it has one. Days of which retention dropped rows
+(`hocket.stale_day`) are shown as they were until they are rolled up again. Nobody waits for it, and no
+other figure is ever old.
 """
 
 import asyncio
@@ -60,6 +62,13 @@ SELECT tenant, day FROM hocket.dirty_day
 WHERE day < (SELECT open_day FROM hocket.rollup_state)
 GROUP BY tenant, day ORDER BY day DESC, tenant
 """
+_STALE = """
+SELECT DISTINCT tenant, day FROM hocket.stale_day
+WHERE day < (SELECT open_day FROM hocket.rollup_state) ORDER BY day DESC, tenant
+"""
+_NOTE = "INSERT INTO hocket.dirty_day (tenant, day) VALUES ($1, $2)"
+"""For as long as a stale day is rolled up: the views add up the rows of days that are noted."""
+_FRESH = "DELETE FROM hocket.stale_day WHERE tenant = $1 AND day = $2"
 _BOUND = "UPDATE hocket.rollup_state SET ends = $1::date::timestamp AT TIME ZONE 'UTC'"
 _BOUND_NOTHING = "UPDATE hocket.rollup_state SET ends = open_from"
 _CLOSE = """
@@ -69,7 +78,9 @@ SET open_day = $1, open_from = $1::date::timestamp AT TIME ZONE 'UTC', ends = 'i
 _UNBOUND = "UPDATE hocket.rollup_state SET ends = 'infinity'"
 _FORGET_BEFORE = "DELETE FROM hocket.dirty_day WHERE day >= $1 AND day < $2"
 _FORGET = "DELETE FROM hocket.dirty_day WHERE tenant = $1 AND day = $2"
-_ANALYZE = "ANALYZE " + ", ".join(f"hocket.{table}" for table in (*TABLES, "usage"))
+_ANALYZE = "ANALYZE " + ", ".join(
+    f"hocket.{table}" for table in (*TABLES, "usage", "step", "attempt")
+)
 
 log = structlog.get_logger(__name__)
 
@@ -135,7 +146,10 @@ class Rollups:
                 open_day, done = after, done + 1
                 await self._told("closed", begun_ms, stopping, rest)
             await connection.execute(_ANALYZE, timeout=TIMEOUT_S)
-        for row in await connection.fetch(_DIRTY, timeout=TIMEOUT_S):
+        changed = await connection.fetch(_DIRTY, timeout=TIMEOUT_S)
+        noted = set(map(tuple, changed))
+        stale = await connection.fetch(_STALE, timeout=TIMEOUT_S)
+        for row in changed + [row for row in stale if tuple(row) not in noted]:
             if stopping.is_set():
                 break
             begun_ms = monotonic_ms()
@@ -181,6 +195,7 @@ async def _roll_again(connection: asyncpg.Connection, tenant: str, day: date) ->
     """Roll up a day of a tenant in which something changed."""
     async with connection.transaction(isolation="repeatable_read"):
         await connection.execute(_BOUND_NOTHING, timeout=TIMEOUT_S)
+        await connection.execute(_NOTE, tenant, day, timeout=TIMEOUT_S)
         for name in REPORTS:
             await connection.execute(
                 f"DELETE FROM hocket.rollup_{name} WHERE tenant = $1 AND day = $2",
@@ -196,6 +211,7 @@ async def _roll_again(connection: asyncpg.Connection, tenant: str, day: date) ->
                 timeout=TIMEOUT_S,
             )
         await connection.execute(_FORGET, tenant, day, timeout=TIMEOUT_S)
+        await connection.execute(_FRESH, tenant, day, timeout=TIMEOUT_S)
         await connection.execute(_UNBOUND, timeout=TIMEOUT_S)
 
 

@@ -18,7 +18,9 @@ async def test_the_timeline_of_a_long_run_comes_in_pages(
     overview = (await rest.get(base)).body
     first = (await rest.get(f"{base}?node=hello")).body
     second = (await rest.get(f"{base}?node=hello&after={first['next']}")).body
-    await rest.pool.execute("DELETE FROM hocket.step WHERE key > 'hello[2]'")
+    await rest.pool.execute(
+        "SET hocket.deletes = 'on'; DELETE FROM hocket.step WHERE key > 'hello[2]'"
+    )
     short = (await rest.get(base)).body
 
     assert overview["columns"] is None

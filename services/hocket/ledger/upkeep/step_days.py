@@ -1,0 +1,148 @@
+"""The tables of each day's steps and attempts: made ahead, and dropped behind with their runs.
+
+`hocket.cover_steps` (migration 0051) makes them. When all runs of a span are over their time, the runs
+go by one statement and the tables are dropped. A few runs that are needed longer move to the parents,
+which have the runs of no day; where there are more, rows go one by one (`retention.py`) until there are
+few. A table is locked for LOCK_TIMEOUT at a time at most, because whoever reads steps waits meanwhile.
+What a process that was killed on the way leaves is finished by the next pass.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from hocket.ledger.upkeep import retention
+from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, TIMEOUT_S
+from hocket.ledger.upkeep.usage_partitions import LONG_TIMEOUT_S, width_days
+
+MAX_MOVED = 1_000
+"""Runs that move to the parents at most."""
+LOCK_TIMEOUT = "100ms"
+LOCK_TRIES = 100
+LOCK_PAUSE_S = 0.5
+NEWEST_DAYS = 2
+"""Tables of the latest days are not dropped: `hocket.cover_steps` would make them again."""
+
+_COVER = "SELECT hocket.cover_steps($1, $2)"
+_ENDS = "SELECT to_at FROM hocket.step_days WHERE from_at <= $1 AND $1 < to_at"
+_OVER = """
+SELECT suffix, from_at, to_at FROM hocket.step_days
+WHERE to_at <= $1 AND to_at <= date_trunc('day', clock_timestamp(), 'UTC') - make_interval(days => $2)
+  AND suffix <> ''
+ORDER BY to_at
+"""
+_NEEDED = """
+WITH RECURSIVE needed(run_id, parent) AS (
+    SELECT r.run_id, r.parent FROM hocket.run r
+    WHERE r.accepted_at >= $1 AND r.accepted_at < $2 AND (
+        r.finished_at IS NULL OR r.finished_at >= $3 OR r.run_id = ANY ($4::text[])
+        OR r.parent IS NOT NULL AND EXISTS (
+            SELECT FROM hocket.run above
+            WHERE above.run_id = r.parent ->> 'run_id' AND above.finished_at IS NULL
+        )
+        OR EXISTS (
+            SELECT FROM hocket.run child
+            WHERE child.parent ->> 'run_id' = r.run_id
+              AND NOT (child.accepted_at >= $1 AND child.accepted_at < $2)
+        )
+    )
+    UNION
+    SELECT r.run_id, r.parent FROM needed
+    JOIN hocket.run r ON r.run_id = needed.parent ->> 'run_id'
+    WHERE r.accepted_at >= $1 AND r.accepted_at < $2
+)
+SELECT run_id FROM needed LIMIT $5
+"""
+"""The runs of a span that are not over, or that something needs which stays: those in flight, in use by
+a run that repeats them, below a run in flight, above one of another span or one that stays."""
+_NOTED = """
+SELECT run_id FROM hocket.kind_change WHERE run_id IN (
+    SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2
+)
+"""
+_RUNS = """
+DELETE FROM hocket.run
+WHERE accepted_at >= $1 AND accepted_at < $2 AND finished_at < $3 AND run_id <> ALL ($4::text[])
+"""
+_LEFT = "SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2"
+_DAYS = """
+INSERT INTO hocket.stale_day (tenant, day)
+SELECT DISTINCT tenant, hocket.day_of(finished_at) FROM hocket.step_{suffix}
+WHERE finished_at IS NOT NULL AND tenant IS NOT NULL
+"""
+_MOVE = (
+    "INSERT INTO hocket.{kind} SELECT * FROM hocket.{kind}_{suffix} WHERE run_id = ANY ($1::text[])"
+)
+
+
+async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
+    """Make the tables of today and of the days to come that are not there yet."""
+    at = datetime.now(UTC)
+    until = at + timedelta(days=AHEAD_DAYS)
+    while at <= until:
+        await connection.execute(_COVER, at, width_days(keep_days), timeout=TIMEOUT_S)
+        at = await connection.fetchval(_ENDS, at, timeout=TIMEOUT_S)
+
+
+async def drop_behind(connection: asyncpg.Connection, days: int) -> int:
+    """Drop the tables of which all runs, but for a few, ended more than so many days ago and are needed
+    no more; return how many runs went."""
+    cutoff = datetime.now(UTC) - timedelta(days=days)
+    gone = 0
+    for span in await connection.fetch(_OVER, cutoff, NEWEST_DAYS, timeout=TIMEOUT_S):
+        gone += await _drop(connection, span, cutoff)
+    return gone
+
+
+async def _drop(connection: asyncpg.Connection, span: asyncpg.Record, cutoff: datetime) -> int:
+    bounds = (span["from_at"], span["to_at"])
+    in_use = [row[0] for row in await connection.fetch(retention.REPEATED, timeout=TIMEOUT_S)]
+    rows = await connection.fetch(
+        _NEEDED, *bounds, cutoff, in_use, MAX_MOVED + 1, timeout=LONG_TIMEOUT_S
+    )
+    if len(rows) > MAX_MOVED:
+        return 0
+    noted = await connection.fetch(_NOTED, *bounds, timeout=LONG_TIMEOUT_S)
+    for first in range(0, len(noted), retention.MAX_RUNS):
+        some = [row[0] for row in noted[first : first + retention.MAX_RUNS]]
+        await retention.name_spending(connection, some)
+    needed = [row[0] for row in rows]
+    async with connection.transaction():
+        await connection.execute("SET LOCAL hocket.retention = 'on'", timeout=TIMEOUT_S)
+        status = await connection.execute(_RUNS, *bounds, cutoff, needed, timeout=LONG_TIMEOUT_S)
+    await _drop_tables(connection, span)
+    return int(status.rsplit(" ", 1)[1])
+
+
+async def _drop_tables(connection: asyncpg.Connection, span: asyncpg.Record) -> None:
+    """Drop the tables of a span when nobody reads them; what is of runs that are left moves."""
+    for _ in range(LOCK_TRIES):
+        try:
+            async with connection.transaction():
+                await _moved(connection, span)
+            return
+        except asyncpg.LockNotAvailableError:
+            await asyncio.sleep(LOCK_PAUSE_S)
+
+
+async def _moved(connection: asyncpg.Connection, span: asyncpg.Record) -> None:
+    suffix = span["suffix"]
+    await connection.execute(_DAYS.format(suffix=suffix), timeout=LONG_TIMEOUT_S)
+    await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'", timeout=TIMEOUT_S)
+    await connection.execute(
+        f"LOCK TABLE hocket.step_{suffix}, hocket.attempt_{suffix} IN ACCESS EXCLUSIVE MODE",
+        timeout=TIMEOUT_S,
+    )
+    await connection.execute(
+        "DELETE FROM hocket.step_days WHERE suffix = $1", suffix, timeout=TIMEOUT_S
+    )
+    bounds = (span["from_at"], span["to_at"])
+    left = await connection.fetch(_LEFT, *bounds, timeout=TIMEOUT_S)
+    run_ids = [row[0] for row in left]
+    for kind in ("step", "attempt"):
+        statement = _MOVE.format(kind=kind, suffix=suffix)
+        await connection.execute(statement, run_ids, timeout=TIMEOUT_S)
+    await connection.execute(
+        f"DROP TABLE hocket.step_{suffix}, hocket.attempt_{suffix}", timeout=TIMEOUT_S
+    )
