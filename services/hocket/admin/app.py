@@ -38,6 +38,7 @@ from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.comparison_endpoint import router as comparison
 from hocket.admin.runs.endpoints import router as runs
 from hocket.admin.schedules.endpoints import router as schedules
+from hocket.admin.submission.quick_answers import quick_routes
 from hocket.admin.traces.endpoints import router as traces
 from hocket.admin.webhooks.endpoints import router as webhooks
 from hocket.kit.access.key_book import KeyBook
@@ -108,6 +109,7 @@ def make_app(
         app.include_router(router)
     app.openapi = partial(document, app)  # type: ignore[method-assign]
     add_error_handlers(app)
+    app.router.routes[:0] = quick_routes(app.router, context)
     routes = [route for router in (app.router, *ROUTERS) for route in router.routes]
     operations = app.state.operations = operations_of(routes)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)

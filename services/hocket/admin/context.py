@@ -15,6 +15,7 @@ from hocket.admin.pipelines.compiler import Compiler
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
+from hocket.admin.submission.known_runs import KnownRuns
 from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.access.secret_box import SecretBox
 from hocket.kit.nats.bus import Bus
@@ -66,10 +67,12 @@ class Context:
     lists: ListFeeds = field(default_factory=ListFeeds)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)
+    known_runs: KnownRuns = field(default_factory=KnownRuns)
 
 
-def context_of(request: Request) -> Context:
-    """Return the context of the app that serves this request."""
+async def context_of(request: Request) -> Context:
+    """Return the context of the app that serves this request. (What does not wait is a coroutine all the
+    same: the framework has functions run by threads, which takes ten times as long.)"""
     context = request.app.state.context
     assert isinstance(context, Context)
     return context

@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from hocket.admin.bulk import operations, store
-from hocket.admin.bulk.submission import submit_all
 from hocket.admin.context import Ctx
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.permissions import needs
+from hocket.admin.submission.many import submit_all
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.schemas.access.roles import Permission

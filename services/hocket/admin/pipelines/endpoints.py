@@ -56,6 +56,7 @@ async def apply_pipeline(
     the same spec is the same version (200)."""
     plan, warnings = await _checked(request, context, caller.tenant)
     version, created = await apply(context.pool, caller.tenant, plan, caller.actor)
+    context.plans.applied(caller.tenant, plan.pipeline.pipeline, version)
     if not created:
         response.status_code = 200
     return PipelineApplied(

@@ -8,8 +8,10 @@ from hocket.admin.pipelines import reads
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
-from hocket.schemas.errors import ErrorClass, HocketError, PipelineUnknown
-from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+from hocket.kit.process import clock
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput, PipelineUnknown
+from hocket.schemas.pipeline.plan import Plan, check_input, compile_pipeline
+from hocket.schemas.rest import RunSubmission
 
 MAX_PIPELINES = 10_000
 """Pipelines of a tenant."""
@@ -17,6 +19,9 @@ MAX_VERSIONS = 10_000
 """Versions of a pipeline: they are kept for ever, since runs name them."""
 PLANS_KEPT = 256
 """Compiled versions kept in memory to check the input of tasks."""
+LATEST_FOR_S = 1.0
+"""How long a version is believed to be the latest one where tasks are checked: as long as by those who
+begin runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
 
 MAX_TRIES = 100
 """How often a version is numbered, where others number theirs at the same time."""
@@ -94,14 +99,13 @@ class Plans:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
+        self._latest: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
 
     async def plan_of(
         self, pool: Pool, tenant: str, name: str, version: int | None
     ) -> tuple[int, Plan]:
         """Return version and plan of a pipeline (the latest for None), or raise PipelineUnknown."""
-        number = version or await reads.latest_version(pool, tenant, name)
-        if number is None:
-            raise PipelineUnknown(pipeline=name, tenant=tenant)
+        number = version or await self._read_latest(pool, tenant, name)
         key = (tenant, name, number)
         plan = self._kept.get(key)
         if plan is None:
@@ -112,3 +116,41 @@ class Plans:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return number, plan
+
+    async def check(self, pool: Pool, tenant: str, task: RunSubmission) -> None:
+        """Raise InvalidInput where a task's input is not what its pipeline takes, PipelineUnknown where
+        there is none. The latest version is believed for LATEST_FOR_S, but nothing is refused by it
+        that is not the latest any more."""
+        believed = None if task.version else self._believed(tenant, task.pipeline)
+        _, plan = await self.plan_of(pool, tenant, task.pipeline, task.version or believed)
+        try:
+            check_input(plan, task.input)
+        except InvalidInput:
+            if believed is None:
+                raise
+            _, plan = await self.plan_of(pool, tenant, task.pipeline, None)
+            check_input(plan, task.input)
+
+    def applied(self, tenant: str, name: str, version: int) -> None:
+        """Note that a version was applied here: it is the latest one at once."""
+        self._note(tenant, name, version)
+
+    def _believed(self, tenant: str, name: str) -> int | None:
+        number, until_s = self._latest.get((tenant, name), (0, 0.0))
+        return number if clock.monotonic_ms() / 1000 < until_s else None
+
+    async def _read_latest(self, pool: Pool, tenant: str, name: str) -> int:
+        number = await reads.latest_version(pool, tenant, name)
+        if number is None:
+            self._latest.pop((tenant, name), None)
+            raise PipelineUnknown(pipeline=name, tenant=tenant)
+        self._note(tenant, name, number)
+        return number
+
+    def _note(self, tenant: str, name: str, number: int) -> None:
+        until_s = clock.monotonic_ms() / 1000 + LATEST_FOR_S
+        number = max(number, self._believed(tenant, name) or 0)  # a read that was overtaken
+        self._latest[tenant, name] = (number, until_s)
+        self._latest.move_to_end((tenant, name))
+        if len(self._latest) > PLANS_KEPT:
+            self._latest.popitem(last=False)

@@ -46,7 +46,7 @@ class Caller:
         return self.bearer.may(Permission.CONTENT_READ)
 
 
-def resolve_caller(
+async def resolve_caller(
     request: Request,
     _tenant: Annotated[
         Token | None,
@@ -58,8 +58,13 @@ def resolve_caller(
     ] = None,
 ) -> Caller:
     """Return the caller of a request."""
-    client = request.scope.get("client") or ("", 0)
-    return Caller(tenant_of(request.scope), request.scope[BEARER], client[0])
+    return caller_of(request.scope)
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return the caller of a request that was let in."""
+    client = scope.get("client") or ("", 0)
+    return Caller(tenant_of(scope), scope[BEARER], client[0])
 
 
 def tenant_of(scope: Scope) -> str:

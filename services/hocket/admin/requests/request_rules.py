@@ -72,6 +72,11 @@ class RequestRules:
     def __init__(self, app: ASGIApp, *, operations: Sequence[Operation]) -> None:
         self._app = app
         self._operations = operations
+        self._at: dict[str, list[Operation]] = {}
+        """The operations of the addresses without parameters."""
+        for one in operations:
+            if not one.path.groups:
+                self._at.setdefault(one.template, []).append(one)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,10 +112,9 @@ class RequestRules:
 
     def _operation_at(self, path: str, method: str) -> Operation:
         """Return the operation of an address; raise NoSuchAddress or MethodNotAllowed."""
-        found = [one for one in self._operations if one.path.match(path)]
+        found = self._at.get(path) or [one for one in self._operations if one.path.match(path)]
         if not found:
             raise NoSuchAddress(path=shown_text(path, MAX_SHOWN_CHARS))
-        found = [one for one in found if not one.path.groups] or found
         operation = next((one for one in found if method in one.methods), None)
         if operation is None:
             allowed = ", ".join(sorted({name for one in found for name in one.methods}))
@@ -126,11 +130,12 @@ class _Headers:
     """The headers of a request by their small names, each as often as it came."""
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
-        self._raw = raw
+        self._by_name: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._by_name.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
 
-    def all(self, name: str) -> list[str]:
-        wanted = name.encode()
-        return [value.decode("latin-1") for key, value in self._raw if key == wanted]
+    def all(self, name: str) -> Sequence[str]:
+        return self._by_name.get(name, ())
 
     def first(self, name: str) -> str | None:
         return next(iter(self.all(name)), None)
@@ -199,6 +204,8 @@ def _path(scope: Scope) -> str:
 
 
 def _check_query(raw: bytes, known: frozenset[str] | None) -> None:
+    if not raw:
+        return
     _text(raw.replace(b"+", b" "), "its query")
     try:
         fields = parse_qsl(

@@ -1,6 +1,5 @@
 """`/v1/runs`: submit, read, cancel and signal runs."""
 
-import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -26,7 +25,7 @@ from hocket.admin.runs.parameters import (
     dollars_of,
     labels_of,
 )
-from hocket.admin.runs.submission import merged_key, submit
+from hocket.admin.submission.one import merged_key, submit, valid_trace
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import (
     CancelBody,
@@ -46,7 +45,6 @@ from hocket.schemas.rest import (
     Token,
 )
 
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 Traceparent = Annotated[
     str | None, Header(description="The caller's trace (W3C); one that is not valid is ignored.")
 ]
@@ -67,7 +65,7 @@ async def submit_run(
     """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`, 200
     with the result where the run ends within that time."""
     task = merged_key(task, idempotency_key)
-    answer = await submit(context, caller, task, traceparent=_valid(traceparent))
+    answer = await submit(context, caller, task, traceparent=valid_trace(traceparent))
     return _answered(response, shown(answer, caller))
 
 
@@ -185,7 +183,7 @@ async def retry_run(
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.retry", f"run:{run_id}")
     answer = await repeats.retry(
-        context, caller, run, body or RetryBody(), traceparent=_valid(traceparent)
+        context, caller, run, body or RetryBody(), traceparent=valid_trace(traceparent)
     )
     return _answered(response, shown(answer, caller))
 
@@ -205,13 +203,9 @@ async def rerun_run(
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.rerun", f"run:{run_id}")
     answer = await repeats.rerun(
-        context, caller, run, body or RerunBody(), traceparent=_valid(traceparent)
+        context, caller, run, body or RerunBody(), traceparent=valid_trace(traceparent)
     )
     return _answered(response, shown(answer, caller))
-
-
-def _valid(traceparent: str | None) -> str | None:
-    return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
 
 
 def _answered(response: Response, answer: RunReceipt | RunResult) -> RunReceipt | RunResult:

@@ -11,7 +11,7 @@ import asyncpg
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import Caller
-from hocket.admin.runs.submission import submit
+from hocket.admin.submission.one import submit
 from hocket.kit.nats import cloudevents
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash

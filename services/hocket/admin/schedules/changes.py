@@ -13,9 +13,9 @@ from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.etags import check_match, check_none_match
 from hocket.admin.requests.identity import Caller
-from hocket.admin.runs.submission import payload_of
 from hocket.admin.schedules import firing, store
 from hocket.admin.schedules.times import Times
+from hocket.admin.submission.one import payload_of
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.schemas import ids

@@ -24,8 +24,8 @@ from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.errors import RunNotOpen
 from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import actions
-from hocket.admin.runs.submission import submit
 from hocket.admin.schedules import catch_up, store
+from hocket.admin.submission.one import submit
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.schemas import ids

@@ -72,7 +72,8 @@ class DurablePublisher:
         self._client = client
         self._writer = writer
         self._reports = reports
-        self._window = window
+        self.window = window
+        """How many posts may be unacknowledged where callers wait for capacity."""
         self.inbox = client.new_inbox()
         """Where acknowledgements come, each under a token of its own."""
         self._posts: dict[str, _Post] = {}
@@ -125,7 +126,7 @@ class DurablePublisher:
         due_at = made_at + ACK_TIMEOUT_S
         connected = self._client.is_connected
         self._posts[token] = _Post(command, subject, future, made_at, due_at, sent=connected)
-        if len(self._posts) >= self._window:
+        if len(self._posts) >= self.window:
             self._has_capacity.clear()
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
@@ -135,7 +136,7 @@ class DurablePublisher:
 
     async def wait_for_capacity(self) -> None:
         """Wait while too many posts are unacknowledged."""
-        while len(self._posts) >= self._window:
+        while len(self._posts) >= self.window:
             await self._has_capacity.wait()
 
     def refusal_of(self, future: asyncio.Future[PubAck] | None) -> str:
@@ -208,7 +209,7 @@ class DurablePublisher:
 
     def _forget(self, token: str) -> None:
         self._posts.pop(token, None)
-        if len(self._posts) < self._window:
+        if len(self._posts) < self.window:
             self._has_capacity.set()
 
     def _sweep(self) -> None:

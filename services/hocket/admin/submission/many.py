@@ -11,14 +11,13 @@ from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.errors import IdempotencyKeyReused
 from hocket.admin.requests.identity import Caller
-from hocket.admin.runs.submission import PUBLISH_TIMEOUT_MS, headers_of, payload_of
+from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, payload_of
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import ids, subjects
 from hocket.schemas.administration.bulk import BulkReceipt, BulkTask
 from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import HocketError, InvalidInput
-from hocket.schemas.pipeline.plan import check_input
 from hocket.schemas.rest import RunSubmission
 
 AT_ONCE = 50
@@ -47,12 +46,14 @@ async def submit_all(
     keys = [task.idempotency_key or uuid4().hex for task in tasks]
     run_ids = [ids.run_id(caller.tenant, key) for key in keys]
     known = await _known(context, caller, tasks, run_ids)
+    until_s = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT_MS / 1_000
     sent: list[asyncio.Future[PubAck] | BulkTask] = []
     for place, (task, key, run_id) in enumerate(zip(tasks, keys, run_ids, strict=True)):
         if place % AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
-            sent.append(await _sent(context, caller, task, key, run_id, known.get(run_id)))
+            found = known.get(run_id)
+            sent.append(await _sent(context, caller, task, key, run_id, found, until_s))
         except HocketError as error:
             sent.append(BulkTask(error=error.info()))
     receipt = await _receipt(sent, run_ids)
@@ -83,8 +84,10 @@ async def _sent(
     key: str,
     run_id: str,
     known: asyncpg.Record | None,
+    until_s: float,
 ) -> "asyncio.Future[PubAck] | BulkTask":
-    """Publish a task, or return the run that its key names."""
+    """Publish a task, or return the run that its key names. Raises BusUnavailable where the broker is
+    behind until `until_s`."""
     msg_id = run_id
     if known is not None:
         if known["pipeline"] != task.pipeline:
@@ -94,17 +97,25 @@ async def _sent(
         if known["status"] != "rejected":
             return BulkTask(run_id=run_id, known=True)
         msg_id = f"{run_id}:after:{known['finished_at'].isoformat()}"
-    _, plan = await context.plans.plan_of(context.pool, caller.tenant, task.pipeline, task.version)
-    check_input(plan, task.input)
+    await context.plans.check(context.pool, caller.tenant, task)
     payload = payload_of(task, context.max_task_bytes)
-    async with asyncio.timeout(PUBLISH_TIMEOUT_MS / 1_000):
-        await context.bus.wait_for_capacity()
+    publisher = context.bus.publisher
+    if publisher.unacknowledged >= publisher.window:
+        await _capacity(context, until_s)
     return context.bus.publish_durable(
         subjects.task(caller.tenant, task.pipeline),
         payload,
         msg_id=id_of(context.capabilities, msg_id),
         headers=headers_of(task, run_id, key),
     )
+
+
+async def _capacity(context: Context, until_s: float) -> None:
+    try:
+        async with asyncio.timeout_at(until_s):
+            await context.bus.wait_for_capacity()
+    except TimeoutError:
+        raise BusUnavailable(reason="the broker is behind with storing tasks") from None
 
 
 async def _receipt(

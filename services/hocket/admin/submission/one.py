@@ -8,6 +8,7 @@ where the run was started by an earlier submission, from the public fact.
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -27,13 +28,16 @@ from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
 from hocket.schemas.labels import header_of
 from hocket.schemas.messages import RunFinished, TaskRejected
-from hocket.schemas.pipeline.plan import check_input
 from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission
 
 PUBLISH_TIMEOUT_MS = 10_000
 """How long the broker may take to confirm that it has stored the task."""
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 EVENT_TYPE = "hocket.task"
 EVENT_SOURCE = "/hocket/admin"
+
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class TaskRefused(HocketError):
@@ -64,8 +68,7 @@ async def submit(
     Raises PipelineUnknown, InvalidInput, PayloadTooLarge, IdempotencyKeyReused, BusUnavailable, and
     intake's own refusal where it comes within `wait_ms`.
     """
-    _, plan = await context.plans.plan_of(context.pool, caller.tenant, task.pipeline, task.version)
-    check_input(plan, task.input)
+    await context.plans.check(context.pool, caller.tenant, task)
     payload = payload_of(task, context.max_task_bytes)
     key = task.idempotency_key or uuid4().hex
     run_id = ids.run_id(caller.tenant, key)
@@ -78,7 +81,7 @@ async def submit(
     async with _end_of(context, caller, task, run_id) as (inbox, end):
         known, msg_id = await _known(context, caller, task, run_id)
         if known is not None and known["finished_at"] is not None:
-            return _end(known)
+            return _end(await reads.run_row(context.pool, caller.tenant, run_id))
         if known is None:
             await _publish(
                 context,
@@ -114,9 +117,14 @@ def merged_key(task: RunSubmission, header: str | None) -> RunSubmission:
     return task.model_copy(update={"idempotency_key": header})
 
 
+def valid_trace(traceparent: str | None) -> str | None:
+    """Return the caller's trace (W3C), None where there is none that is valid."""
+    return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
+
+
 def payload_of(task: RunSubmission, limit_bytes: int) -> bytes:
     """Return the body of a task's message, or raise PayloadTooLarge."""
-    payload = json.dumps(task.input, ensure_ascii=False, separators=(",", ":")).encode()
+    payload = _COMPACT.encode(task.input).encode()
     if len(payload) > limit_bytes:
         raise PayloadTooLarge(field="input", size_bytes=len(payload), limit_bytes=limit_bytes)
     return payload
@@ -129,7 +137,7 @@ async def _known(
     run that was rejected does not hold its key: the task is published again, as another message."""
     if task.idempotency_key is None:
         return None, run_id
-    row = await reads.find_run(context.pool, caller.tenant, run_id)
+    row = await context.known_runs.find(context.pool, caller.tenant, run_id)
     if row is not None and row["pipeline"] != task.pipeline:
         raise IdempotencyKeyReused(field="idempotency_key", run_id=run_id, pipeline=row["pipeline"])
     if row is not None and row["status"] == "rejected":

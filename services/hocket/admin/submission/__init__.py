@@ -1,0 +1,1 @@
+"""Tasks on their way to the broker: one, or many with one request, and what makes both quick."""
