@@ -184,7 +184,9 @@ async def serve(
         stack.push_async_callback(replicas.close)
         await trials.open()
         stack.push_async_callback(trials.close)
-        door = NatsDoor(bus, registry, membership, _capabilities(settings))
+        door = NatsDoor(
+            bus, registry, membership, _capabilities(settings), calls.spending.as_stored
+        )
         membership.observe(door.look)
         await door.open()
         stack.push_async_callback(door.close)

@@ -237,6 +237,34 @@ async def test_calls_of_the_http_door_for_a_sub_run_spend_from_the_budget_at_the
     assert sum(costs) == Decimal("0.04")
 
 
+@pytest.mark.parametrize("left_out", ["nothing", "the budget at the top", "both budgets"])
+async def test_a_guest_that_leaves_out_what_it_was_told_of_budgets_spends_no_more_for_it(
+    bus: Bus, left_out: str
+) -> None:
+    below = ["r" + 24 * letter for letter in "de"]
+    root = RootBudget(run_id="top", budget_usd=Decimal("0.05"))
+    told = {
+        run_id: SpentTold(
+            spent_usd=Decimal(0), run_known=True, budget_usd=Decimal("0.05"), root_budget=root
+        )
+        for run_id in below
+    }
+    brought: dict[str, Any] = {"budget_usd": "0.05", "root_budget": root}
+    if left_out != "nothing":
+        del brought["root_budget"]
+    if left_out == "both budgets":
+        brought["budget_usd"] = "1000"
+    async with house(bus, told=told, knows_after=2) as running:
+        gateway = running.starts("one")
+        costs = []
+        for run_id in below * 3:
+            who = Attribution(tenant="acme", run_id=run_id)
+            stored = await gateway.as_stored(request(attribution=who, **brought))
+            fields = {"budget_usd": stored.budget_usd, "root_budget": stored.root_budget}
+            costs.append(await spends(gateway, 20, attribution=who, **fields))
+    assert sum(costs) == Decimal("0.04")
+
+
 def _all(running: House) -> list[Spending]:
     return list(running.gateways.values())
 

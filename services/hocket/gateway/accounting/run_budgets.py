@@ -36,6 +36,8 @@ class _Run:
     root: RootBudget | None = None
     ask_at_ms: float | None = None
     """When the ledger is asked; None where the budget is known."""
+    is_stored: bool = False
+    """Whether the ledger has told it, and not a call."""
 
 
 class RunBudgets:
@@ -88,6 +90,23 @@ class RunBudgets:
             await self._asked(key)
         return self.known(request)
 
+    async def as_stored(self, request: CallRequest) -> CallRequest:
+        """Return a guest's call with the budgets of its run as Postgres has them, for a guest may leave
+        out, or raise, what it was told of them: of both the smaller one holds, and the budget at the top
+        of its tree in any case."""
+        who = request.attribution
+        if who.run_id is None:
+            return request
+        key = (who.tenant, who.run_id)
+        run = self._runs.get(key)
+        if run is None or (not run.is_stored and (run.ask_at_ms or 0) <= self._now_ms()):
+            await self._asked(key)
+        run = self._run(*key)
+        usd = _smaller(request.budget_usd, run.budget_usd)
+        return request.model_copy(
+            update={"budget_usd": usd, "root_budget": run.root or request.root_budget}
+        )
+
     async def close(self) -> None:
         """Ask no more."""
         await stop_tasks(set(self._asking.values()))
@@ -113,6 +132,7 @@ class RunBudgets:
             run.budget_usd, run.ask_at_ms = told.budget_usd, None
             run.labels = told.labels or {}
             run.root = told.root_budget
+            run.is_stored = True
         else:
             run.ask_at_ms = self._now_ms() + UNKNOWN_MS
 

@@ -73,6 +73,10 @@ class Spending:
             accounts, estimate, request.deadline_at_ms, cancellation
         )
 
+    async def as_stored(self, request: CallRequest) -> CallRequest:
+        """Return a guest's call with the budgets of its run as Postgres has them."""
+        return await self._runs.as_stored(request)
+
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Take in what a successful call cost."""
         self._estimator.learn(request, kind, prices, cost_usd)

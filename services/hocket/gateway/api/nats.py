@@ -9,7 +9,7 @@ here, may be held by another gateway: that is asked first. `hocket.gateway.cance
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import structlog
@@ -54,6 +54,10 @@ log = structlog.get_logger()
 _reporting = Reporting()
 
 
+async def _as_told(request: CallRequest) -> CallRequest:
+    return request
+
+
 class NatsDoor:
     """Takes calls from NATS: `open`, `stop_accepting`, and `close` when those in flight are answered."""
 
@@ -63,9 +67,11 @@ class NatsDoor:
         registry: CallRegistry,
         living: Living,
         capabilities: Capabilities | None = None,
+        as_stored: Callable[[CallRequest], Awaitable[CallRequest]] = _as_told,
     ) -> None:
         self._bus = bus
         self._capabilities = capabilities
+        self._as_stored = as_stored
         self._registry = registry
         self._subscriptions: list[Subscription] = []
         self._cancels: list[Subscription] = []
@@ -122,9 +128,12 @@ class NatsDoor:
         if labels and reserved_among(labels) and not self._is_ours(message.data, headers):
             request = _without_reserved_labels(request)
         tenant = request.attribution.tenant
-        again = subjects.ASKED_AGAIN in headers
-        if again and self._registry.find(tenant, request.call_id) is None:
-            asking = asyncio.create_task(self._begin_if_lost(message, request))
+        is_lost = subjects.ASKED_AGAIN in headers and (
+            self._registry.find(tenant, request.call_id) is None
+        )
+        if is_lost or of_guest:
+            begin = self._begin_of_guest if of_guest else self._begin_if_lost
+            asking = asyncio.create_task(begin(message, request, is_lost))
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
         else:
@@ -135,9 +144,19 @@ class NatsDoor:
         seals, seal = self._capabilities, headers.get(SEAL, "")
         return seals is not None and seals.is_sealed(seal, subjects.GATEWAY_CALL, payload)
 
-    async def _begin_if_lost(self, message: RawMessage, request: CallRequest) -> None:
-        """Make a call that was asked for before, unless another gateway holds it."""
-        if await self._peers.hold(request.attribution.tenant, request.call_id, message.reply):
+    async def _begin_of_guest(
+        self, message: RawMessage, request: CallRequest, is_lost: bool
+    ) -> None:
+        """Make the call of a guest, who may have left out the budgets of its run."""
+        await self._begin_if_lost(message, await self._as_stored(request), is_lost)
+
+    async def _begin_if_lost(
+        self, message: RawMessage, request: CallRequest, is_lost: bool
+    ) -> None:
+        """Make a call; one that was asked for before and is lost here, unless another gateway holds
+        it."""
+        tenant = request.attribution.tenant
+        if is_lost and await self._peers.hold(tenant, request.call_id, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)
         else:
             self._begin(message, request)

@@ -15,13 +15,19 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import LogEvent, read_log
+from hocket.schemas.messages import LogEvent, RunCharged, read_log
 
 MAX_CUT_BYTES = 64 * 1024
 """What is kept of an event that is too large for a dead letter."""
 MAX_REASON_CHARS = 1_000
 MAX_UNREADABLE = 20
 """Unreadable messages that become dead letters in REPORT_S: more would drive out what others need."""
+
+_UNSEALED = "it has no seal of this platform"
+_UNSEALED_CHARGE = (
+    "it is not sealed by this coordinator's HOCKET_USAGE_KEY, so the run's total lacks what it tells:"
+    " give coordinators the key that gateways have"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +77,7 @@ class EventReader:
                 now_ms=message.at_ms,
             )
             if reason is None and not sealed:
-                reason = "it has no seal of this platform"
+                reason = _UNSEALED_CHARGE if message.kind == RunCharged.kind else _UNSEALED
             if reason is None:
                 yield plausible(event, message.at_ms)
             elif count := self._reporting.due(reason):
