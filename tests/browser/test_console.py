@@ -49,6 +49,7 @@ EVERY_PAGE = (
     f"/runs/{SHORT}?view=journal",
     f"/compare?a={SHORT}&b={OTHER}",
     "/approvals",
+    "/flow",
     "/bulk",
     "/schedules",
     "/schedules/nightly",

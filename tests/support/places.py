@@ -10,3 +10,5 @@ DATA = Path(os.environ.get("HOCKET_DATA", ROOT.parent / "shared" / "data"))
 
 HANDLERS = str(TESTS / "support" / "handlers")
 """PYTHONPATH of worker and gateway processes that import modules of that folder."""
+FLOW_FAULTS = str(Path(__file__).parent / "flow_faults")
+"""Handlers, and what kills coordinators at points of flow control: `flow_faults/sitecustomize.py`."""

@@ -338,6 +338,15 @@ class RunCharged(Message):
     total_usd: Money
 
 
+class FlowDecided(Message):
+    """What flow control by key decided of a run that waits to start: it starts, or it ends `refused`."""
+
+    kind: ClassVar[str] = "flow"
+
+    run_id: Name
+    refused: ErrorInfo | None = None
+
+
 RunEvent = (
     RunAccepted
     | AttemptFinished
@@ -346,6 +355,7 @@ RunEvent = (
     | TimerFired
     | CacheAnswered
     | RunCharged
+    | FlowDecided
 )
 """What happens to one run."""
 LogEvent = RunEvent | OutlookChanged
@@ -359,6 +369,7 @@ LOG_EVENTS: dict[str, type[LogEvent]] = {
         TimerFired,
         CacheAnswered,
         RunCharged,
+        FlowDecided,
         OutlookChanged,
     )
 }

@@ -20,6 +20,7 @@ from hocket.admin.data.endpoints import router as data
 from hocket.admin.dead_letters.endpoints import router as dead_letters
 from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
+from hocket.admin.flow.endpoints import router as flow
 from hocket.admin.grants.endpoints import router as grants
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.keys.endpoints import router as keys
@@ -58,6 +59,7 @@ ROUTERS = (
     schedules,
     webhooks,
     approvals,
+    flow,
     comparison,
     runs,
     traces,

@@ -28,6 +28,7 @@ from hocket.schemas.administration.bulk import (
 )
 from hocket.schemas.administration.comparison import RunComparison
 from hocket.schemas.administration.data import DataDeleted
+from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
 from hocket.schemas.administration.schedules import (
     Firing,
     FiringList,
@@ -481,6 +482,86 @@ class AsyncApprovalsApi:
             ApprovalList,
         )
         return answer
+
+
+class AsyncFlowApi:
+    """`client.flow`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def list(
+        self, *, pipeline: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> FlowQueueList:
+        """List the limits at which runs stand, by key, those first at which most wait."""
+        answer: FlowQueueList = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("flow"),
+                query={"pipeline": pipeline, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            FlowQueueList,
+        )
+        return answer
+
+    async def each(
+        self, *, pipeline: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[FlowQueue]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.list(pipeline=pipeline, limit=limit, after=after)
+            for one in page.queues:
+                yield one
+            if (after := page.next) is None:
+                return
+
+    async def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        queue: str | None = None,
+        run: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> FlowRunList:
+        """List the runs that hold places or wait for one, each with its position, by queue or run."""
+        answer: FlowRunList = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("flow", "runs"),
+                query={
+                    "pipeline": pipeline,
+                    "queue": queue,
+                    "run": run,
+                    "after": after,
+                    "limit": limit,
+                },
+                may_repeat=True,
+            ),
+            FlowRunList,
+        )
+        return answer
+
+    async def each_run(
+        self,
+        *,
+        pipeline: str | None = None,
+        queue: str | None = None,
+        run: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[FlowRun]:
+        """Yield what `runs` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.runs(
+                pipeline=pipeline, queue=queue, run=run, limit=limit, after=after
+            )
+            for one in page.runs:
+                yield one
+            if (after := page.next) is None:
+                return
 
 
 class AsyncBulkApi:
@@ -1649,6 +1730,7 @@ class AsyncResources:
         self.runs = AsyncRunsApi(send)
         self.pipelines = AsyncPipelinesApi(send)
         self.approvals = AsyncApprovalsApi(send)
+        self.flow = AsyncFlowApi(send)
         self.bulk = AsyncBulkApi(send)
         self.schedules = AsyncSchedulesApi(send)
         self.webhooks = AsyncWebhooksApi(send)

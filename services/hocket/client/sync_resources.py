@@ -28,6 +28,7 @@ from hocket.schemas.administration.bulk import (
 )
 from hocket.schemas.administration.comparison import RunComparison
 from hocket.schemas.administration.data import DataDeleted
+from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
 from hocket.schemas.administration.schedules import (
     Firing,
     FiringList,
@@ -479,6 +480,80 @@ class ApprovalsApi:
             ApprovalList,
         )
         return answer
+
+
+class FlowApi:
+    """`client.flow`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self, *, pipeline: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> FlowQueueList:
+        """List the limits at which runs stand, by key, those first at which most wait."""
+        answer: FlowQueueList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("flow"),
+                query={"pipeline": pipeline, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            FlowQueueList,
+        )
+        return answer
+
+    def each(self, *, pipeline: str | None = None, limit: int | None = None) -> Iterator[FlowQueue]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(pipeline=pipeline, limit=limit, after=after)
+            yield from page.queues
+            if (after := page.next) is None:
+                return
+
+    def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        queue: str | None = None,
+        run: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> FlowRunList:
+        """List the runs that hold places or wait for one, each with its position, by queue or run."""
+        answer: FlowRunList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("flow", "runs"),
+                query={
+                    "pipeline": pipeline,
+                    "queue": queue,
+                    "run": run,
+                    "after": after,
+                    "limit": limit,
+                },
+                may_repeat=True,
+            ),
+            FlowRunList,
+        )
+        return answer
+
+    def each_run(
+        self,
+        *,
+        pipeline: str | None = None,
+        queue: str | None = None,
+        run: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[FlowRun]:
+        """Yield what `runs` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.runs(pipeline=pipeline, queue=queue, run=run, limit=limit, after=after)
+            yield from page.runs
+            if (after := page.next) is None:
+                return
 
 
 class BulkApi:
@@ -1635,6 +1710,7 @@ class Resources:
         self.runs = RunsApi(send)
         self.pipelines = PipelinesApi(send)
         self.approvals = ApprovalsApi(send)
+        self.flow = FlowApi(send)
         self.bulk = BulkApi(send)
         self.schedules = SchedulesApi(send)
         self.webhooks = WebhooksApi(send)

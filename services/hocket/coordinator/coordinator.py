@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
+from hocket.coordinator.flow.controller import FlowController
 from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.ownership.leases import Ownership
@@ -41,6 +42,7 @@ class Coordinator:
         waiting: WaitingTenants,
         ownership: Ownership,
         intake: Intake,
+        flow: FlowController | None = None,
     ) -> None:
         self._bus = bus
         self._durations = durations
@@ -52,6 +54,7 @@ class Coordinator:
         self._waiting = waiting
         self._ownership = ownership
         self._intake = intake
+        self._flow = flow
 
     def owns(self, number: int) -> bool:
         """Tell whether a partition is read here."""
@@ -85,6 +88,8 @@ class Coordinator:
                 self._waiting.run(self._intake.more), name="waiting-tenants"
             )
             trimming = asyncio.create_task(self._trimmer.run(), name="log-trimmer")
+            if self._flow is not None:
+                others.append(asyncio.create_task(self._flow.run(), name="flow"))
             tasks += [owning, waking, admitting, committing, *others, looking, trimming]
             await self._until_ended(tasks)
             admitting.cancel()

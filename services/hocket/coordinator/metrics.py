@@ -41,6 +41,12 @@ class CoordinatorMetrics:
         self.owned = Gauge(
             "hocket_partitions_owned", "Partitions whose log is read here.", registry=registry
         )
+        self._flow = Counter(
+            "hocket_flow_decisions",
+            "Runs decided about by flow control: started, replaced, told_again, or why refused.",
+            ["decision"],
+            registry=registry,
+        )
         self._moved = Counter(
             "hocket_runs_moved",
             "Runs that left the memory while they wait (parked), and that came back (woken).",
@@ -186,6 +192,10 @@ class CoordinatorMetrics:
     def committed(self, events: int, latency_ms: float) -> None:
         self._batch.observe(events)
         self._commit_seconds.observe(latency_ms / 1000)
+
+    def flow_decided(self, decision: str, runs: int) -> None:
+        if runs:
+            self._flow.labels(decision).inc(runs)
 
     def cache(self, answer: str, steps: int) -> None:
         if steps:

@@ -17,6 +17,8 @@ from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.workload import SCALING_HORIZON_S, Load
+from hocket.coordinator.flow.controller import NET_OF, FlowController
+from hocket.coordinator.flow.store import FlowStore
 from hocket.coordinator.guests.posts import GuestPosts
 from hocket.coordinator.intake.acceptance_posts import AcceptancePosts
 from hocket.coordinator.intake.admission_queue import Overload
@@ -108,6 +110,7 @@ async def main(service: Service) -> None:
         usage_seals=usage_seals_of(settings),
         disk=service.disk,
         grants=grants,
+        flow_store=FlowStore(pool),
     )
     async with (
         StepConsumersDoor(bus).open(),
@@ -149,11 +152,22 @@ def build_coordinator(
     usage_seals: Capabilities | None = None,
     disk: DiskSpace = UNWATCHED,
     grants: GrantBook | None = None,
+    flow_store: FlowStore | None = None,
 ) -> Coordinator:
     """Put a coordinator together. `name` is its own among the coordinators of an installation."""
     durations = Durations(pipeline_store)
     catalog = Catalog(pipeline_store, durations)
-    committer = Committer(store, health, metrics, ChangePublisher(bus).committed)
+    flow: FlowController | None = None
+    if flow_store is not None:
+        flow = FlowController(
+            bus,
+            flow_store,
+            LogPosts(bus, capabilities, partitions=partitions),
+            metrics,
+            is_mine=lambda: NET_OF in owned,
+        )
+    touched = (lambda queues: None) if flow is None else flow.touch
+    committer = Committer(store, health, metrics, ChangePublisher(bus).committed, touched)
     step_cache = StepCache(
         bus, cache_store, metrics, partitions=partitions, capabilities=capabilities
     )
@@ -240,6 +254,7 @@ def build_coordinator(
         waiting=waiting,
         ownership=ownership,
         intake=intake,
+        flow=flow,
     )
 
 

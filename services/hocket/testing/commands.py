@@ -11,13 +11,20 @@ from hocket.coordinator.core.run.commands import (
     RecordAttempt,
     ReleaseCache,
     StartSubRun,
+    WaitForFlow,
     Wake,
 )
 from hocket.coordinator.core.run.ends.critical_path import timing_of
 from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
 from hocket.coordinator.core.run.state.run import RUN_DEGRADED, Run
 from hocket.coordinator.partition.runs.end_publisher import result_for
-from hocket.schemas.messages import CancelRequested, RunEvent, Spend, TimerFired
+from hocket.schemas.messages import (
+    CancelRequested,
+    FlowDecided,
+    RunEvent,
+    Spend,
+    TimerFired,
+)
 from hocket.testing.attempts import Attempts
 from hocket.testing.stand_ins.cache import PlayedCache
 from hocket.testing.stand_ins.clock import PlayLoop
@@ -53,6 +60,7 @@ class Commands:
             LookUpCache: self._ask_cache,
             FillCache: self._ask_cache,
             ReleaseCache: self._ask_cache,
+            WaitForFlow: self._start,
             EndRun: self._end,
         }
 
@@ -77,6 +85,10 @@ class Commands:
         in_s = max(0.0, command.at_ms - self._loop.now_ms()) / 1000
         event = TimerFired(run_id=command.run_id, due_at_ms=command.at_ms)
         self._loop.call_later(in_s, self._happens, event)
+
+    def _start(self, run: Run, _command: WaitForFlow) -> None:
+        """Let a run start that flow control would let wait: in a play it is the only one."""
+        self._happens(FlowDecided(run_id=run.run_id))
 
     def _record(self, run: Run, command: RecordAttempt) -> None:
         if command.outcome == "late":

@@ -27,6 +27,7 @@ ALLOWED: dict[str, str] = {
     "GET /console/live/rows": ALL,
     "GET /console/compare": ALL,
     "GET /console/approvals": ALL,
+    "GET /console/flow": ALL,
     "GET /console/bulk": ALL,
     "GET /console/schedules": ALL,
     "GET /console/schedules/{name}": ALL,

@@ -36,6 +36,8 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/trace": ALL,
     "GET /v1/runs/events": ALL,
     "GET /v1/approvals": ALL,
+    "GET /v1/flow": ALL,
+    "GET /v1/flow/runs": ALL,
     "POST /v1/data/delete": "admin",
     "POST /v1/bulk/runs": "developer operator admin",
     "POST /v1/bulk/preview": ALL,

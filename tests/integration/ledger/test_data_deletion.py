@@ -64,6 +64,13 @@ INSERT INTO hocket.webhook_delivery (webhook_id, message_id, tenant, event, run_
     created_at)
 SELECT 'wTENANT', run_id, tenant, 'run.failed', run_id, '{}', now(), now() FROM hocket.run
 WHERE tenant = 'TENANT';
+INSERT INTO hocket.flow_pipeline (tenant, pipeline) VALUES ('TENANT', 'p');
+INSERT INTO hocket.flow_place (run_id, gate, tenant, pipeline, kind, key, rule, accepted_at, since,
+    is_last, state)
+SELECT run_id, 0, tenant, 'p', 'concurrency', 'secret', '{"limit": 1}', now(), now(), true, 'waiting'
+FROM hocket.run WHERE tenant = 'TENANT';
+INSERT INTO hocket.flow_start (tenant, pipeline, kind, key, run_id, at, until)
+SELECT tenant, 'p', 'throttle', 'secret', run_id, now(), now() FROM hocket.run WHERE tenant = 'TENANT';
 """
 OWNED = r"""
 SELECT table_schema || '.' || table_name AS name
@@ -163,6 +170,8 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
         "refused_calls": 3,
         "webhook_deliveries": 3,
         "cached_outputs": 3,
+        "flow_places": 3,
+        "flow_starts": 3,
     }
     after = await rows(owner, "acme")
     assert sum(before.values()) - sum(after.values()) == sum(gone.values())

@@ -40,6 +40,7 @@ PAGES = (
     "/console/pipelines/greet",
     "/console/money",
     "/console/approvals",
+    "/console/flow",
     "/console/bulk",
     "/console/schedules",
     "/console/schedules/nightly",

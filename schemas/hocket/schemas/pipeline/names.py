@@ -13,6 +13,7 @@ from typing import Any, Never
 
 from hocket.schemas.errors import ErrorInfo, InvalidInput
 from hocket.schemas.pipeline.expressions import Reading, readings
+from hocket.schemas.pipeline.flow.spec import FLOW_KINDS, Flow
 from hocket.schemas.pipeline.spec import (
     AgentNode,
     AgentTool,
@@ -69,6 +70,16 @@ class Known:
 def check_names(nodes: Mapping[str, Node], output: Any, *, schema: Mapping[str, Any]) -> None:
     """Raise InvalidInput for the first expression of a pipeline that reads what is not there."""
     _check_scope(nodes, output, "nodes", "output", frozenset(), _schema_keys(schema))
+
+
+def check_flow_names(flow: Flow | None, *, schema: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for the first key of a pipeline's `flow` that reads what is not there."""
+    known = Known(frozenset({"input"}), {}, frozenset(), _schema_keys(schema))
+    for kind in FLOW_KINDS if flow is not None else ():
+        spec = getattr(flow, kind)
+        if spec is not None and spec.key is not None:
+            for reading in readings(spec.key, f"flow.{kind}.key"):
+                _check(reading, known)
 
 
 def read_by(node: NodeBase, field: str, *, applied: bool = False) -> dict[str, str]:

@@ -25,8 +25,9 @@ from hocket.schemas.pipeline.expressions import (
     compile_value,
     fails_later,
 )
+from hocket.schemas.pipeline.flow.gates import FlowGate, check_flow, compile_flow
 from hocket.schemas.pipeline.input_defaults import check_defaults, with_defaults
-from hocket.schemas.pipeline.names import check_names, read_by
+from hocket.schemas.pipeline.names import check_flow_names, check_names, read_by
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.policy import PlanRefused, check_policy
 from hocket.schemas.pipeline.refusals import (
@@ -112,6 +113,8 @@ class Plan:
     spec_hash: str
     root: ScopePlan
     by_path: Mapping[str, NodePlan]
+    flow: tuple[FlowGate, ...] = ()
+    """What its runs pass before they start."""
 
 
 def compile_pipeline(
@@ -130,10 +133,13 @@ def compile_pipeline(
         check_defaults(spec.input, "input")
         check_pipeline(spec)
         check_names(spec.nodes, spec.output, schema=spec.input)
+        check_flow_names(spec.flow, schema=spec.input)
+        check_flow(spec.flow)
     by_path: dict[str, NodePlan] = {}
     compiler = _Compiler(by_path, known_models, applied=applied)
     root = compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
-    return Plan(spec, content_hash(spec.model_dump(mode="json", by_alias=True)), root, by_path)
+    spec_hash = content_hash(spec.model_dump(mode="json", by_alias=True))
+    return Plan(spec, spec_hash, root, by_path, compile_flow(spec.flow, applied=applied))
 
 
 def complete_input(plan: Plan, value: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from hocket.schemas.checks.faults import refusal
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.faults import faults_of_document, misuse
+from hocket.schemas.pipeline.flow.spec import Flow
 from hocket.schemas.pipeline.node_parts import (
     MAX_NODES,
     MAX_WAIT_MS,
@@ -422,6 +423,8 @@ class Pipeline(SpecPart):
     on_overload: Literal["admit", "queue", "reject"] | None = None
     """What becomes of a task that cannot make its deadline because of the present load; without it
     interactive tasks are rejected, others wait until they can or their deadline is lost."""
+    flow: Flow | None = Field(None, exclude_if=lambda flow: flow is None)
+    """When its runs start: how many at a time, how many within a period, by keys of their input."""
     input: dict[str, Any] = Field(default_factory=dict)
     """A JSON Schema (2020-12) that the task's body must satisfy."""
     nodes: dict[Name, Node] = Field(min_length=1, max_length=MAX_NODES)

@@ -27,6 +27,7 @@ from hocket.cli.commands.runs import (
     bulk,
     compare,
     dlq,
+    flow,
     record,
     run,
     runs,
@@ -59,6 +60,7 @@ def add_to(app: typer.Typer) -> None:
     runs.app.command("bulk-show")(bulk.bulk_show)
     runs.app.command("bulk-stop")(bulk.bulk_stop)
     app.add_typer(runs.app, name="runs")
+    app.add_typer(flow.app, name="flow")
     app.add_typer(schedules.app, name="schedules")
     app.add_typer(webhooks.app, name="webhooks")
     app.command("trace")(trace.trace)

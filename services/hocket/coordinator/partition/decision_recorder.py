@@ -6,7 +6,7 @@ steps with effects outside) is handed to the tenure.
 
 from functools import partial
 
-from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.commands import RecordAttempt, WaitForFlow
 from hocket.coordinator.core.run.infeasible import was_given_up
 from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
 from hocket.coordinator.core.run.state.run import DISPATCHED, Run
@@ -48,7 +48,7 @@ class DecisionRecorder:
                 self._notifier.decided(run.run_id, run.finished_at_ms)
                 ended = partial(self.end_committed, run)
                 self._tenure.after_commit(ended, run_id=run.run_id, urgent=True)
-            elif not isinstance(command, RecordAttempt):
+            elif not isinstance(command, RecordAttempt | WaitForFlow):
                 self._carry_out(run, command, surely=surely)
 
     def carry_out_again(self, outcome: Outcome) -> None:
@@ -75,6 +75,7 @@ class DecisionRecorder:
         attempts = [c for c in outcome.commands if isinstance(c, RecordAttempt)]
         if not (changed or outcome.run_changed or attempts):
             return
+        flow = next((c for c in outcome.commands if isinstance(c, WaitForFlow)), None)
         marked = run.run_id in self._runs.marked
         self._runs.marked.discard(run.run_id)
         for step in changed:
@@ -85,9 +86,10 @@ class DecisionRecorder:
             run_changed=outcome.run_changed or marked,
             first=first,
             attempts=attempts,
-            urgent=any(map(has_effects, outcome.commands)),
+            urgent=flow is not None or any(map(has_effects, outcome.commands)),
             closes=closes,
             size_bytes=self._runs.grown_bytes(run),
+            flow=flow,
         )
         run.input.forget_value()
         for step in changed:

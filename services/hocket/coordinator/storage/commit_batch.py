@@ -35,6 +35,10 @@ class Batch:
     """(partition, tenant, pipeline, path, weight, mean_ms, variance), each key once."""
     closed: list[str] = field(default_factory=list)
     """Runs of which no step stays open, whatever was written of it before."""
+    flow: list[Row] = field(default_factory=list)
+    """Where runs wait that begin with this batch: FLOW_COLUMNS."""
+    left: list[str] = field(default_factory=list)
+    """Runs with such places that end with this batch."""
     size_chars: int = 0
     """About how long its rows are."""
     placements: dict[str, Placement] = field(default_factory=dict)
@@ -51,6 +55,8 @@ class Batch:
         self.attempts += other.attempts
         self.outlooks += other.outlooks
         self.closed += other.closed
+        self.flow += other.flow
+        self.left += other.left
         self.size_chars += other.size_chars
 
 
@@ -71,6 +77,10 @@ def groups_of(batch: Batch) -> dict[Key, Batch]:
         of((row[0], row[1], row[2])).outlooks.append(row)
     for run_id in batch.closed:
         of(run_id).closed.append(run_id)
+    for row in batch.flow:
+        of(row[0]).flow.append(row)
+    for run_id in batch.left:
+        of(run_id).left.append(run_id)
     for group in groups.values():
         group.size_chars = sum(map(row_chars, _rows(group)))
     return groups
@@ -101,6 +111,8 @@ def parts_of(batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> Iterator[Bat
             getattr(part, kind).append(row)
             part.size_chars += chars
     part.closed = batch.closed
+    part.flow = batch.flow
+    part.left = batch.left
     yield part
 
 

@@ -10,11 +10,12 @@ written without it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
 from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.flow.places import FlowQueue
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
@@ -43,7 +44,7 @@ Written = Callable[[list[tuple[int, Pending]]], None]
 
 class Committer:
     """Writes what the partitions of this coordinator decide. `written` is told of each batch, by
-    partition, before what follows it is done."""
+    partition, before what follows it is done, `touched` of where runs wait to start, or may now."""
 
     def __init__(
         self,
@@ -51,11 +52,13 @@ class Committer:
         health: Health,
         metrics: CoordinatorMetrics,
         written: Written = lambda parts: None,
+        touched: Callable[[Sequence[FlowQueue]], None] = lambda queues: None,
     ) -> None:
         self._store = store
         self._health = health
         self._metrics = metrics
         self._written = written
+        self._touched = touched
         self._schedule = CommitSchedule()
         self._tenures: dict[int, Tenure] = {}
 
@@ -159,7 +162,7 @@ class Committer:
             if unmade:
                 continue
             try:
-                await self._store.commit(batch)
+                self._moved(await self._store.commit(batch))
                 return
             except PartitionLost:
                 raise
@@ -168,9 +171,13 @@ class Committer:
                     raise
                 found = await self._refusals(batch, error)
             if not found.by_key:
-                await self._store.commit(batch, max_chars=0)  # each row by itself
+                self._moved(await self._store.commit(batch, max_chars=0))  # each row by itself
                 return
             _set_all_aside(parts, found)
+
+    def _moved(self, queues: Sequence[FlowQueue]) -> None:
+        if queues:
+            self._touched(queues)
 
     async def _refusals(self, batch: Batch, error: Exception) -> Refusals:
         """Find what of a batch is refused; raise what the batch is refused for as a whole."""

@@ -61,7 +61,17 @@ class Dirty:
     """What is to be written of a run, as rows. `first`: its own row is not in Postgres yet, as far as
     we know; `closes`: what Postgres has of its steps is ended with it."""
 
-    __slots__ = ("closes", "fault", "first", "had_ended", "row", "run", "run_changed", "steps")
+    __slots__ = (
+        "closes",
+        "fault",
+        "first",
+        "flow",
+        "had_ended",
+        "row",
+        "run",
+        "run_changed",
+        "steps",
+    )
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -73,6 +83,8 @@ class Dirty:
         self.row: Row | None = None
         self.steps: dict[str, Row | None] = {}
         """By key; without a row where only the bare one is written."""
+        self.flow: list[Row] = []
+        """Where the run waits to start, in the batch that begins it."""
         self.fault: Exception | None = None
         """Why no rows could be made of it."""
 
@@ -184,8 +196,11 @@ def _add_rows(batch: Batch, run_id: str, dirty: Dirty, attempts: Collection[Reco
         batch.runs.append(dirty.row)
     batch.steps += [row for row in dirty.steps.values() if row is not None]
     batch.attempts += tried
+    batch.flow += dirty.flow
     if dirty.closes:
         batch.closed.append(run_id)
+    if dirty.had_ended:
+        _leave(batch, dirty.run)
 
 
 def _add_remains(
@@ -208,7 +223,14 @@ def _add_remains(
             batch.steps += steps
             batch.attempts += tried
             batch.closed.append(dirty.run.run_id)
+            _leave(batch, dirty.run)
             return
+
+
+def _leave(batch: Batch, run: Run) -> None:
+    """Give back with a run's end what it held of its pipeline's flow."""
+    if run.plan is not None and run.plan.flow:
+        batch.left.append(run.run_id)
 
 
 def _remains_of(

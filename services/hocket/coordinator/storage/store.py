@@ -20,6 +20,7 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
+from hocket.coordinator.flow.places import FlowQueue, write_flow
 from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, parts_of
 from hocket.coordinator.storage.commit_batch import Batch as Batch
 from hocket.coordinator.storage.step_tables import NO_SUFFIX, StepTables
@@ -64,27 +65,30 @@ class Store:
         told = NotificationWatermark(row["told_ms"], *mark)
         return Offset(row["epoch"], row["applied_seq"], row["applied_msg_id"], told)
 
-    async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
+    async def commit(
+        self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS
+    ) -> Sequence[FlowQueue]:
         """Write a batch, or raise PartitionLost for the first partition that has another owner now and
         write nothing. The same batch may be written again; after a later one it is refused. More than
-        `max_chars` are written by several statements of one transaction."""
+        `max_chars` are written by several statements of one transaction. Return where runs wait to
+        start, or gave their places back, with it."""
         try:
-            await self._commit(batch, max_chars)
+            return await self._commit(batch, max_chars)
         except asyncpg.UndefinedTableError:  # a day was dropped that its oldest run outlives
             self._tables.forget()
-            await self._commit(batch, max_chars)
+            return await self._commit(batch, max_chars)
 
-    async def _commit(self, batch: Batch, max_chars: int) -> None:
+    async def _commit(self, batch: Batch, max_chars: int) -> Sequence[FlowQueue]:
         fences = _fences(batch)
         parts = list(parts_of(batch, max_chars))
         suffixes = await self._suffixes(batch)
         try:
-            if len(parts) == 1 and not batch.closed:
+            if len(parts) == 1 and not (batch.closed or batch.flow or batch.left):
                 statement, arguments = _statement(fences, batch, suffixes)
                 await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
-            else:
-                async with self._pool.acquire() as connection, connection.transaction():
-                    await _write(connection, fences, parts, suffixes)
+                return ()
+            async with self._pool.acquire() as connection, connection.transaction():
+                return await _write(connection, fences, parts, suffixes)
         except asyncpg.DivisionByZeroError:
             raise await self._lost(fences) from None
 
@@ -208,14 +212,18 @@ def _fences(batch: Batch) -> list[Row]:
 
 async def _write(
     connection: Any, fences: list[Row], parts: Iterable[Batch], suffixes: Mapping[str, str]
-) -> None:
+) -> Sequence[FlowQueue]:
     closed: list[str] = []
+    queues: set[FlowQueue] = set()
     for part in parts:
         statement, arguments = _statement(fences, part, suffixes)
         await connection.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
         closed += part.closed
+        if part.flow or part.left:
+            queues |= await write_flow(connection, part, timeout_s=COMMIT_TIMEOUT_S)
     if closed:
         await connection.execute(_CLOSE, closed, timeout=COMMIT_TIMEOUT_S)
+    return tuple(queues)
 
 
 def _statement(

@@ -7,8 +7,9 @@ partition, or this one let go of it: then what it decided, and what would have f
 import asyncio
 from collections.abc import Callable, Iterable
 
-from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.commands import RecordAttempt, WaitForFlow
 from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
+from hocket.coordinator.core.run.state.rows import flow_rows
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.storage.commit_schedule import CommitSchedule
@@ -56,16 +57,20 @@ class Tenure:
         parked_until_ms: float | None = None,
         closes: bool = False,
         size_bytes: int = 0,
+        flow: WaitForFlow | None = None,
     ) -> None:
         """Write a run's new state with the next commit; `first` for a run that was accepted now,
         `parked_until_ms` for one that leaves the memory; `closes` for one that ended without all of its
-        steps being known here; `size_bytes` is by how much its values have grown."""
+        steps being known here; `size_bytes` is by how much its values have grown; `flow`: where it waits
+        to start."""
         pending = self.unwritten.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
             dirty = pending.dirty[run.run_id] = Dirty(run)
         dirty.first = dirty.first or first
         dirty.closes = dirty.closes or closes
+        if flow is not None:
+            dirty.flow = flow_rows(run, flow)
         dirty.take(run, changed, run_changed=run_changed, parked_until_ms=parked_until_ms)
         if size_bytes > 0 and not self.over:
             pending.size_bytes += size_bytes

@@ -76,6 +76,8 @@ _WITH_RUNS = {
     "refused_calls": ("hocket.refused_call", _OF_RUNS),
     "webhook_deliveries": ("hocket.webhook_delivery", _OF_RUNS),
     "cached_outputs": ("hocket.step_cache", "tenant = $1 AND filled_run = ANY ($2::text[])"),
+    "flow_places": ("hocket.flow_place", _OF_RUNS),
+    "flow_starts": ("hocket.flow_start", _OF_RUNS),
 }
 """What goes before its runs, by the name that people read: the table, and which of its rows."""
 _CONTENT_OF_CALLS = f"""
@@ -99,6 +101,9 @@ _WITH_TENANT = {
     "schedule_firings": ("hocket.schedule_firing", _OF_TENANT),
     "schedules": ("hocket.schedule", _OF_TENANT),
     "bulk_operations": ("hocket.bulk_operation", _OF_TENANT),
+    "flow_places": ("hocket.flow_place", _OF_TENANT),
+    "flow_starts": ("hocket.flow_start", _OF_TENANT),
+    "flow_pipelines": ("hocket.flow_pipeline", _OF_TENANT),
 }
 """What a tenant has beside runs."""
 _MAY_DELETE = "SET hocket.deletes = 'on'"

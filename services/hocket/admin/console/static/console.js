@@ -180,7 +180,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog")) return;
-    const go = { r: "/runs", a: "/approvals", c: "/schedules", w: "/webhooks", p: "/pipelines", m: "/money", o: "/models", l: "/playground", s: "/system" };
+    const go = { r: "/runs", a: "/approvals", f: "/flow", c: "/schedules", w: "/webhooks", p: "/pipelines", m: "/money", o: "/models", l: "/playground", s: "/system" };
     if (chord === "g" && go[event.key]) { chord = ""; open(go[event.key]); return; }
     chord = event.key === "g" ? "g" : "";
     if (event.key === "/") { event.preventDefault(); document.getElementById("find").focus(); }

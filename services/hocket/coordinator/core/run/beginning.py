@@ -1,5 +1,6 @@
 """How runs begin: accepted, rejected for want of workers, or refused because they cannot begin."""
 
+from hocket.coordinator.core.flow.entry import enter
 from hocket.coordinator.core.run.constructs.graph import open_run
 from hocket.coordinator.core.run.constructs.reuse import Reuse
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
@@ -34,7 +35,10 @@ def accept(
     t = Transition(run, forecast, now_ms)
     t.run_changed = True
     t.arm(run.deadline_at_ms)
-    open_run(t)
+    if plan.flow:
+        enter(t)
+    else:
+        open_run(t)
     work_off(t)
     return t
 

@@ -2,6 +2,7 @@
 database, except those that say after the commit. `Dispatch` and `EndRun`, which are made by the
 thousand, stand in `run/state/messages.py`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -59,6 +60,22 @@ class RecordAttempt:
     started_at_ms: float | None
     finished_at_ms: float
     worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlace:
+    """Where a run waits before it starts: the kind of limit, the run's key there, and the limit."""
+
+    kind: str
+    key: str
+    rule: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForFlow:
+    """Keep these places with the run's own row; `FlowDecided` comes to its log when it may start."""
+
+    places: tuple[FlowPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ an event that cannot be applied: the run is half changed then, and must be read 
 
 from math import inf
 
+from hocket.coordinator.core.flow.entry import decided
 from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
 from hocket.coordinator.core.run.constructs.deadline_actions import (
     give_up,
@@ -39,6 +40,7 @@ from hocket.schemas.messages import (
     AttemptFinished,
     CacheAnswered,
     CancelRequested,
+    FlowDecided,
     RunAccepted,
     RunCharged,
     RunEvent,
@@ -116,6 +118,8 @@ def _apply(t: Transition, event: RunEvent) -> None:
     elif isinstance(event, RunCharged):
         if charge(t.run, event):
             t.run_changed = True
+    elif isinstance(event, FlowDecided):
+        decided(t, event)
     elif isinstance(event, CancelRequested):
         error = RunCancelled(by=event.by or "somebody", reason=event.reason or "no reason given")
         end_run(t, RUN_CANCELLED, error=error.info())

@@ -4,6 +4,7 @@ Such a run need not be in memory. It is parked: its row says until when, and it 
 whatever event names it, or when its time has come.
 """
 
+from hocket.coordinator.core.flow.entry import waits_for_flow
 from hocket.coordinator.core.run.plan.nodes import SUBRUN
 from hocket.coordinator.core.run.state.run import (
     DISPATCHED,
@@ -16,7 +17,8 @@ from hocket.coordinator.core.run.state.run import (
 )
 
 PERSON_QUIET_MS = 2_000.0
-"""A run that waits for a person or a signal is parked after so long without an event ..."""
+"""A run that waits for a person, a signal or its turn to start is parked after so long without an
+event ..."""
 PERSON_WAKE_MS = 10_000.0
 """... unless it wakes within this."""
 OTHER_QUIET_MS = 30_000.0
@@ -31,7 +33,7 @@ def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
     where only an event can), or None where it should stay in memory."""
     if run.has_ended or quiet_ms < PERSON_QUIET_MS:
         return None
-    for_person = False
+    for_person = waits_for_flow(run)
     for step in run.steps.values():
         if step.state in TERMINAL:
             continue

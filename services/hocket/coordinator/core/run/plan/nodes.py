@@ -160,7 +160,7 @@ class CompiledPlan:
 class PipelinePlan(CompiledPlan):
     """That of a pipeline's version."""
 
-    __slots__ = ("degrades", "fails_infeasible", "judges", "max_runs", "source")
+    __slots__ = ("degrades", "fails_infeasible", "flow", "judges", "max_runs", "source")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.root, plan.by_path)
@@ -169,6 +169,7 @@ class PipelinePlan(CompiledPlan):
         self.degrades: bool = plan.pipeline.on_infeasible == "degrade"
         self.fails_infeasible: bool = plan.pipeline.on_infeasible == "fail"
         self.max_runs: int = plan.pipeline.max_runs
+        self.flow = plan.flow
 
 
 def answers_to(node: Node, key: str) -> tuple[str, ...]:

@@ -79,6 +79,17 @@ ATTEMPT_COLUMNS: Mapping[str, str] = {
     "worker": "text",
 }
 
+FLOW_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "gate": "smallint",
+    "tenant": "text",
+    "pipeline": "text",
+    "kind": "text",
+    "key": "text",
+    "rule": "jsonb",
+    "accepted_at": "timestamptz",
+    "is_last": "boolean",
+}
 
 KEPT_COLUMNS = ("input", "deadline_at", "slack_ms")
 """Columns of a step that a later row without them leaves as they are: the run need not have them any

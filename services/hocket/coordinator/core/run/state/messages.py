@@ -21,6 +21,7 @@ from hocket.coordinator.core.run.commands import (
     RecordAttempt,
     ReleaseCache,
     StartSubRun,
+    WaitForFlow,
     Wake,
 )
 from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast
@@ -192,6 +193,7 @@ Command = (
     | LookUpCache
     | FillCache
     | ReleaseCache
+    | WaitForFlow
     | EndRun
 )
 

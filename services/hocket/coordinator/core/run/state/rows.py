@@ -4,6 +4,7 @@ times are epoch milliseconds."""
 from dataclasses import asdict
 from typing import Any
 
+from hocket.coordinator.core.run.commands import WaitForFlow
 from hocket.coordinator.core.run.state.columns import Row, json_column, without_nul
 from hocket.coordinator.core.run.state.run import (
     NODE,
@@ -79,6 +80,25 @@ def step_row(run_id: str, step: Step) -> Row:
         step.queued_at_ms,
         step.took_ms,
     )
+
+
+def flow_rows(run: Run, waits: WaitForFlow) -> list[Row]:
+    """Return the rows of the places where a run waits to start, in the order in which it passes them."""
+    last = len(waits.places) - 1
+    return [
+        (
+            run.run_id,
+            gate,
+            run.tenant,
+            run.pipeline,
+            place.kind,
+            place.key,
+            json_column(place.rule),
+            run.accepted_at_ms,
+            gate == last,
+        )
+        for gate, place in enumerate(waits.places)
+    ]
 
 
 def _run_facts(run: Run) -> dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""Flow control by key: which runs wait to start, and what becomes of them. Pure."""

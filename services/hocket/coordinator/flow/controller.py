@@ -1,0 +1,148 @@
+"""Decides which waiting runs start, and tells their partitions' logs.
+
+Every coordinator decides for what its own commits changed, right behind them; what is decided is in
+Postgres before it is told. One of them, which has partition NET_OF, besides looks every NET_EVERY_S for
+what was committed and not decided, or decided and not told, because a process died between the two.
+Nothing here needs to be durable: what this object forgets, that look finds.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.flow.places import FlowQueue
+from hocket.coordinator.flow.store import FlowOutcome, FlowStore, by_pipeline
+from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.kit.nats.bus import Bus
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas.messages import CancelRequested, FlowDecided
+
+NET_OF = 0
+NET_EVERY_S = 2.0
+SWEEP_EVERY_S = 30.0
+PAUSE_S = 0.2
+MAX_TOUCHED = 10_000
+"""Queues that are remembered here; the others are found by the look for what was not decided."""
+BY = "flow control"
+
+log = structlog.get_logger(__name__)
+
+
+class FlowController:
+    """That of one coordinator. `is_mine` tells whether it looks for what others left."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        store: FlowStore,
+        posts: LogPosts,
+        metrics: CoordinatorMetrics,
+        *,
+        is_mine: Callable[[], bool],
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._posts = posts
+        self._metrics = metrics
+        self._is_mine = is_mine
+        self._touched: dict[FlowQueue, None] = {}
+        self._due_ms: dict[FlowQueue, float] = {}
+        self._some = asyncio.Event()
+        self._after: FlowQueue | None = None
+        self._swept_ms = monotonic_ms()
+
+    def touch(self, queues: Sequence[FlowQueue]) -> None:
+        """Decide soon about these queues: a commit changed something in them."""
+        if len(self._touched) < MAX_TOUCHED:
+            self._touched.update(dict.fromkeys(queues))
+        self._some.set()
+
+    async def run(self) -> None:
+        """Decide for ever; cancel to stop."""
+        looking = asyncio.create_task(self._look())
+        try:
+            while True:
+                await self._wait()
+                await self._work()
+        finally:
+            looking.cancel()
+
+    async def _wait(self) -> None:
+        """Wait until a queue was touched, or time lets a run of one pass."""
+        while not self._touched:
+            self._some.clear()
+            first_ms = min(self._due_ms.values(), default=None)
+            timeout_s = None if first_ms is None else max(0.0, first_ms - monotonic_ms()) / 1_000
+            try:
+                await asyncio.wait_for(self._some.wait(), timeout_s)
+            except TimeoutError:
+                now_ms = monotonic_ms()
+                due = [queue for queue, at_ms in self._due_ms.items() if at_ms <= now_ms]
+                self.touch(due)
+
+    async def _work(self) -> None:
+        touched, self._touched = self._touched, {}
+        for queue in touched:
+            self._due_ms.pop(queue, None)
+        for (tenant, pipeline), queues in by_pipeline(touched).items():
+            try:
+                outcome = await self._store.decide(tenant, pipeline, queues)
+            except Exception as error:  # away, or the lock is another's for long: tried again
+                log.warning("flow_waits", tenant=tenant, pipeline=pipeline, reason=reason_of(error))
+                await asyncio.sleep(PAUSE_S)
+                self.touch(queues)
+                continue
+            await self._tell(outcome)
+            now_ms = monotonic_ms()
+            for queue, in_ms in outcome.due.items():
+                if len(self._due_ms) < MAX_TOUCHED:
+                    self._due_ms[queue] = now_ms + in_ms
+            if outcome.again:
+                self.touch(tuple(outcome.again))
+
+    async def _tell(self, outcome: FlowOutcome, *, again: bool = False) -> None:
+        """Tell the logs of the runs what was decided of them."""
+        for run_id in outcome.started:
+            await self._bus.wait_for_capacity()
+            self._posts.post_to_run(FlowDecided(run_id=run_id))
+        for run_id, error in outcome.refused:
+            await self._bus.wait_for_capacity()
+            self._posts.post_to_run(FlowDecided(run_id=run_id, refused=error))
+        for run_id, by in outcome.replaced:
+            await self._bus.wait_for_capacity()
+            reason = f"run {by} of the same key came"
+            self._posts.post_to_run(CancelRequested(run_id=run_id, reason=reason, by=BY))
+        if not again:
+            self._metrics.flow_decided("started", len(outcome.started))
+            self._metrics.flow_decided("replaced", len(outcome.replaced))
+            for _, error in outcome.refused:
+                self._metrics.flow_decided(error.code, 1)
+        elif outcome.started or outcome.refused or outcome.replaced:
+            told = len(outcome.started) + len(outcome.refused) + len(outcome.replaced)
+            self._metrics.flow_decided("told_again", told)
+
+    async def _look(self) -> None:
+        """Look for what was left undone, for ever."""
+        while True:
+            await asyncio.sleep(NET_EVERY_S)
+            if not self._is_mine():
+                continue
+            try:
+                await self._find_left()
+            except Exception as error:  # looked for again in a moment
+                log.warning("flow_not_looked_at", reason=reason_of(error))
+
+    async def _find_left(self) -> None:
+        if not await self._store.any_waits():
+            return
+        await self._tell(await self._store.untold(), again=True)
+        queues = await self._store.waiting(self._after)
+        self._after = queues[-1] if queues else None
+        self.touch(queues)
+        now_ms = monotonic_ms()
+        if now_ms - self._swept_ms >= 1_000 * SWEEP_EVERY_S:
+            self._swept_ms = now_ms
+            self.touch(tuple(await self._store.sweep()))
