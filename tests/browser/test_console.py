@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from hocket.kit.nats.bus import Bus
+from hocket.schemas.messages import ReplicaState, ReplicasTold
 from support.administration import live_rig
 from support.administration.browser import (
     MARKS,
@@ -24,9 +26,10 @@ from support.administration.browser import (
 )
 from support.administration.bulk_rig import working
 from support.administration.sub_path_proxy import running_proxy
+from support.administration.told_replicas import ToldGateways
 from support.administration.webhook_rig import MESSAGE, add_webhook
 from support.rest_rig import Rest, running_rest
-from support.runs.rows import insert_call, insert_run, insert_step
+from support.runs.rows import insert_call, insert_line, insert_run, insert_step
 from support.values.hostile_markup import PAYLOADS
 
 pytestmark = MARKS
@@ -46,6 +49,7 @@ EVERY_PAGE = (
     f"/runs/{SHORT}?view=values",
     f"/runs/{SHORT}?view=calls",
     f"/runs/{SHORT}?view=trace",
+    f"/runs/{SHORT}?view=logs",
     f"/runs/{SHORT}?view=journal",
     f"/compare?a={SHORT}&b={OTHER}",
     "/approvals",
@@ -131,6 +135,8 @@ async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
             "time_zone": "Europe/Berlin", "task": {"pipeline": "research",
             "input": {"question": "What did customers ask overnight?"}}}  # fmt: skip
         assert (await rest.ask("PUT", "/v1/schedules/mornings", json=morning)).status == 201
+        await _insert_lines(rest)
+        await told_gateways(rest.bus)
         await add_webhook(rest, "ops", text=HOSTILE, run_id=ATTACKED)
         await add_webhook(rest, "pager", text="Wakes whoever is on call.", run_id=SHORT)
         yield rest
@@ -172,6 +178,52 @@ async def _insert_more(rest: Rest) -> None:
             decision=DECISION,
             labels={"customer": "acme"},
         )
+
+
+async def _insert_lines(rest: Rest) -> None:
+    said = [
+        ("plan", "info", "sources_chosen", {"count": 3, "took_ms": 41.5}),
+        ("read", "warning", "source_slow", {"url": "https://example.com/a", "waited_s": 2}),
+        ("draft", "debug", "prompt_ready", {"tokens": 1_812}),
+        ("draft", "error", REASON, {"code": "check_failed"}),
+    ]
+    for number, (step, level, text, fields) in enumerate(said):
+        at = NOW + timedelta(milliseconds=400 + 640 * number)
+        await insert_line(rest.pool, SHORT, step, at, text, level=level, fields=fields)
+        await insert_line(
+            rest.pool,
+            ATTACKED,
+            HOSTILE[:200],
+            at,
+            HOSTILE,
+            number=number,
+            fields={HOSTILE: HOSTILE},
+        )
+
+
+async def told_gateways(bus: Bus) -> ToldGateways:
+    """Two gateways with three replicas, of which one is drained and one unwell at one of them."""
+    good = ReplicaState(
+        replica="writer-gpu/1", backend="writer-gpu", kind="openai", models=("writer",), limit=8,
+        in_flight=3,
+    )  # fmt: skip
+    drained = {"replica": "writer-gpu/2", "in_flight": 0, "drained": True, "by": "key:ops",
+        "reason": "new driver", "changed_at_ms": NOW.timestamp() * 1000}  # fmt: skip
+    cold = {"replica": "judge", "backend": "judge", "kind": "triton", "models": ("judge",),
+        "in_flight": 0, "level": "cold"}  # fmt: skip
+    hostile = {"replica": HOSTILE[:200], "backend": HOSTILE[:200], "reason": HOSTILE,
+        "changed_at_ms": 1.0, "models": (HOSTILE[:200],), "in_flight": 0}  # fmt: skip
+    unwell = good.model_copy(update={"breaker": "open", "openings": 2, "rests_ms": 4_000.0})
+    more = [good.model_copy(update=one) for one in (drained, cold)]
+    attacked = [good.model_copy(update=hostile)] if not SHOTS else []
+    live = ("gateway-a", "gateway-b")
+    gateways = ToldGateways(
+        bus,
+        ReplicasTold(gateway=live[0], gateways=live, replicas=(good, *more, *attacked)),
+        ReplicasTold(gateway=live[1], gateways=live, replicas=(unwell, *more, *attacked)),
+    )
+    await gateways.open()
+    return gateways
 
 
 async def _insert_run(rest: Rest, run_id: str, text: str = "fine", **fields: Any) -> None:
@@ -434,3 +486,40 @@ async def test_the_editor_marks_the_line_that_is_wrong(rest: Rest) -> None:
         line = int(await page.locator("#lines .faulty").inner_text())
 
     assert text.splitlines()[line - 1].startswith("slo_ms")
+
+
+async def test_a_replica_is_drained_with_a_reason_and_resumed(rest: Rest) -> None:
+    async with opened_page(rest) as page:
+        await page.goto(f"{rest.url}/console/models")
+        row = page.locator("tr", has=page.get_by_text("writer-gpu/1", exact=True))
+        await row.get_by_role("button", name="Drain…").click()
+        await page.locator("#dialog-drain [name=reason]").fill("disk is full")
+        async with page.expect_request("**/v1/backends/writer-gpu/drain") as asked:
+            await page.locator("#dialog-drain button.danger").click()
+        sent = json.loads((await asked.value).post_data)
+        await row.get_by_text("disk is full").wait_for()
+        await row.get_by_role("button", name="Resume").click()
+        await row.get_by_role("button", name="Drain…").wait_for()
+
+    assert sent == {"replica": "writer-gpu/1", "reason": "disk is full"}
+
+
+async def test_lines_of_a_run_that_goes_on_come_by_themselves_and_are_chosen_by_level(
+    rest: Rest,
+) -> None:
+    going, now = live_rig.run_id(903), datetime.now(UTC)
+    await insert_run(
+        rest.pool, going, now, pipeline="research", status="running", allowed_ms=600_000
+    )
+    async with opened_page(rest) as page:
+        await page.goto(f"{rest.url}/console/runs/{going}?view=logs")
+        assert "has logged anything" in await page.locator("#logs").inner_text()
+        await insert_line(rest.pool, going, "plan", now, "began", fields={"sources": 3})
+        await page.get_by_text("began").wait_for()
+        await page.goto(f"{rest.url}/console/runs/{SHORT}?view=logs")
+        await page.get_by_label("Level").select_option("warning")
+        await page.get_by_role("button", name="Show", exact=True).click()
+        await page.wait_for_url("**level=warning**")
+        levels = await page.locator("#logs .level").all_inner_texts()
+
+    assert levels == ["warning", "error"]

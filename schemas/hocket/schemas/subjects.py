@@ -90,6 +90,10 @@ JOURNAL_WRITE = "hocket.worker.journal.write"
 """Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.write.<pool>` has a
 JournalWrite in, a JournalKept out."""
 
+WORKER_LINES = "hocket.worker.lines"
+"""Core NATS request/reply, queue group `ledger`: `hocket.worker.lines.<pool>` has a LineBatch in, and an
+answer once it is written."""
+
 GUEST_RESULT_FILTER = "hocket.guest.result.*"
 GUEST_LETTER_FILTER = "hocket.guest.letter.*"
 GUEST_ANNOUNCED = "hocket.guest.announced"

@@ -25,6 +25,7 @@ from hocket.admin.grants.endpoints import router as grants
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.keys.endpoints import router as keys
 from hocket.admin.live.endpoints import router as live
+from hocket.admin.logs.endpoints import router as logs
 from hocket.admin.metrics import RequestMetrics
 from hocket.admin.node_types.endpoints import router as node_types
 from hocket.admin.openapi import document
@@ -62,6 +63,7 @@ ROUTERS = (
     flow,
     comparison,
     runs,
+    logs,
     traces,
     pipelines,
     node_types,

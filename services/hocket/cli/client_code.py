@@ -55,6 +55,7 @@ METHODS = {
     "show_run": "runs.get",
     "list_steps": "runs.steps",
     "show_journal": "runs.journal",
+    "show_logs": "runs.logs",
     "show_cost": "runs.cost",
     "show_trace": "runs.trace",
     "compare_runs": "runs.compare",

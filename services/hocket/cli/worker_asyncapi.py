@@ -25,6 +25,7 @@ from hocket.schemas.messages import (
     TypeDescribed,
     WorkerAnnounced,
 )
+from hocket.schemas.tracing.log_lines import LineBatch
 
 CHANNELS: tuple[tuple[str, str, type[Message], str], ...] = (
     ("steps", "hocket.step.{pool}.{lane}", StepRequested, "send"),
@@ -34,6 +35,7 @@ CHANNELS: tuple[tuple[str, str, type[Message], str], ...] = (
     ("journalPages", "{reply_to}", JournalPage, "send"),
     ("journalWrites", f"{subjects.JOURNAL_WRITE}.{{pool}}", JournalWrite, "receive"),
     ("journalKept", "{reply_to}", JournalKept, "send"),
+    ("logLines", f"{subjects.WORKER_LINES}.{{pool}}", LineBatch, "receive"),
     ("cancellations", subjects.CANCEL_FILTER, StepCancelled, "send"),
     ("announcements", subjects.WORKER_ANNOUNCED, WorkerAnnounced, "receive"),
     ("descriptions", subjects.WORKER_DESCRIBED, TypeDescribed, "receive"),

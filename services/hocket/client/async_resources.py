@@ -29,6 +29,7 @@ from hocket.schemas.administration.bulk import (
 from hocket.schemas.administration.comparison import RunComparison
 from hocket.schemas.administration.data import DataDeleted
 from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
+from hocket.schemas.administration.run_logs import RunLine, RunLogs
 from hocket.schemas.administration.schedules import (
     Firing,
     FiringList,
@@ -390,6 +391,46 @@ class AsyncRunsApi:
             RunReceipt | RunResult,
         )
         return answer
+
+    async def logs(
+        self,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: Literal["debug", "info", "warning", "error", "critical"] | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> RunLogs:
+        """Show what the handlers of a run's steps logged, the earliest line first, also while it goes
+        on. Without `content.read` the lines come without their texts and fields.
+        """
+        answer: RunLogs = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "logs"),
+                query={"step": step, "level": level, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            RunLogs,
+        )
+        return answer
+
+    async def each_log(
+        self,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: Literal["debug", "info", "warning", "error", "critical"] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunLine]:
+        """Yield what `logs` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.logs(run_id, step=step, level=level, limit=limit, after=after)
+            for one in page.lines:
+                yield one
+            if (after := page.next) is None:
+                return
 
     async def trace(self, run_id: str) -> RunTrace:
         """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No

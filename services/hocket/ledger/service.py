@@ -5,7 +5,7 @@ With several ledgers the opening of a call may be written after its booking by a
 """
 
 import asyncio
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,13 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.migrations import wait_current
-from hocket.kit.process.capability_key import usage_seals_of
+from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
 from hocket.kit.process.lifecycle import Service
+from hocket.kit.process.settings import Settings
 from hocket.ledger import step_journals
 from hocket.ledger.content.door import ContentDoor
 from hocket.ledger.kinds import settle
+from hocket.ledger.lines.door import LineDoor
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.records.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.spent import SpentDoor
@@ -28,6 +30,7 @@ from hocket.ledger.upkeep import day_partitions, step_days, tenant_periods, usag
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.tracing.sampling import SamplingRule
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ async def main(service: Service) -> None:
     async with (
         SpentDoor(bus, pool, seals).open(),
         ContentDoor(bus, pool, seals).open(),
+        _line_door(service, bus, pool, await _proofs(settings, pool)),
         asyncio.TaskGroup() as tasks,
     ):
         for intake in intakes:
@@ -95,6 +99,24 @@ async def main(service: Service) -> None:
         tasks.create_task(rollups.run(service.stopping))
         if settings.otlp_endpoint is not None:
             tasks.create_task(_export(service, bus, pool).run(service.stopping))
+
+
+async def _proofs(settings: Settings, pool: asyncpg.Pool) -> Capabilities | None:
+    """Return what log lines are proven by; None where this ledger has another key only."""
+    if settings.capability_key is None and settings.usage_key is not None:
+        return None
+    return await platform_capabilities(settings, pool)
+
+
+def _line_door(
+    service: Service, bus: Bus, pool: asyncpg.Pool, proofs: Capabilities | None
+) -> AbstractAsyncContextManager[None]:
+    """Return the door for lines of handlers, open while its block runs."""
+    if proofs is not None:
+        return LineDoor(bus, pool, proofs).open()
+    cure = "give ledgers HOCKET_CAPABILITY_KEY, by which lines of handlers are believed"
+    service.log.warning("log_lines_not_taken", reason="only HOCKET_USAGE_KEY is set", cure=cure)
+    return nullcontext()
 
 
 def _export(service: Service, bus: Bus, pool: asyncpg.Pool) -> "TraceExport":

@@ -101,6 +101,7 @@ ALLOWED: dict[str, str] = {
     "POST /v1/keys/{key_id}/rotate": "admin",
     "DELETE /v1/keys/{key_id}": "admin",
     "GET /v1/roles": ALL,
+    "GET /v1/runs/{run_id}/logs": ALL,
     "GET /v1/backends": ALL,
     "POST /v1/backends/{backend}/drain": "",  # only keys of all tenants
     "POST /v1/backends/{backend}/resume": "",

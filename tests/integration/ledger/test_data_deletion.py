@@ -57,6 +57,8 @@ INSERT INTO hocket.schedule (schedule_id, tenant, name, description, cron, time_
 VALUES ('sTENANT', 'TENANT', 's', '', '0 0 * * *', 'UTC', 0, 'one', 1, 'skip', '{}', 'test', 'test');
 INSERT INTO hocket.schedule_firing (firing_id, schedule_id, tenant, cause, state, planned_at, decided_at)
 VALUES ('sTENANT:1', 'sTENANT', 'TENANT', 'on_time', 'pending', now(), now());
+INSERT INTO hocket.log_line (tenant, run_id, step, attempt, delivery, number, at, level, text)
+SELECT tenant, run_id, 'a', 1, 1, 0, now(), 'info', 'looked up' FROM hocket.run WHERE tenant = 'TENANT';
 INSERT INTO hocket.webhook (webhook_id, tenant, name, url, description, events, labels, content, secret,
     created_by, changed_by)
 VALUES ('wTENANT', 'TENANT', 'w', 'https://x', '', '{run.failed}', '{}', false, '', 'test', 'test');
@@ -77,7 +79,7 @@ SELECT table_schema || '.' || table_name AS name
 FROM information_schema.columns
 JOIN information_schema.tables USING (table_schema, table_name)
 WHERE column_name = 'tenant' AND table_schema IN ('hocket', 'retrieval') AND table_type = 'BASE TABLE'
-  AND table_name !~ '^((content|usage|rollup)_|(step|attempt)(_[0-9]|$))'
+  AND table_name !~ '^((content|log_line|usage|rollup)_|(step|attempt)(_[0-9]|$))'
   AND table_name NOT IN ('dirty_day', 'stale_day')
 ORDER BY 1
 """
@@ -91,7 +93,10 @@ ACTOR = Actor("os:test", "database")
 @pytest.fixture
 async def owner(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(database_url)
-    await connection.execute("CREATE TABLE hocket.content_all PARTITION OF hocket.content DEFAULT")
+    for table in ("content", "log_line"):
+        await connection.execute(
+            f"CREATE TABLE hocket.{table}_all PARTITION OF hocket.{table} DEFAULT"
+        )
     for tenant in ("acme", "rival"):
         await connection.execute(FILL.replace("TENANT", tenant))
     yield connection
@@ -165,6 +170,7 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
         "steps": 3,
         "attempts": 3,
         "content": 4,
+        "log_lines": 3,
         "calls": 4,
         "open_calls": 3,
         "refused_calls": 3,

@@ -6,6 +6,8 @@ from typing import Any
 
 import asyncpg
 
+from hocket.ledger.upkeep import day_partitions
+
 RUN_ROW = """
 INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input, output,
     error, accepted_at, deadline_at, finished_at, spent_usd, budget_usd, critical_path, labels)
@@ -21,6 +23,11 @@ INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node
     backend, status, input_tokens, output_tokens, cached_tokens, cost_usd, started_at, latency_ms,
     decision, labels)
 VALUES ($1, $2, $3, $4, 1, $5, $6, $6, 1, $7, $8, 'ok', 1200, 300, 0, $9, $10, 800, $11, $12)
+"""
+LINE_ROW = """
+INSERT INTO hocket.log_line (tenant, run_id, step, attempt, delivery, number, at, level, text, fields,
+    worker)
+VALUES ($1, $2, $3, 1, 1, $4, $5, $6, $7, $8, 'worker-1')
 """
 
 
@@ -117,4 +124,28 @@ async def insert_call(
         started,
         json.dumps(fields["decision"]) if "decision" in fields else None,
         json.dumps(fields["labels"]) if "labels" in fields else None,
+    )
+
+
+async def insert_line(
+    pool: "asyncpg.Pool[asyncpg.Record]",
+    run_id: str,
+    step: str,
+    at: datetime,
+    text: str,
+    **more: Any,
+) -> None:
+    """A line that a handler logged; the day's partition is made where it is missing."""
+    async with pool.acquire() as connection:
+        await day_partitions.make_ahead(connection)
+    await pool.execute(
+        LINE_ROW,
+        more.get("tenant", "default"),
+        run_id,
+        step,
+        more.get("number", 0),
+        at,
+        more.get("level", "info"),
+        text,
+        json.dumps(more["fields"]) if "fields" in more else None,
     )

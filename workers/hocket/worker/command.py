@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.logs.run_lines import add_run
+from hocket.kit.logs.run_lines import LineHandler, add_run, keeping
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
@@ -180,6 +180,7 @@ def _configure_logs(nats_url: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            keeping(redacted),
             renderer,
             lambda _logger, _method, line: redacted(str(line)),
         ],
@@ -188,7 +189,8 @@ def _configure_logs(nats_url: str) -> None:
         ),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+    shown = logging.StreamHandler(sys.stdout)
+    logging.basicConfig(level=logging.WARNING, handlers=[shown, LineHandler(redacted)])
 
 
 if __name__ == "__main__":

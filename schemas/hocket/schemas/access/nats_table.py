@@ -109,6 +109,7 @@ CROSSINGS = (
     Crossing(subjects.GUEST_LETTER_FILTER),
     Crossing(f"{subjects.JOURNAL_READ}.*"),
     Crossing(f"{subjects.JOURNAL_WRITE}.*"),
+    Crossing(f"{subjects.WORKER_LINES}.*"),
     Crossing(f"{subjects.GUEST_ANNOUNCED}.*", answered_s=UNANSWERED_S),
     Crossing(f"{subjects.GUEST_DESCRIBED}.*", answered_s=UNANSWERED_S),
     Crossing(subjects.GATEWAY_CALL, to=GUESTS_CALL, answered_s=CALLED_S),
@@ -214,6 +215,7 @@ _WORKER = _service(
         "hocket.dlq.step.*",
         f"{subjects.JOURNAL_READ}.*",
         f"{subjects.JOURNAL_WRITE}.*",
+        f"{subjects.WORKER_LINES}.*",
         subjects.WORKER_ANNOUNCED,
         subjects.WORKER_DESCRIBED,
         subjects.GATEWAY_CALL,
@@ -292,7 +294,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
             subjects.DLQ_FILTER,
             *_ANSWERS,
         ),
-        (subjects.LEDGER_SPENT, subjects.LEDGER_CONTENT),
+        (subjects.LEDGER_SPENT, subjects.LEDGER_CONTENT, f"{subjects.WORKER_LINES}.*"),
     ),
     "admin": _service(
         "admin",
@@ -394,7 +396,12 @@ def _of_worker(bearer: Principal) -> Iterator[str]:
             yield f"{_API}.CONSUMER.MSG.NEXT.{subjects.STEPS}.{consumer}"
             yield f"$JS.ACK.{subjects.STEPS}.{consumer}.>"
         token = subjects.pool_token(pool)
-        for asked in (CONSUMERS_ASKED, subjects.JOURNAL_READ, subjects.JOURNAL_WRITE):
+        for asked in (
+            CONSUMERS_ASKED,
+            subjects.JOURNAL_READ,
+            subjects.JOURNAL_WRITE,
+            subjects.WORKER_LINES,
+        ):
             yield f"{asked}.{token}"
         yield f"{subjects.GUEST_ANNOUNCED}.{token}"
     for node_type in dict.fromkeys(subjects.type_of(pool) for pool in bearer.pools):

@@ -63,6 +63,7 @@ def environment() -> Environment:
         "iso": iso,
         "count": count,
         "pretty": pretty,
+        "compact": compact,
         "without_nulls": without_nulls,
         "share": share,
     }
@@ -206,6 +207,11 @@ def pretty(value: Any) -> str:
     if len(text) <= MAX_SHOWN_CHARS:
         return text
     return text[:MAX_SHOWN_CHARS] + f"\n… {len(text) - MAX_SHOWN_CHARS:,} more characters"
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def without_nulls(value: Any) -> Any:

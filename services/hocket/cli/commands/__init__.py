@@ -28,6 +28,7 @@ from hocket.cli.commands.runs import (
     compare,
     dlq,
     flow,
+    logs,
     record,
     run,
     runs,
@@ -64,6 +65,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(schedules.app, name="schedules")
     app.add_typer(webhooks.app, name="webhooks")
     app.command("trace")(trace.trace)
+    app.command("logs")(logs.logs)
     app.command("console")(console.console)
     app.command("types")(types.types)
     app.command("cost")(cost.cost)

@@ -7,7 +7,7 @@ from opentelemetry import context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 from opentelemetry.trace.span import TraceState
 
-from hocket.kit.logs.run_lines import RUNNING
+from hocket.kit.logs.run_lines import RUNNING, Line
 from hocket.schemas import ids
 from hocket.schemas.messages import CallRequest
 from hocket.schemas.tracing.context import TraceContext, read_context
@@ -43,6 +43,9 @@ class TracedCall:
         )
         context.attach(set_span_in_context(NonRecordingSpan(own)))
         RUNNING.set(self)
+
+    def keep_line(self, line: Line) -> None:
+        """Keep none: what a gateway logs is the platform's."""
 
     def log_fields(self) -> dict[str, Any]:
         """Return what lines that are logged for the call carry."""

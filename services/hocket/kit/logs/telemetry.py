@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pydantic_core import to_json
 
-from hocket.kit.logs.run_lines import RUNNING, add_run
+from hocket.kit.logs.run_lines import RUNNING, LineHandler, add_run, keeping
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
 from hocket.kit.process.settings import Settings
@@ -67,6 +67,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
             structlog.processors.StackInfoRenderer(),
             memory.end_where_logged,
             structlog.processors.format_exc_info,
+            keeping(redacted),
             renderer,
             _redacting(redacted),
         ],
@@ -78,7 +79,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.addFilter(memory.Ending())
     handler.setFormatter(_RedactingFormatter(redacted))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, handlers=[handler, LineHandler(redacted)])
 
 
 def _redacting(redacted: Redactor) -> Callable[[Any, str, Any], str]:

@@ -71,6 +71,7 @@ _WITH_RUNS = {
     "steps": ("hocket.step", "$1 <> '' AND run_id = ANY ($2::text[])"),
     "attempts": ("hocket.attempt", "$1 <> '' AND run_id = ANY ($2::text[])"),
     "content": ("hocket.content", _OF_RUNS),
+    "log_lines": ("hocket.log_line", _OF_RUNS),
     "calls": ("hocket.usage", _OF_RUNS),
     "open_calls": ("hocket.open_call", _OF_RUNS),
     "refused_calls": ("hocket.refused_call", _OF_RUNS),
@@ -86,6 +87,7 @@ tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
 """Prompts and answers of the HTTP door's calls, which may be of no run."""
 _WITH_TENANT = {
     "content": ("hocket.content", _OF_TENANT),
+    "log_lines": ("hocket.log_line", _OF_TENANT),
     "calls": ("hocket.usage", _OF_TENANT),
     "open_calls": ("hocket.open_call", _OF_TENANT),
     "refused_calls": ("hocket.refused_call", _OF_TENANT),

@@ -105,7 +105,7 @@ class Settings(BaseSettings):
     longest wait and the longest `ttl_ms` of a cached step together."""
     keep_content_days: int = Field(30, ge=0, le=36_500)
     """For how long prompts and answers are kept that the configuration's section `content:` has kept
-    (docs/how-to/content.md)."""
+    (docs/how-to/content.md), and lines that handlers logged (docs/how-to/logs.md)."""
     keep_by_tenant: TenantPeriods = {}
     """Shorter periods of single tenants, in days, as JSON: `{"acme": {"runs": 7, "usage": 90, "content":
     1}}` (docs/how-to/retention.md)."""

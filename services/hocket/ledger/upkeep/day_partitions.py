@@ -12,7 +12,7 @@ import asyncpg
 AHEAD_DAYS = 3
 """For so many days after today partitions are there."""
 TIMEOUT_S = 10.0
-TABLES = ("content",)
+TABLES = ("content", "log_line")
 LOCK = 0x686F636B706172
 """The advisory lock of the one that makes partitions."""
 NAMES = """

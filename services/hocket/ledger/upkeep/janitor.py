@@ -108,8 +108,9 @@ class Janitor:
             if days:
                 passed[name] = days, await self._runs(connection, name, days)
         if periods.content:
-            gone = await day_partitions.drop_behind(connection, "content", periods.content)
-            passed["content"] = periods.content, gone
+            for table, name in (("content", "content"), ("log_line", "log_lines")):
+                gone = await day_partitions.drop_behind(connection, table, periods.content)
+                passed[name] = periods.content, gone
         if periods.usage:
             passed["usage"] = periods.usage, await self._usage(connection, periods.usage)
         for kind in KINDS:

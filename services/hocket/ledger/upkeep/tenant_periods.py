@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from hocket.kit.process.setting_types import PeriodName
-from hocket.ledger.upkeep import retention
+from hocket.ledger.upkeep import day_partitions, retention
 from hocket.ledger.upkeep.retention import Pause, Periods
 
 TIMEOUT_S = 30.0
@@ -33,14 +33,17 @@ DELETE FROM hocket.usage u USING (
 ) old
 WHERE u.call_id = old.call_id AND u.started_at = old.started_at AND u.tenant = $1 AND u.started_at < $2
 """
-_CONTENT = """
-DELETE FROM hocket.content
+_KEPT = """
+DELETE FROM hocket.{table}
 WHERE tenant = $1 AND kept_at < $2 AND (tableoid, ctid) IN (
-    SELECT tableoid, ctid FROM hocket.content WHERE tenant = $1 AND kept_at < $2 LIMIT $3
+    SELECT tableoid, ctid FROM hocket.{table} WHERE tenant = $1 AND kept_at < $2 LIMIT $3
 )
 """
 TenantPeriods = Mapping[str, Mapping[PeriodName, int]]
-ROWS: Mapping[PeriodName, str] = {"usage": _CALLS, "content": _CONTENT}
+ROWS: Mapping[PeriodName, tuple[str, ...]] = {
+    "usage": (_CALLS,),
+    "content": tuple(_KEPT.format(table=table) for table in day_partitions.TABLES),
+}
 NAMES: Sequence[PeriodName] = ("runs", "usage", "content")
 
 
@@ -91,6 +94,9 @@ async def _delete_runs(
 async def _delete_rows(
     connection: asyncpg.Connection, kind: PeriodName, tenant: str, cutoff: datetime, pause: Pause
 ) -> int:
-    return await retention.delete_rows(
-        connection, ROWS[kind], tenant, cutoff, pause=pause, timeout_s=TIMEOUT_S
-    )
+    gone = 0
+    for delete in ROWS[kind]:
+        gone += await retention.delete_rows(
+            connection, delete, tenant, cutoff, pause=pause, timeout_s=TIMEOUT_S
+        )
+    return gone

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hocket.admin.calls import reads as calls
@@ -13,6 +13,7 @@ from hocket.admin.console.rendering import address, render
 from hocket.admin.console.views import run_page
 from hocket.admin.console.views.trace_lines import trace_lines
 from hocket.admin.context import Ctx
+from hocket.admin.logs.reads import LogFilter, logs_of
 from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
@@ -22,8 +23,12 @@ from hocket.admin.runs.lookup import RunId
 from hocket.admin.runs.step_journals import journal_of
 from hocket.admin.traces.reads import trace_of
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
+from hocket.schemas.tracing.log_lines import Level
 
 STEP_ROWS = 200
+LINE_ROWS = 500
+LEVELS = get_args(Level)
 MAX_CALLS = 500
 
 
@@ -34,6 +39,7 @@ class View(StrEnum):
     STEPS = "steps"
     CALLS = "calls"
     TRACE = "trace"
+    LOGS = "logs"
     JOURNAL = "journal"
     VALUES = "values"
 
@@ -55,6 +61,8 @@ async def console_run(
     caller: CallerDep,
     view: View = View.TIMELINE,
     after: After = None,
+    step: Annotated[str, Query(max_length=MAX_STEP_CHARS)] = "",
+    level: Level | Literal[""] = "",
 ) -> Response:
     """Show a run: its time, its money, and one of its views."""
     run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
@@ -92,6 +100,18 @@ async def console_run(
             run_id,
             lambda trace: {"trace": trace, "lines": trace_lines(trace, now)},
         )
+    if view is View.LOGS:
+        lines = await logs_of(
+            context.pool,
+            caller.tenant,
+            run_id,
+            LogFilter(step or None, level or None),
+            after=after,
+            limit=LINE_ROWS,
+            with_texts=caller.sees_content,
+        )
+        older = address(request, after=lines.next) if lines.next else None
+        values |= {"logs": lines, "older": older, "step": step, "level": level, "levels": LEVELS}
     if view is View.JOURNAL:
         values["journal"] = await journal_of(context, run_id)
     return render(request, caller, "run.html", values)

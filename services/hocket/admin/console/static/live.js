@@ -91,12 +91,19 @@ document.addEventListener("DOMContentLoaded", () => {
     const found = (await page())?.querySelector("table[data-burning]");
     if (found && !burning()?.contains(document.activeElement)) burning()?.replaceWith(found);
   }, 2000);
+  // lines that its handlers log come without a step's change, too
+  const logs = () => document.getElementById("logs"), later = new URLSearchParams(location.search).has("after");
+  const reader = setInterval(async () => {
+    if (document.hidden || !logs() || later) return;
+    const found = (await page())?.getElementById("logs");
+    if (found && !logs()?.contains(document.activeElement)) logs()?.replaceWith(found);
+  }, 2000);
   const flame = setInterval(burn, 250);
   const stream = new EventSource(address(`/live/runs/${run.dataset.run}`));
   stream.addEventListener("step", (event) =>
     document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
   stream.addEventListener("run", async () => {
-    stream.close(); [clock, burner, flame].forEach(clearInterval);
+    stream.close(); [clock, burner, reader, flame].forEach(clearInterval);
     const ended = await page();
     if (!ended) return;
     document.querySelector("header.head").replaceWith(ended.querySelector("header.head"));

@@ -9,6 +9,7 @@ from hocket.workers.runtime.execution.alarms import Alarms
 from hocket.workers.runtime.intake.isolation import Isolation
 from hocket.workers.runtime.intake.probation import Probation
 from hocket.workers.runtime.journal.store import JournalStore
+from hocket.workers.runtime.lines.sender import LineSender
 from hocket.workers.runtime.models.calls import Calls, ModelCalls
 from hocket.workers.runtime.transport.acks import Acks
 from hocket.workers.runtime.transport.cancellations import Cancellations
@@ -38,6 +39,7 @@ class Parts:
     large_values: LargeValues
     over_nats: ModelCalls
     journals: JournalStore
+    lines: LineSender
 
 
 def parts(
@@ -68,4 +70,5 @@ def parts(
         LargeValues(blobs),
         over_nats,
         JournalStore(bus),
+        LineSender(bus, worker),
     )

@@ -29,6 +29,7 @@ from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import LeftBehind
 from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.journal.suspending import Suspension
+from hocket.workers.runtime.lines.logged_attempt import LoggedAttempt
 from hocket.workers.runtime.results.reporter import Reporter
 
 STOP_GRACE_S = 1.0
@@ -59,6 +60,7 @@ class Runner:
         self._cancellations = parts.cancellations
         self._large_values = parts.large_values
         self._alarms = parts.alarms
+        self._lines = parts.lines
         self._background = background
         self._reporter = reporter
         self._ended = ended
@@ -87,7 +89,8 @@ class Runner:
                 decimal.setcontext(_DECIMAL.copy())  # else a handler would change everybody's
                 timeout_ms = context.deadline_at_ms - attempt.started_at_ms
                 self._alarms.set(attempt, timeout_ms / 1000, self._timed_out)
-                RUNNING.set(context)
+                logged = LoggedAttempt(attempt.step, context.delivery, context, self._lines)
+                RUNNING.set(logged)
                 output = await self._handler(context)
             except BaseException as raised:
                 end_if_short(raised)  # its step comes again

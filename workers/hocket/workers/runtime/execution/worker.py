@@ -112,6 +112,7 @@ class Worker:
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
         left = await take_over(self._parts.held, self._parts.probation.kinds)
         await self._parts.over_nats.open()
+        self._parts.lines.begin()
         for pool in self._pools:
             await pool.start()
         give_back(self._bus, left)
@@ -142,6 +143,7 @@ class Worker:
             await subscription.unsubscribe()
         await self._parts.acks.close()
         await self._parts.over_nats.close()
+        await self._parts.lines.close()
         log.info("worker_drained", worker=self._name, given_back=given_back)
 
     async def _settled(self, within_s: float) -> bool:

@@ -1,0 +1,30 @@
+"""Lines that handlers of a run's steps logged, as people read them."""
+
+from datetime import datetime
+from typing import Any
+
+from hocket.schemas.rest import Reply
+from hocket.schemas.tracing.log_lines import Level
+
+
+class RunLine(Reply):
+    """A line that a handler logged. Without `content.read` it has no text and no fields."""
+
+    at: datetime
+    step: str
+    attempt: int
+    delivery: int
+    """How often the attempt had come to a worker by then."""
+    level: Level
+    text: str | None
+    fields: dict[str, Any] | None
+    worker: str
+
+
+class RunLogs(Reply):
+    """Lines of a run, the earliest first. `withheld`: texts and fields are not shown to this caller."""
+
+    run_id: str
+    lines: tuple[RunLine, ...]
+    next: str | None = None
+    withheld: bool = False

@@ -1,0 +1,1 @@
+"""Lines that handlers of a run's steps logged."""

@@ -1,0 +1,54 @@
+"""`/v1/runs/{run_id}/logs`: what handlers of a run's steps logged."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from hocket.admin.context import Ctx
+from hocket.admin.logs.reads import LogFilter, logs_of
+from hocket.admin.pages import DEFAULT_PAGE, After, Limit
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads as runs
+from hocket.admin.runs.lookup import RunId
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.administration.run_logs import RunLogs
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
+from hocket.schemas.tracing.log_lines import Level
+
+Step = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_STEP_CHARS,
+        pattern=r"^[^\x00]*$",
+        description="Only lines of this step.",
+    ),
+]
+AtLeast = Annotated[Level | None, Query(description="Only lines of this level or above.")]
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.get("/{run_id}/logs")
+@needs(Permission.RUNS_READ)
+async def show_logs(
+    run_id: RunId,
+    context: Ctx,
+    caller: CallerDep,
+    step: Step = None,
+    level: AtLeast = None,
+    after: After = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> RunLogs:
+    """Show what the handlers of a run's steps logged, the earliest line first, also while it goes on.
+    Without `content.read` the lines come without their texts and fields."""
+    await runs.run_row(context.pool, caller.tenant, run_id)
+    return await logs_of(
+        context.pool,
+        caller.tenant,
+        run_id,
+        LogFilter(step, level),
+        after=after,
+        limit=limit,
+        with_texts=caller.sees_content,
+    )

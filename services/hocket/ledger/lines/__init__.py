@@ -1,0 +1,1 @@
+"""Lines that handlers of steps log, taken in and written."""
