@@ -3,8 +3,9 @@
 Starts a platform of its own (embedded NATS and Postgres, one REST process, one coordinator unless
 `--rest-only`), and submits runs of a pipeline that waits for a signal, over `--connections` connections
 that stay open. One line of JSON per round: how many runs a second were taken (answered, and so on disk
-in NATS), and the CPU time of the REST process per run. At the end Postgres is asked for every run; where
-some are missing the exit code is 1. Everything shares the machine: name its load beside the figures.
+in NATS), and the CPU time of each process per run, this client's as `bench`. At the end Postgres is
+asked for every run; where some are missing the exit code is 1. Everything shares the machine: name its
+load beside the figures.
 
     .venv/bin/python -m bench.throughput.rest_submit --runs 6000 --bulk-runs 20000 --rounds 3
 """
@@ -106,11 +107,11 @@ async def _rounds(client: Client, arguments: argparse.Namespace) -> int:
             ("bulk", "/v1/bulk/runs", many, arguments.bulk_runs, arguments.batch),
         ):
             requests = runs // each // arguments.connections
-            begun_s, used_s = time.perf_counter(), _rest_cpu_s()
+            begun_s, used_s = time.perf_counter(), _used_s()
             counts: Sequence[int] = await asyncio.gather(
                 *(client.send(path, body, requests) for _ in range(arguments.connections))
             )
-            took_s, used_s = time.perf_counter() - begun_s, _rest_cpu_s() - used_s
+            took_s, now_used_s = time.perf_counter() - begun_s, _used_s()
             done = sum(counts)
             taken += done
             rates[way].append(done / took_s)
@@ -118,7 +119,10 @@ async def _rounds(client: Client, arguments: argparse.Namespace) -> int:
                 way=way,
                 runs=done,
                 runs_per_s=done / took_s,
-                rest_cpu_us_per_run=used_s / done * 1e6,
+                cpu_us_per_run={
+                    name: round((used - used_s.get(name, 0.0)) / done * 1e6, 1)
+                    for name, used in sorted(now_used_s.items())
+                },
                 load=os.getloadavg()[0],
             )
     for way, found in rates.items():
@@ -139,8 +143,8 @@ async def _missing(database_url: str, taken: int) -> int:
     return int(stored != taken)
 
 
-def _rest_cpu_s() -> float:
-    return sum(used for name, used in cpu_s(os.getpid()).items() if name == "hocket.admin")
+def _used_s() -> dict[str, float]:
+    return {**cpu_s(os.getpid()), "bench": time.process_time()}
 
 
 def _told(**values: object) -> None:
