@@ -4,7 +4,7 @@ import pytest
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import WORKER_TYPES
-from hocket.workers.configuration import parse, parse_types
+from hocket.workers.configuration import parse, parse_drain, parse_types
 
 
 def test_types_and_queues_are_read_from_one_list() -> None:
@@ -33,3 +33,14 @@ def test_each_queue_has_the_slots_of_its_type() -> None:
         "python@gpu": 5,
         "sql": 8,
     }
+
+
+def test_a_worker_drains_for_up_to_an_hour() -> None:
+    assert parse({"workers": {"drain_s": 3_600}}).workers.drain_s == parse_drain("3600") == 3_600
+
+
+@pytest.mark.parametrize("text", ["3601", "-1", "ten", "", "nan", "inf"])
+def test_what_is_no_time_to_drain_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_drain(text)
+    assert refused.value.fields["field"] == "drain-s"

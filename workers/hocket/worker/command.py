@@ -32,7 +32,7 @@ from hocket.workers.errors import WorkerOverrun
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S, LoopWatchdog
 from hocket.workers.runtime.execution.worker import DRAIN_S
 
-MAX_DRAIN_S = 600.0
+MAX_DRAIN_S = 3_600.0
 LEVELS = ("debug", "info", "warning", "error")
 log = structlog.get_logger("hocket.worker")
 

@@ -1,5 +1,6 @@
-"""`python -m hocket.workers [--types python,llm] [--handlers my_package]`: a worker process, by default
-for every type, and for `python` nodes with the functions of the packages that are named."""
+"""`python -m hocket.workers [--types python,llm] [--handlers my_package] [--drain-s 10]`: a worker
+process, by default for every type, and for `python` nodes with the functions of the packages that are
+named."""
 
 import argparse
 import sys
@@ -10,10 +11,11 @@ from hocket.kit.process.process_secrets import start_without_secrets
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What the command line of a worker says; `handlers` is None where it does not."""
+    """What the command line of a worker says; None where it does not."""
 
     types: tuple[str, ...]
     handlers: str | None
+    drain_s: float | None
 
 
 def main() -> None:
@@ -23,13 +25,17 @@ def main() -> None:
     from hocket.workers.process import serve
 
     asked = command_line("python -m hocket.workers", __doc__)
-    run("worker", serve(asked.types, handlers=asked.handlers), hide_secrets="*")
+    run(
+        "worker",
+        serve(asked.types, handlers=asked.handlers, drain_s=asked.drain_s),
+        hide_secrets="*",
+    )
 
 
 def command_line(prog: str, description: str | None) -> CommandLine:
     """Return what the command line of a worker says, or end with what is wrong."""
     from hocket.schemas.errors import HocketError
-    from hocket.workers.configuration import parse_types
+    from hocket.workers.configuration import parse_drain, parse_types
 
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument(
@@ -41,9 +47,14 @@ def command_line(prog: str, description: str | None) -> CommandLine:
         "--handlers",
         help="modules whose functions `python` nodes may run, comma-separated; HOCKET_HANDLERS",
     )
+    parser.add_argument(
+        "--drain-s",
+        help="how long running steps may go on when the worker is told to stop; `workers.drain_s`",
+    )
     asked = parser.parse_args()
     try:
-        return CommandLine(parse_types(asked.types), asked.handlers)
+        drain_s = None if asked.drain_s is None else parse_drain(asked.drain_s)
+        return CommandLine(parse_types(asked.types), asked.handlers, drain_s)
     except HocketError as error:
         sys.exit(str(error))
 

@@ -39,6 +39,9 @@ CONCURRENCY: Mapping[str, int] = {
 }
 """Steps of a node type that run at once in one worker process."""
 MAX_CONCURRENCY = 4_096
+MAX_DRAIN_S = 3_600.0
+STOP_S = 15.0
+"""What a worker needs beside its drain: results are stored, connections are closed."""
 
 
 class _Section(BaseModel):
@@ -59,7 +62,9 @@ class Process(_Section):
 
     ack_wait_s: float = Field(ACK_WAIT_S, ge=1, le=600)
     """A step of a dead worker goes to another one after so long."""
-    drain_s: float = Field(DRAIN_S, ge=0, le=20)
+    drain_s: float = Field(DRAIN_S, ge=0, le=MAX_DRAIN_S)
+    """What runs when the worker is told to stop may go on for so long; whoever stops it must wait for
+    STOP_S more before it kills."""
     overrun_s: float = Field(OVERRUN_S, ge=0.1, le=3_600)
     """A worker starts anew when more than half of a type's slots have been held so long by functions
     that did not end in time."""
@@ -134,6 +139,21 @@ def parse_types(text: str) -> tuple[str, ...]:
                 " `_`, at most 31.",
             )
     return tuple(dict.fromkeys(filter(None, pools))) or WORKER_TYPES
+
+
+def parse_drain(text: str) -> float:
+    """Return the seconds of `--drain-s`, or raise InvalidInput."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_DRAIN_S:
+        raise InvalidInput(
+            field="drain-s",
+            reason=f"`{shown_text(text)}` is no number of seconds from 0 to {MAX_DRAIN_S:g}",
+            cure="Give the longest attempt of its steps, and whoever stops it so much more time.",
+        )
+    return seconds
 
 
 def check_type(name: str, field: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from hocket.kit.process import config
 from hocket.kit.process.lifecycle import Service
 from hocket.workers.blob_stores import opened_blobs
-from hocket.workers.configuration import parse
+from hocket.workers.configuration import STOP_S, parse
 from hocket.workers.errors import WorkerOverrun
 from hocket.workers.nodes.opened_resources import opened_resources
 from hocket.workers.nodes.registry import handlers as node_handlers
@@ -26,11 +26,15 @@ from hocket.workers.runtime.transport.held_steps import HeldSteps
 
 
 def serve(
-    types: Sequence[str], calls: Calls | None = None, handlers: str | None = None
+    types: Sequence[str],
+    calls: Calls | None = None,
+    handlers: str | None = None,
+    drain_s: float | None = None,
 ) -> Callable[[Service], Awaitable[None]]:
     """Return the main function of a worker process for these node types (`python@gpu`: for a queue of
     one). Model calls go over NATS to
-    whichever gateway takes them, or to `calls`. `handlers` stands in the place of HOCKET_HANDLERS."""
+    whichever gateway takes them, or to `calls`. `handlers` stands in the place of HOCKET_HANDLERS, and
+    `drain_s` in that of `workers.drain_s`."""
 
     async def main(service: Service) -> None:
         settings = service.settings
@@ -39,6 +43,8 @@ def serve(
         sections = config.load(settings.config)
         configuration = parse(sections)
         slots = configuration.slots(types)
+        draining_s = configuration.workers.drain_s if drain_s is None else drain_s
+        service.needs_to_stop(draining_s + STOP_S)
         bus = await service.bus()
         async with (
             opened_resources(service, configuration, settings, sections, types) as resources,
@@ -63,7 +69,7 @@ def serve(
                 watchdog.start()
                 service.started()
                 await _either(service.stopping, worker.overrun)
-                await worker.drain(configuration.workers.drain_s)
+                await worker.drain(draining_s)
             finally:
                 watchdog.stop()
         if worker.overrun.is_set() and not service.stopping.is_set():

@@ -24,11 +24,11 @@ def main() -> None:
     """Read the command line and run until SIGTERM."""
     start_without_secrets()
     asked = command_line("python -m hocket.cli.local.inline_gateway", __doc__)
-    run("worker", serve(asked.types, asked.handlers), hide_secrets=OWN)
+    run("worker", serve(asked.types, asked.handlers, asked.drain_s), hide_secrets=OWN)
 
 
 def serve(
-    types: Sequence[str], handlers: str | None = None
+    types: Sequence[str], handlers: str | None = None, drain_s: float | None = None
 ) -> Callable[[Service], Awaitable[None]]:
     """Return the main function of such a process for these node types."""
 
@@ -44,7 +44,7 @@ def serve(
             await _any(*tasks, opened, stop)
             if opened.done():
                 calls = InlineCalls(opened.result(), capabilities_of(service.settings))
-                work = worker.serve(types, calls, handlers)(works)
+                work = worker.serve(types, calls, handlers, drain_s)(works)
                 tasks.append(asyncio.ensure_future(work))
                 tasks[-1].add_done_callback(lambda _: drained.set())
                 await _any(*tasks, stop)

@@ -1,8 +1,9 @@
 """The life of a process: settings, telemetry, signals, health, and an end with a bound.
 
 `run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), stopping
-(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return). An exception out of `main` is
-logged and makes the exit code 1; a HocketError is logged without its trace, for its text says enough.
+(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return, or what it asked for by
+`needs_to_stop`). An exception out of `main` is logged and makes the exit code 1; a HocketError is logged
+without its trace, for its text says enough.
 Without memory it ends at once (`memory.py`).
 """
 
@@ -79,6 +80,7 @@ class Service:
     """The component that says whether it does its work."""
     disk: DiskSpace = field(init=False)
     """The disk of the data folder; `low` where it has no room for new work."""
+    _stop_timeouts_s: list[float] = field(default_factory=lambda: [STOP_TIMEOUT_S])
     _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _buses: list[Bus] = field(default_factory=list)
     _pulses: list[asyncio.Task[None]] = field(default_factory=list)
@@ -93,6 +95,15 @@ class Service:
         start = f"{name} started"
         self.health.report(start, False, "starting")
         return replace(self, name=name, start=start, stopping=asyncio.Event())
+
+    @property
+    def stop_timeout_s(self) -> float:
+        """How long `main` has to return when it is told to stop."""
+        return max(self._stop_timeouts_s)
+
+    def needs_to_stop(self, timeout_s: float) -> None:
+        """Have at least so long."""
+        self._stop_timeouts_s.append(timeout_s)
 
     async def bus(self, *, window: int = 4096, prompt: bool = False) -> Bus:
         """Connect to NATS; its health is reported by itself."""
@@ -208,9 +219,9 @@ async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[N
     stop.cancel()
     if not task.done():
         service.log.info("service_stopping")
-        await asyncio.wait({task}, timeout=STOP_TIMEOUT_S)
+        await asyncio.wait({task}, timeout=service.stop_timeout_s)
     if not task.done():
-        service.log.warning("service_stop_timed_out", timeout_s=STOP_TIMEOUT_S)
+        service.log.warning("service_stop_timed_out", timeout_s=service.stop_timeout_s)
         if await stop_tasks([task]) and not task.cancelled():
             task.result()
         return
