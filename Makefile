@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test manifests dashboards monitoring-test backup-test failover-test page-test release audit cluster-test upgrade-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -123,7 +123,11 @@ fuzz: setup
 # docker-compose.yml on a real Docker engine, with every container killed: docs/how-to/deploy.md; root or
 # an engine that runs. FOLDER keeps images and base trees for the next time
 compose-test: setup
-	PYTHONPATH=tests $(PY) -m deploy $(if $(FOLDER),--folder $(FOLDER))
+	PYTHONPATH=tests $(PY) -m deploy.containers.compose_play $(if $(FOLDER),--folder $(FOLDER))
+
+# deploy/kubernetes on podman, beside three NATS servers: every pod ready, killed, ready again; root
+podman-test: setup .venv-deploy/.installed
+	PYTHONPATH=tests $(PY) -m deploy.containers.podman_play $(if $(FOLDER),--folder $(FOLDER))
 
 # the kustomize base from the chart, both checked against the schemas of Kubernetes and KEDA
 manifests: setup .venv-deploy/.installed
@@ -188,6 +192,11 @@ failover-test: setup
 # docs/how-to/three-servers.md followed to the letter, in an empty folder; ports 4221 to 4223, 6221 to 6223, 8080
 page-test: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.page_play
+
+# the same from nothing, in a container of Debian with Python alone; WRITE=1 keeps the transcript; root
+new-user-test: setup
+	PYTHONPATH=tests $(PY) -m deploy.containers.clean_machine $(if $(FOLDER),--folder $(FOLDER)) \
+		$(if $(WRITE),--write)
 
 # a backup under load, restored on empty servers, and every run counted
 backup-test: setup

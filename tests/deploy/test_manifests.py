@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hocket.workers.configuration import STOP_S
+from support.network_policies import ASKS, INTERNET, MODELS, SERVICES, NetworkPolicies, asks
 from support.places import ROOT
 
 CHART = ROOT / "deploy" / "chart"
@@ -71,6 +73,34 @@ def test_each_service_connects_to_nats_as_a_user_of_its_own() -> None:
     assert set(found) == set(services)
     for name in services:  # after the secret with the URL for all, whose place it takes
         assert found[name].index(f"hocket-nats-{name}") > found[name].index("hocket-urls")
+
+
+def test_a_pool_has_time_to_drain_before_its_pod_is_killed() -> None:
+    text = rendered("--values", CHART / "examples" / "gpu.yaml")
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in filter(None, yaml.safe_load_all(text))
+        if one["kind"] == "Deployment" and one["metadata"]["name"].startswith("worker-")
+    }
+    drains = {}
+    for name, pod in pods.items():
+        (container,) = pod["containers"]
+        drains[name] = float(container["args"][container["args"].index("--drain-s") + 1])
+        assert pod["terminationGracePeriodSeconds"] > drains[name] + STOP_S
+    assert drains == {"worker-cpu": 10, "worker-gpu": 600, "worker-mig": 10}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_places_inside_the_cluster_are_open_to_whom_settings_send_there(service: str) -> None:
+    text = rendered("--values", CHART / "examples" / "restricted.yaml")
+    policies = NetworkPolicies(filter(None, yaml.safe_load_all(text)))
+    assert policies.may_speak(service, 4318, {}, "monitoring") == asks(
+        service, ASKS["otlp_endpoint"]
+    )
+    assert policies.may_speak(service, 8443, {}, "identity") == asks(service, ASKS["oidc_issuer"])
+    assert policies.may_speak(service, 8000, {}, "models") == asks(service, MODELS)
+    assert policies.may_speak(service, 3306, {}, INTERNET) == (service == "worker-default")
+    assert not policies.may_speak(service, 443, {}, INTERNET)
 
 
 def test_the_kustomize_base_is_the_chart_with_its_defaults() -> None:

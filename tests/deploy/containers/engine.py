@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,14 +26,14 @@ SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 """Where Debian's programs are: a client without an engine may come first in PATH."""
 
 
-def install() -> None:
+def install(programs: Mapping[str, str] = PROGRAMS) -> None:
     """Install what is missing by apt, or end with what that is."""
     os.environ["PATH"] = f"{SYSTEM}:{os.environ['PATH']}"
-    missing = sorted({package for name, package in PROGRAMS.items() if not shutil.which(name)})
+    missing = sorted({package for name, package in programs.items() if not shutil.which(name)})
     if not missing:
         return
     if os.geteuid() or not shutil.which("apt-get"):
-        sys.exit(f"compose-test needs {', '.join(missing)}: install them, or run it as root")
+        sys.exit(f"this test needs {', '.join(missing)}: install them, or run it as root")
     print(f"installing {', '.join(missing)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
@@ -48,7 +48,7 @@ def engine(folder: Path) -> Iterator[None]:
         yield
         return
     if os.geteuid():
-        sys.exit("compose-test needs a Docker engine that runs, or root to start one")
+        sys.exit("this test needs a Docker engine that runs, or root to start one")
     run_folder = tempfile.mkdtemp(prefix="hk", dir="/tmp")  # a socket's path is short
     os.environ["DOCKER_HOST"] = f"unix://{run_folder}/docker.sock"
     with (folder / "dockerd.log").open("wb") as log:

@@ -9,15 +9,12 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from deploy.engine import base_images, build, engine, install, run
+from deploy.containers.engine import base_images, build, engine, install, run
+from deploy.containers.rest_load import BACK_S, PIPELINE, Failed, Load, Rest
 
 PROJECT = "hocket-compose-test"
 SERVERS = ("nats", "postgres", "coordinator", "worker", "gateway", "ledger", "admin")
@@ -25,26 +22,6 @@ ONE_SHOT = ("init", "migrate", "demo")
 USER = "10001"
 API = "http://127.0.0.1:8080"
 UP_MUST_S = 60.0
-BACK_S = 120.0
-EVERY_S = 0.2
-PIPELINE = {
-    "pipeline": "compose_test",
-    "slo_ms": 600_000,
-    "input": {"type": "object"},
-    "nodes": {
-        "first": {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"n": 1}},
-        "second": {
-            "type": "python",
-            "handler": "hocket.workers.builtin:echo",
-            "with": {"n": "{{ nodes.first.output.n }}"},
-        },
-    },
-    "output": {"n": "{{ nodes.second.output.n }}"},
-}
-
-
-class Failed(Exception):
-    """Something is not as it must be."""
 
 
 def compose(*arguments: str, timeout_s: float = 600) -> str:
@@ -60,50 +37,7 @@ def container(service: str) -> str:
     return f"{PROJECT}_{service}_1"
 
 
-@cache
-def key() -> str:
-    """Return the key of the first admin."""
-    return compose("exec", "-T", "admin", "cat", "/srv/admin/key").strip()
-
-
-def ask(method: str, path: str, body: Any = None) -> Any:
-    headers = {"Content-Type": "application/json", "X-Api-Key": key()}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(API + path, data=data, headers=headers, method=method)
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
-
-
-class Load(threading.Thread):
-    """Gives a task every EVERY_S; each is given again under its key until REST has accepted it."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.accepted: list[str] = []
-        self.tries = 0
-        self._stop_asked = threading.Event()
-
-    def run(self) -> None:
-        while not self._stop_asked.is_set():
-            self._give(secrets.token_hex(8))
-            self._stop_asked.wait(EVERY_S)
-
-    def end(self) -> None:
-        self._stop_asked.set()
-        self.join(120)
-
-    def _give(self, key: str) -> None:
-        body = {"pipeline": "compose_test", "input": {}, "idempotency_key": key}
-        for _ in range(300):
-            self.tries += 1
-            try:
-                self.accepted.append(ask("POST", "/v1/runs", body)["run_id"])
-            except (OSError, ValueError) as error:
-                if isinstance(error, urllib.error.HTTPError) and error.code == 422:
-                    raise Failed(error.read().decode()) from error
-                time.sleep(0.4)
-            else:
-                return
+REST = Rest(lambda: [API], lambda: compose("exec", "-T", "admin", "cat", "/srv/admin/key").strip())
 
 
 def wait_well(services: tuple[str, ...] = SERVERS) -> float:
@@ -166,45 +100,26 @@ def crash(service: str) -> None:
     os.kill(inspect(service)["State"]["Pid"], signal.SIGKILL)
 
 
-def check_runs(accepted: list[str]) -> None:
-    """Every accepted run is there and succeeds."""
-    left = dict.fromkeys(accepted)
-    until = time.monotonic() + BACK_S
-    states: dict[str, str] = {}
-    while left and time.monotonic() < until:
-        for run_id in list(left):
-            try:
-                states[run_id] = ask("GET", f"/v1/runs/{run_id}")["status"]
-            except urllib.error.HTTPError as error:
-                states[run_id] = f"HTTP {error.code}"
-            if states[run_id] == "succeeded":
-                del left[run_id]
-    if left:
-        raise Failed(f"{len(left)} of {len(accepted)} runs: { {i: states[i] for i in left} }")
-
-
 def play(load: Load) -> None:
     took_s = up()
     print(f"up to a finished demo run: {took_s:.1f} s", flush=True)
     check_walls()
     print("every container is read-only and not root", flush=True)
-    ask("POST", "/v1/pipelines", PIPELINE)
+    REST.ask("POST", "/v1/pipelines", PIPELINE)
     load.start()
     for service in SERVERS:
-        before = len(load.accepted)
         crash(service)
         time.sleep(1)
         back_s = wait_well()
-        while len(load.accepted) < before + 5:
-            time.sleep(0.1)
+        load.wait_for(5)
         print(f"{service} killed: all healthy after {back_s + 1:.1f} s", flush=True)
     load.end()
-    check_runs(load.accepted)
+    load.check()
     print(f"{len(load.accepted)} runs accepted, all succeeded", flush=True)
     compose("down", "-t", "30")
     again_s = up()
     wait_well()
-    check_runs(load.accepted)
+    load.check()
     print(f"down, and up again: demo after {again_s:.1f} s, all runs are there", flush=True)
     if took_s > UP_MUST_S:
         raise Failed(f"{took_s:.1f} s from up to a finished demo run; {UP_MUST_S:g} are the limit")
@@ -227,7 +142,7 @@ def main() -> None:
         base_images(folder)
         build()
         print(f"images built in {time.monotonic() - began:.0f} s", flush=True)
-        load = Load()
+        load = Load(REST)
         try:
             play(load)
         except Failed as error:
