@@ -1,0 +1,1 @@
+"""Envoy before Hocket."""
