@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hocket.workers.configuration import STOP_S
-from support.network_policies import ASKS, INTERNET, MODELS, SERVICES, NetworkPolicies, asks
+from support.access.network_policies import ASKS, INTERNET, MODELS, SERVICES, NetworkPolicies, asks
 from support.places import ROOT
 
 CHART = ROOT / "deploy" / "chart"

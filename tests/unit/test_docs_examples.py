@@ -40,8 +40,9 @@ FRAGMENTS = {"requires", "answer"}
 FILES = {"engines", "speed"}
 """Keys of files that are no configuration of the platform's: those of `hocket emulate`."""
 OTHER_PROGRAMS = frozenset(
-    """. apt cat cd chmod curl docker echo export git helm kill kubectl mkdir nats nats-server npm
-    openssl pg_dump pg_restore pip podman psql pytest sed sudo systemctl umask unset uv""".split()
+    """. apt apt-get cat cd chmod curl docker echo export git helm kill kubectl mkdir nats nats-server
+    npm openssl pg_dump pg_restore pip podman psql pytest runuser sed service sudo systemctl umask
+    unset uv""".split()
 )
 
 
@@ -126,7 +127,7 @@ def _commands(block: Block) -> Iterator[list[str]]:
     """Yield the commands of a shell block as words, without comments and what they are piped to."""
     text = re.sub(r"\\\n\s*", " ", block.text)
     text = re.sub(r"<<'?EOF'?.*?^EOF$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = text.replace(" 2>&1", "")
+    text = re.sub(r"=\$\([^()]*\)", "=printed", text).replace(" 2>&1", "")
     for line in text.splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&")
         lexer.whitespace_split = True

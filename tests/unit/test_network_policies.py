@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from hocket.kit.process.settings import Settings
-from support.network_policies import (
+from support.access.network_policies import (
     ASKS,
     INTERNET,
     MODELS,
