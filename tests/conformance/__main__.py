@@ -10,7 +10,7 @@ import structlog
 
 from conformance.faults import CAUGHT_BY, FASTSTREAM, FOLDER, RAW, SDK, faults_of
 from hocket.cli.conformance.checks import CHECKS
-from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS, WAIT_CHECKS
+from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.play import play
 
 
@@ -20,7 +20,8 @@ async def main() -> int:
     wrong = 0
     for name, command in (("SDK", SDK), ("FastStream", FASTSTREAM), ("raw", RAW)):
         found = await play(
-            command, [*CHECKS, *(() if command is RAW else JOURNAL_CHECKS | WAIT_CHECKS)]
+            command,
+            [*CHECKS, *(() if command is RAW else JOURNAL_CHECKS | WAIT_CHECKS | CALL_CHECKS)],
         )
         failed = {check: fault for check, fault in found.items() if fault}
         wrong += len(failed)

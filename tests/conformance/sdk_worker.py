@@ -34,3 +34,6 @@ async def step(task: dict[str, Any], context: Context) -> Any:
         case "waits":
             text = await context.step("make", secrets.token_hex)
             return [text, await context.wait_for_signal(task["signal"])]
+        case "calls":
+            text = await context.step("make", secrets.token_hex)
+            return [text, await context.call_node(task["node"], task["input"])]

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.faults import CAUGHT_BY, FASTSTREAM, FOLDER, RAW, SDK, faults_of
 from hocket.cli.conformance.checks import CHECKS
-from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS, WAIT_CHECKS
+from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.play import play
 
 QUICK = ("answers", "cancels", "believes-no-stranger", "leaves-late", "blobs")
@@ -17,7 +17,7 @@ async def test_the_sdk_faststream_and_a_worker_written_from_the_protocol_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
-    with_journals = (*QUICK, "journal", *WAIT_CHECKS)
+    with_journals = (*QUICK, "journal", *WAIT_CHECKS, *CALL_CHECKS)
     found = await asyncio.gather(
         play(SDK, with_journals), play(FASTSTREAM, with_journals), play(RAW, QUICK)
     )
@@ -25,7 +25,7 @@ async def test_the_sdk_faststream_and_a_worker_written_from_the_protocol_pass(
 
 
 async def test_a_worker_without_journals_is_told_apart() -> None:
-    found = await play(RAW, [*JOURNAL_CHECKS, *WAIT_CHECKS])
+    found = await play(RAW, [*JOURNAL_CHECKS, *WAIT_CHECKS, *CALL_CHECKS])
     assert all(found.values()), found
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from simulation.bugs.detection import told
 from simulation.bugs.planted import BUGS
-from simulation.platform.handlers import WAITING
+from simulation.platform.handlers import CALLING, WAITING
 from simulation.platform.scenario import play
 
 FIRST, SEEDS, CHUNK = 1, 300, 20
@@ -21,6 +21,7 @@ TOLD = told()
 """What the page says of the planted bugs."""
 SOON = 5
 WAITING_SEEDS = 60
+CALLING_SEEDS = 60
 HASHES = """
 import sys
 from simulation.platform.scenario import play
@@ -40,6 +41,13 @@ def test_no_seed_shows_a_violation_where_handlers_wait(first: int) -> None:
     for number in range(first, first + CHUNK):
         violation = play(f"{WAITING}-{number}").violation
         assert violation is None, f"{violation}: replay it with `play('{WAITING}-{number}')`"
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + CALLING_SEEDS, CHUNK))
+def test_no_seed_shows_a_violation_where_handlers_call_nodes(first: int) -> None:
+    for number in range(first, first + CHUNK):
+        violation = play(f"{CALLING}-{number}").violation
+        assert violation is None, f"{violation}: replay it with `play('{CALLING}-{number}')`"
 
 
 @pytest.mark.parametrize("seed", FOUND_FAULTS)

@@ -29,8 +29,9 @@ MAX_MESSAGES = 2_048
 """Of one step's journal: its entries, and an opening for each attempt."""
 MAX_ENTRY_NAME_CHARS = 200
 _TOKEN_CHARS = 32
-JournalKind = Literal["step", "model", "sleep", "now", "signal"]
-"""`signal`: what came of waiting for one, of the release that knows `StepRequested.suspends` on."""
+JournalKind = Literal["step", "model", "sleep", "now", "signal", "call"]
+"""`signal`: what came of waiting for one, of the release that knows `StepRequested.suspends` on; `call`:
+what a node gave that the handler called, of the one that knows `StepRequested.calls` on."""
 
 
 class JournalEntry(Message):

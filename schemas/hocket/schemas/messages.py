@@ -38,6 +38,8 @@ MAX_WAITS = 100
 """What one handler waits for at once."""
 MAX_JOURNALED = 1_000
 """As many as a journal has entries."""
+MAX_WAITS_BYTES = 384 * 1024
+"""Of the inputs of calls in one result; what does not fit is asked for in a later one."""
 
 
 class Message(BaseModel):
@@ -178,15 +180,30 @@ class HandlerPlace(Message):
         return self.scope, self.ordinal
 
 
+class NodeCall(Message):
+    """A call of a node that the step's node names under `calls`. `digest` is that of its input
+    (`ids.input_digest`), and tells one call from another. The input is said by the worker that asks for
+    the call first, and by nobody else. `number` counts the calls of the step from 1: the step
+    `STEP/NAME-NUMBER` carries the call out."""
+
+    name: Name
+    digest: Name
+    input: Any = None
+    number: Int32 = 0
+
+
 class HandlerWait(HandlerPlace):
-    """What a handler waits for: a signal of its run, a moment, or whichever of the two comes first."""
+    """What a handler waits for: a call of another node, a signal of its run, a moment, or whichever of
+    the latter two comes first."""
 
     signal: Name | None = None
     until_ms: Moment | None = None
+    call: NodeCall | None = None
 
 
 class WaitEnded(HandlerPlace):
-    """What a handler waited for has come: the signal with this payload, or (`timed_out`) the moment."""
+    """What a handler waited for has come: the signal with this payload, or (`timed_out`) the moment; or
+    the `call` has ended, with this output, or with an error."""
 
     signal: Name | None = None
     """That which the handler waited for."""
@@ -194,6 +211,9 @@ class WaitEnded(HandlerPlace):
     signal_id: Name = ""
     payload: Any = None
     by: Name = ""
+    call: NodeCall | None = None
+    output: Any = None
+    error: ErrorInfo | None = None
 
 
 class Resumption(Message):
@@ -436,6 +456,8 @@ class StepRequested(Message):
     """What its handler does can be kept (`journals.py`): another attempt does not do it again."""
     suspends: bool = False
     """Its result may say what its handler waits for (`AttemptFinished.waits`)."""
+    calls: tuple[Name, ...] = ()
+    """Nodes that its handler may call (`HandlerWait.call`), by the names that its node gives them."""
     resumption: Resumption | None = None
     """What it goes on with, where an earlier attempt was suspended."""
     root_budget: RootBudget | None = None

@@ -395,13 +395,15 @@ class StepSource(Reply):
 
 class StepWaits(Reply):
     """Why a step does not go on: no worker takes it now, or none knows its handler; or it waits for
-    something outside, which holds no worker: one of the `signals`, or the time `until`."""
+    something that holds no worker: one of the `signals`, the time `until`, or one of the `steps` that
+    its handler called."""
 
     type: str
     queue: str | None = None
     reason: str
     signals: tuple[str, ...] = ()
     until: datetime | None = None
+    steps: tuple[str, ...] = ()
 
 
 class StepDetail(Reply):

@@ -14,7 +14,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.messages import CallReply, CallRequest
+from hocket.schemas.messages import CallReply, CallRequest, NodeCall
 from hocket.workers.runtime.journal.journal import Place
 from simulation.engine.database import UNSTORABLE
 from simulation.engine.world import Process
@@ -40,6 +40,8 @@ WAITING = "waits"
 """A play whose seed begins so has handlers that wait for a signal, and for a moment, in the place of
 some that take long."""
 WAITING_KINDS = ("slow", "long", "flaky")
+CALLING = "calls"
+"""A play whose seed begins so has handlers that call nodes, side by side and one after the other."""
 EMITTED = ("sim:quick", "sim:slow", "sim:flaky")
 
 
@@ -93,7 +95,9 @@ class Handlers:
             return _emitted(die)
         if kind == "hang" and die("hang") < 0.4:
             await asyncio.sleep(HANG_S)
-        if kind in WAITING_KINDS and str(self._seed).startswith(WAITING):
+        if context.step.calls:
+            await _calls(context, fails=die("gives up") < 0.3)
+        elif kind in WAITING_KINDS and str(self._seed).startswith(WAITING):
             await _waits(context)
         elif kind == "stubborn" and die("stubborn") < 0.5:
             execution.stubborn = True
@@ -147,6 +151,24 @@ async def _waits(context: Any) -> None:
         name = step.step if ordinal == 1 else "go"
         place = Place("", ordinal, "signal", name)
         await context._waits.ended(place, signal=name, until_ms=now_ms() + takes_ms)
+
+
+async def _calls(context: Any, *, fails: bool) -> None:
+    """Call nodes as the context does, without the journal: two side by side, and then one more. Where
+    one of them failed, fail for it, or go on."""
+    names = sorted(context.step.calls)
+
+    async def called(ordinal: int) -> Any:
+        given = {"n": ordinal, "xs": [1, 2]}
+        call = NodeCall(
+            name=names[ordinal % len(names)], digest=ids.input_digest(given), input=given
+        )
+        place = Place("", ordinal, "call", call.name)
+        return await context._waits.ended(place, call=call)
+
+    ended = [*await asyncio.gather(called(1), called(2)), await called(3)]
+    if fails and any(one.error is not None for one in ended):
+        raise Busy
 
 
 async def _stubbornly(seconds: float) -> None:

@@ -1,5 +1,6 @@
 """Random pipelines out of every construct that a spec has."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -13,6 +14,46 @@ RETRY = {"max_attempts": 3, "backoff_ms": 40, "factor": 2, "max_backoff_ms": 400
 NAMES = "abcdefgh"
 CHILD = "child"
 """The pipeline that `pipeline` nodes run."""
+
+
+def add_calls(documents: list[dict[str, Any]], dice: Random) -> None:
+    """Let handlers of pipelines call nodes, and the pipeline that is a child of others."""
+    for document in documents:
+        for node in _python_nodes(document["nodes"]):
+            if dice.random() < 0.7:
+                kind = dice.choice(("quick", "slow", "flaky", "failing"))
+                calls: dict[str, Any] = {"do": {"type": "python", "handler": f"sim:{kind}"}}
+                if dice.random() < 0.4:
+                    calls["do"]["retry"] = RETRY
+                if dice.random() < 0.2:
+                    calls["do"]["effects"] = "external"
+                if dice.random() < 0.3:
+                    calls["do"]["fallback"] = [
+                        {"on": [], "node": {"type": "llm", "model": "m", "prompt": "hello"}}
+                    ]
+                if dice.random() < 0.4:
+                    calls["many"] = _mapped(dice)
+                if document["pipeline"] != CHILD and dice.random() < 0.3:
+                    calls["run"] = {"type": "pipeline", "pipeline": CHILD}
+                node["calls"] = calls
+        compiled(document)
+
+
+def _mapped(dice: Random) -> dict[str, Any]:
+    each = {
+        "type": "python",
+        "handler": "sim:quick",
+        "map": {"over": "input.xs", "concurrency": dice.randint(1, 2)},
+        "with": {"item": "{{ item }}"},
+    }
+    return {"type": "graph", "nodes": {"each": each}}
+
+
+def _python_nodes(nodes: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for node in nodes.values():
+        if node["type"] == "python":
+            yield node
+        yield from _python_nodes(node.get("nodes") or node.get("branches") or {})
 
 
 class Generator:

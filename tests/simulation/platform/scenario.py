@@ -14,7 +14,8 @@ from simulation.engine.world import RunsInCircles, World, replaced
 from simulation.platform import hostile
 from simulation.platform.compiled import shared
 from simulation.platform.faults import Faults
-from simulation.platform.pipelines import CHILD, Generator
+from simulation.platform.handlers import CALLING
+from simulation.platform.pipelines import CHILD, Generator, add_calls
 from simulation.platform.platform import URL, Layout, Platform, idling_slowly
 from simulation.platform.stumbles import stumbling
 from simulation.platform.user import AGAIN, TENANT, Task, User
@@ -66,6 +67,8 @@ def plan_of(seed: str) -> Plan:
     """Draw a play; nothing of it depends on how it goes."""
     with shared():
         plan = _drawn(Random(f"{seed}:plan"))
+        if seed.startswith(CALLING):
+            add_calls(plan.documents, Random(f"{seed}:calls"))
         bomb, tasks = hostile.drawn(seed, plan.documents, plan.faults_until_s)
     documents = plan.documents if bomb is None else [*plan.documents, bomb]
     return replace(plan, documents=documents, tasks=[*plan.tasks, *tasks], hostile=tasks)

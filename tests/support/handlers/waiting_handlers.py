@@ -1,10 +1,11 @@
 """Handlers that wait for signals, imported by worker processes: what they do stands in a file."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
-from hocket.worker import Context, SignalTimedOut
+from hocket.worker import Context, SignalTimedOut, StepFailed
 
 DONE = "WAITING_HANDLERS_DONE"
 
@@ -37,3 +38,29 @@ def _note(line: str) -> None:
     file = os.open(Path(os.environ[DONE]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, f"{line}\n".encode())
     os.close(file)
+
+
+async def buy(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Charge an order, and call nodes: one after the other, and side by side."""
+    await context.step("charge", _note, f"{given['v']} charged")
+    stored = await context.call_node(
+        "store", {"item": given["v"], "wait_s": given.get("wait_s", 0)}
+    )
+    parts = await asyncio.gather(*(context.call_node("store", {"item": n}) for n in range(3)))
+    await context.step("ship", _note, f"{given['v']} shipped")
+    return {"stored": stored, "parts": parts, "attempt": context.step.attempt}
+
+
+async def store(given: dict[str, Any]) -> dict[str, Any]:
+    """Store an item, and say so."""
+    await asyncio.sleep(given.get("wait_s", 0))
+    _note(f"{given['item']} stored")
+    return {"item": given["item"]}
+
+
+async def ask_other(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Call a pipeline; say what it gave, or how it failed."""
+    try:
+        return {"gave": await context.call_node("other", given)}
+    except StepFailed as failed:
+        return {"failed": failed.error.code}

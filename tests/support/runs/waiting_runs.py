@@ -18,12 +18,20 @@ class WaitingRuns:
         self._api = platform.api()
         self._done = done
 
-    async def begin(self, handler: str, slo_ms: int = 600_000, **given: Any) -> str:
-        node = {
+    async def begin(
+        self,
+        handler: str,
+        slo_ms: int = 600_000,
+        calls: dict[str, Any] | None = None,
+        **given: Any,
+    ) -> str:
+        node: dict[str, Any] = {
             "type": "python",
             "handler": f"waiting_handlers:{handler}",
             "with": {"v": "{{ input.v }}"} | {k: f"{{{{ input.{k} }}}}" for k in given},
         }
+        if calls is not None:
+            node["calls"] = calls
         name = f"{handler}{slo_ms}"
         document = {"pipeline": name, "slo_ms": slo_ms, "nodes": {"a": node}}
         await self._post("/v1/pipelines", document)
@@ -37,8 +45,15 @@ class WaitingRuns:
         await self._post(f"/v1/runs/{run_id}/cancel", {})
 
     async def step(self, run_id: str) -> dict[str, Any]:
+        return (await self.steps(run_id)).get("a", {})
+
+    async def steps(self, run_id: str) -> dict[str, dict[str, Any]]:
+        """Return the steps by their names."""
         found = await self._get(f"/v1/runs/{run_id}/steps")
-        return dict(found["steps"][0]) if found["steps"] else {}
+        return {one["step"]: dict(one) for one in found["steps"]}
+
+    async def apply(self, document: dict[str, Any]) -> None:
+        await self._post("/v1/pipelines", document)
 
     async def waits(self, run_id: str) -> dict[str, Any]:
         """Return the step once it waits."""

@@ -19,6 +19,8 @@ from hocket.worker.worker import Running, Worker
 from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
 from hocket.workers.runtime.journal.errors import (
+    CallMalformed,
+    CallNotNamed,
     JournalMismatch,
     SignalMalformed,
     SignalTimedOut,
@@ -26,6 +28,8 @@ from hocket.workers.runtime.journal.errors import (
 )
 
 __all__ = [
+    "CallMalformed",
+    "CallNotNamed",
     "ChatMessage",
     "Context",
     "Document",

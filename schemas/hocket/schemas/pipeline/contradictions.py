@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.agents.called import called_by
 from hocket.schemas.pipeline.expressions import Reading, readings
 from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.spec import (
-    AgentNode,
     ApprovalNode,
     GraphNode,
     Node,
@@ -70,9 +70,8 @@ def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, 
         yield from all_nodes(node.nodes, f"{field}.nodes")
     elif isinstance(node, RaceNode):
         yield from all_nodes(node.branches, f"{field}.branches")
-    elif isinstance(node, AgentNode):
-        for tool_name, tool in node.tools.items():
-            yield from _with_inner(tool_name, tool.node, f"{field}.tools.{tool_name}.node")
+    for place, called in called_by(node):
+        yield from _with_inner(place.split(".")[1], called, f"{field}.{place}")
     for i, fallback in enumerate(node.fallback):
         yield from _with_inner(name, fallback.node, f"{field}.fallback.{i}.node")
     if node.fast is not None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
+from hocket.schemas.pipeline.agents.called import called_by
 from hocket.schemas.pipeline.spec import (
-    AgentNode,
     GraphNode,
     Node,
     Pipeline,
@@ -154,9 +154,8 @@ def _named_by(node: Node, field: str) -> Iterator[tuple[str, str]]:
             yield f"{field}.emit.handlers.{i}", handler
     if isinstance(node, GraphNode):
         yield from _named(node.nodes, f"{field}.nodes")
-    if isinstance(node, AgentNode):
-        for name, tool in node.tools.items():
-            yield from _named_by(tool.node, f"{field}.tools.{name}.node")
+    for place, called in called_by(node):
+        yield from _named_by(called, f"{field}.{place}")
     if isinstance(node, RaceNode):
         yield from _named(node.branches, f"{field}.branches")
     for i, fallback in enumerate(node.fallback):

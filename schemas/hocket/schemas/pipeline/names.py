@@ -17,6 +17,7 @@ from hocket.schemas.pipeline.flow.spec import FLOW_KINDS, Flow
 from hocket.schemas.pipeline.spec import (
     AgentNode,
     AgentTool,
+    CallingNode,
     GraphNode,
     HttpNode,
     LlmNode,
@@ -51,6 +52,10 @@ class Keys:
 
     names: frozenset[str]
     cure: str
+
+
+_UNKNOWN = Keys(frozenset(), "")
+"""Those of an input that an owner has and nobody knows before the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +148,10 @@ def _check_node(
     for i, fallback in enumerate(node.fallback):
         place, cure = f"{field}.fallback.{i}.node", "Read `error`: the node has no output."
         inside = known.also("error")
-        _check_node(name, fallback.node, place, inside, owner=given, itself=cure)
+        _check_node(name, fallback.node, place, inside, owner=given or _UNKNOWN, itself=cure)
     if node.fast is not None:
         cure = "Read another node: this one has no output yet."
-        _check_node(name, node.fast, f"{field}.fast", known, owner=given, itself=cure)
+        _check_node(name, node.fast, f"{field}.fast", known, owner=given or _UNKNOWN, itself=cure)
 
 
 def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | None) -> None:
@@ -157,13 +162,16 @@ def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | 
             if text is not None:
                 _check_expression(name, text, f"{field}.{place}", known.also("output"), cure)
         for branch, inner in node.branches.items():
-            _check_node(name, inner, f"{field}.branches.{branch}", known, owner=given)
+            _check_node(name, inner, f"{field}.branches.{branch}", known, owner=given or _UNKNOWN)
     if isinstance(node, GraphNode):
         outer = known.outer | set(known.nodes) | (known.names - _EVERYWHERE)
         _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
     if isinstance(node, AgentNode):
         for tool_name, tool in node.tools.items():
             _check_tool(tool_name, tool, f"{field}.tools.{tool_name}")
+    if isinstance(node, CallingNode):
+        for called_name, called in node.calls.items():
+            _check_called(called_name, called, f"{field}.calls.{called_name}")
 
 
 def _check_tool(name: str, tool: AgentTool, field: str) -> None:
@@ -180,6 +188,12 @@ def _check_tool(name: str, tool: AgentTool, field: str) -> None:
         for reading in _worker_readings(node, place):
             _check_worker(reading, given)
         _check_inner(name, node, place, Known(_EVERYWHERE, {}, frozenset(), given), given)
+
+
+def _check_called(name: str, node: Node, field: str) -> None:
+    """Check what a handler calls: `input` is what it says, and nothing else is seen."""
+    seen = Known(frozenset({"input", "run"}), {}, frozenset(), None)
+    _check_node(name, node, field, seen, owner=_UNKNOWN)
 
 
 def _check_expression(name: str, text: str, field: str, known: Known, itself: str) -> None:
@@ -334,7 +348,7 @@ def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys 
         cure = "Without `with` an item's input is the item and its index; add it to `with`."
         return Keys(layers, cure)
     if owner is not None:
-        return owner
+        return None if owner is _UNKNOWN else owner
     needs = {*node.needs, *read_by(node, field)}
     cure = (
         "Without `with` the input is `input` (the run's) and the outputs of `needs`; add it there."

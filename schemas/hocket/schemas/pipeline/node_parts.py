@@ -13,6 +13,9 @@ MAX_NODES = 1_000
 MAX_MAP_ITEMS = 100_000
 MAX_LOOP_ROUNDS = 10_000
 MAX_WAIT_MS = 90 * 24 * 3_600_000
+DEFAULT_HANDLER_CALLS = 100
+MAX_HANDLER_CALLS = 1_000
+"""Calls of other nodes that one step makes: as many as its journal has entries."""
 MAX_NAMED = 200
 """Handlers, models and so on that a planner's policy names."""
 

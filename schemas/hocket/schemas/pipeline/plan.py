@@ -40,6 +40,7 @@ from hocket.schemas.pipeline.spec import (
     MAX_NESTING,
     AgentNode,
     AgentTool,
+    CallingNode,
     GraphNode,
     LlmNode,
     McpNode,
@@ -89,6 +90,19 @@ class NodePlan:
     fallbacks: tuple["NodePlan", ...]
     fast: "NodePlan | None"
     """The fast variant; its path is that of a fallback with the number 0: `draft!0`."""
+    calls: Mapping[str, "NodePlan"]
+    """What its handler may call; the paths are `draft/NAME`."""
+
+    @property
+    def own_fields(self) -> dict[str, Any]:
+        """What its steps do follows from these fields and their input."""
+        if not self.calls:
+            return dict(self.config)
+        assert isinstance(self.node, CallingNode), self.path
+        return {
+            "config": dict(self.config),
+            "calls": self.node.model_dump(mode="json", by_alias=True, include={"calls"})["calls"],
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,24 +303,7 @@ class _Compiler:
         if isinstance(node, AgentNode):
             self._check_tools(node, path, field, depth)
             node = unfolded(node)
-        body = None
-        branches: dict[str, NodePlan] = {}
-        if isinstance(node, GraphNode):
-            body = self.scope(
-                node.nodes,
-                node.output,
-                path=path,
-                field=f"{field}.nodes",
-                output_field=f"{field}.output",
-                depth=depth + 1,
-            )
-        elif isinstance(node, RaceNode):
-            branches = {
-                branch: self.inner(
-                    branch, inner, f"{path}~{branch}", f"{field}.branches.{branch}", depth
-                )
-                for branch, inner in node.branches.items()
-            }
+        body, branches = self._inside(node, path, field, depth)
         fallbacks = tuple(
             self.inner(
                 f"{name}!{i}", f.node, f"{path}!{i}", f"{field}.fallback.{i - 1}.node", depth
@@ -342,9 +339,44 @@ class _Compiler:
             branches=branches,
             fallbacks=fallbacks,
             fast=fast,
+            calls=self._calls(node, path, field, depth),
         )
         self.by_path[path] = plan
         return plan
+
+    def _inside(
+        self, node: Node, path: str, field: str, depth: int
+    ) -> tuple[ScopePlan | None, dict[str, NodePlan]]:
+        """Compile the nodes of a graph, or the branches of a race."""
+        body, branches = None, {}
+        if isinstance(node, GraphNode):
+            body = self.scope(
+                node.nodes,
+                node.output,
+                path=path,
+                field=f"{field}.nodes",
+                output_field=f"{field}.output",
+                depth=depth + 1,
+            )
+        elif isinstance(node, RaceNode):
+            branches = {
+                branch: self.inner(
+                    branch, inner, f"{path}~{branch}", f"{field}.branches.{branch}", depth
+                )
+                for branch, inner in node.branches.items()
+            }
+        return body, branches
+
+    def _calls(self, node: Node, path: str, field: str, depth: int) -> dict[str, NodePlan]:
+        """Compile what a handler may call."""
+        if not isinstance(node, CallingNode):
+            return {}
+        return {
+            name: self.node(
+                name, called, path=f"{path}/{name}", field=f"{field}.calls.{name}", depth=depth + 1
+            )
+            for name, called in node.calls.items()
+        }
 
     def inner(
         self,
@@ -427,7 +459,9 @@ def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str,
 
 
 _COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}
-_CONTROL_FIELDS = frozenset({"nodes", "output", "branches", "pick", "valid", "score"})
+_CONTROL_FIELDS = frozenset(
+    {"nodes", "output", "branches", "pick", "valid", "score", "calls", "max_calls"}
+)
 
 
 def _config(node: Node) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.spec import (
+    CallingNode,
     GraphNode,
     HttpNode,
     LlmNode,
@@ -95,12 +96,7 @@ def _check_node(node: Node, policy: PlanPolicy, field: str, depth: int) -> None:
     for kind, place, name in named_by(node):
         if name not in getattr(policy, kind):
             raise _not_allowed(f"{field}.{place}", name, kind, getattr(policy, kind))
-    if node.queue is not None:
-        raise PlanRefused(
-            field=f"{field}.queue",
-            reason="a planner does not choose whose workers run its steps",
-            cure="Remove it.",
-        )
+    _check_its_authors(node, field)
     if node.retry is not None and node.retry.max_attempts > policy.max_attempts:
         raise _beyond(f"{field}.retry.max_attempts", node.retry.max_attempts, policy.max_attempts)
     if node.cache is not None and node.cache.key is not None:
@@ -113,6 +109,22 @@ def _check_node(node: Node, policy: PlanPolicy, field: str, depth: int) -> None:
         if depth + node.emit.max_depth > policy.max_depth:
             raise _too_deep(f"{field}.emit.max_depth", depth + node.emit.max_depth, policy)
         _check_narrower(node.emit, policy, f"{field}.emit")
+
+
+def _check_its_authors(node: Node, field: str) -> None:
+    """Refuse what only the author of a pipeline chooses."""
+    if isinstance(node, CallingNode) and node.calls:
+        raise PlanRefused(
+            field=f"{field}.calls",
+            reason="a planner does not choose what handlers call",
+            cure="Remove it; let the planner emit these steps, or name a pipeline that has such a node.",
+        )
+    if node.queue is not None:
+        raise PlanRefused(
+            field=f"{field}.queue",
+            reason="a planner does not choose whose workers run its steps",
+            cure="Remove it.",
+        )
 
 
 def _check_narrower(inner: PlanPolicy, outer: PlanPolicy, field: str) -> None:

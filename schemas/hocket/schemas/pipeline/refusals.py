@@ -11,6 +11,7 @@ from typing import Any
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE, Patterns
 from hocket.schemas.json_schema.schema import compile_schema
+from hocket.schemas.pipeline.agents.called import called_by, check_calls
 from hocket.schemas.pipeline.agents.tools import check_agent, check_schemas_of
 from hocket.schemas.pipeline.contradictions import (
     all_nodes,
@@ -28,6 +29,7 @@ from hocket.schemas.pipeline.spec import (
     WAIT_TYPES,
     AgentNode,
     ApprovalNode,
+    CallingNode,
     Fallback,
     GraphNode,
     LlmNode,
@@ -165,6 +167,8 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
         _check_planning(node, field)
     elif isinstance(node, AgentNode):
         check_agent(node, field)
+    elif isinstance(node, CallingNode):
+        check_calls(node, field)
     inner_limit = limit
     if node.timeout_ms is not None:
         inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`")
@@ -174,9 +178,8 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
         _check_race(node, field)
         for branch, inner in node.branches.items():
             _check_node(inner, f"{field}.branches.{branch}", inner_limit)
-    elif isinstance(node, AgentNode):
-        for name, tool in node.tools.items():
-            _check_node(tool.node, f"{field}.tools.{name}.node", limit)
+    for place, called in called_by(node):
+        _check_node(called, f"{field}.{place}", limit)
     for i, fallback in enumerate(node.fallback):
         _check_fallback(node, fallback, f"{field}.fallback.{i}", limit)
     if node.fast is not None:

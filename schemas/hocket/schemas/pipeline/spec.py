@@ -17,6 +17,8 @@ from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.faults import faults_of_document, misuse
 from hocket.schemas.pipeline.flow.spec import Flow
 from hocket.schemas.pipeline.node_parts import (
+    DEFAULT_HANDLER_CALLS,
+    MAX_HANDLER_CALLS,
     MAX_NODES,
     MAX_WAIT_MS,
     Cache,
@@ -208,7 +210,24 @@ class AgentNode(NodeBase):
     """What the backend must be."""
 
 
-class PythonNode(NodeBase):
+class CallingNode(NodeBase):
+    """What nodes may have whose handlers call other nodes."""
+
+    calls: dict[ToolName, "Node"] = Field(
+        default_factory=dict, max_length=64, exclude_if=lambda calls: not calls
+    )
+    """What the handler may call (`context.call_node`), by name: nodes whose input is what it says. Each
+    call is a step of the run."""
+    max_calls: int = Field(
+        DEFAULT_HANDLER_CALLS,
+        ge=1,
+        le=MAX_HANDLER_CALLS,
+        exclude_if=lambda most: most == DEFAULT_HANDLER_CALLS,
+    )
+    """How many calls one step makes at most, in all its attempts."""
+
+
+class PythonNode(CallingNode):
     """Run an async function of the user's: `module:function`, called with the step's input."""
 
     type: Literal["python"]
@@ -270,7 +289,7 @@ class NatsNode(NodeBase):
     """What is sent as JSON: a value with templates over `input`."""
 
 
-class OwnNode(NodeBase):
+class OwnNode(CallingNode):
     """A node type of your own, which your workers announce: `type: crm.lookup`."""
 
     type: OwnTypeName
@@ -440,7 +459,7 @@ class Pipeline(SpecPart):
         return schema
 
 
-for _model in (NodeBase, GraphNode, RaceNode, Fallback, Pipeline):
+for _model in (NodeBase, CallingNode, PythonNode, OwnNode, GraphNode, RaceNode, Fallback, Pipeline):
     _model.model_rebuild()
 
 

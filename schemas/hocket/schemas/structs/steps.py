@@ -55,6 +55,7 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     labels: Labels | None = None
     journal: bool = False
     suspends: bool = False
+    calls: tuple[Name, ...] = ()
     resumption: Any = None
     """The contract's Resumption."""
     root_budget: Any = None

@@ -70,9 +70,11 @@ def _complete(document: Mapping[str, Any], types: NodeTypes, names: tuple[str, .
 
 
 def _nodes(holder: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for name in ("nodes", "branches"):
+    for name in ("nodes", "branches", "calls"):
         for node in (holder.get(name) or {}).values():
             yield from _with_inner(node)
+    for tool in (holder.get("tools") or {}).values():
+        yield from _with_inner(tool["node"])
 
 
 def _with_inner(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -37,6 +37,8 @@ from hocket.schemas.rest import (
     StepWaits,
 )
 
+SHOWN_CALLS = 5
+"""Of the steps that a handler waits for, in the sentence that says so."""
 MAX_VALUE_BYTES = 4 * 1_048_576
 """Inputs and outputs in one page of steps; a page ends with the step that goes beyond it."""
 STEPS_AT_ONCE = 8
@@ -96,6 +98,7 @@ STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
        finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source,
        facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms,
+       facts -> 'waits_for_steps' AS waits_for_steps,
        CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output
 FROM hocket.step
 WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
@@ -107,7 +110,8 @@ LIMIT $4
 ONE_STEP = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
        finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source, input, output,
-       facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms
+       facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms,
+       facts -> 'waits_for_steps' AS waits_for_steps
 FROM hocket.step
 WHERE run_id = $1 AND key = $2
 """
@@ -450,13 +454,18 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
 def _waits(row: asyncpg.Record) -> StepWaits:
     """Return what a step waits for outside."""
     names, until_ms = tuple(_json(row["waits_for"]) or ()), _json(row["waits_until_ms"])
+    steps = tuple(_json(row["waits_for_steps"]) or ())
     until = None if until_ms is None else datetime.fromtimestamp(until_ms / 1000, UTC)
     told = " or ".join(f"`{name}`" for name in names)
     parts = ([f"for the signal {told}"] if names else []) + (
         [f"until {until:%Y-%m-%d %H:%M:%S} UTC"] if until is not None else []
     )
-    reason = f"It waits {', at most '.join(parts)}." if parts else "It waits."
-    return StepWaits(type=row["type"], reason=reason, signals=names, until=until)
+    outside = f"It waits {', at most '.join(parts)}." if parts else ""
+    inside = (
+        f"It waits for what its handler called: {', '.join(steps[:SHOWN_CALLS])}." if steps else ""
+    )
+    reason = " ".join(filter(None, (inside, outside))) or "It waits."
+    return StepWaits(type=row["type"], reason=reason, signals=names, until=until, steps=steps)
 
 
 def _attempt(row: asyncpg.Record) -> FailedAttempt:

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from hocket.cli.conformance.stage import NotSeen, Stage
-from hocket.schemas import journals, subjects
+from hocket.schemas import ids, journals, subjects
 from hocket.schemas.journals import JournalKept, JournalWrite
 from hocket.schemas.messages import StepRequested, encoded
 
@@ -99,6 +99,79 @@ async def waits_only_where_asked(stage: Stage) -> None:
     assert body.get("error"), "it has no error"
 
 
+async def calls(stage: Stage) -> None:
+    """A handler that calls a node ends its attempt, names the call until it has ended, and goes on with
+    its output."""
+    task = {"do": "calls", "node": "look", "input": {"q": [1, "x"]}}
+    first = await stage.send(task, journal=True, suspends=True, calls=("look",))
+    call = await _called(stage, first, 1)
+    assert call["call"].get("input") == task["input"], "the call has not the handler's input"
+    digest = ids.input_digest(task["input"])
+    assert call["call"].get("digest") == digest, "its `digest` is not that of the input"
+    made = await _made(stage, first)
+    call["call"] = {"name": "look", "digest": digest, "number": 1}
+    second = await _resumed(stage, first, task, 2, {"waits": [call]})
+    again = await _called(stage, second, 2)
+    assert again == call, f"it names the call as {again!r}, and its resumption has {call!r}"
+    third = await _resumed(stage, first, task, 3, {"ended": [call | {"output": {"n": 7}}]})
+    await stage.until(lambda: len(stage.results(first)) == 3, "a result of attempt 3")
+    body, wanted = stage.results(third)[2].body, [made, {"n": 7}]
+    assert body.get("output") == wanted, f"attempt 3 gave {body.get('output')!r}, not {wanted!r}"
+    kept = [entry for _, one in await stage.journal(first) for entry in one.entries]
+    assert [one.kind for one in kept] == ["step", "call"], "the call is not in the journal"
+
+
+async def calls_failed(stage: Stage) -> None:
+    """A call that failed fails its handler, and is not kept in the journal as if it had ended well."""
+    task = {"do": "calls", "node": "look", "input": None}
+    first = await stage.send(task, journal=True, suspends=True, calls=("look",))
+    call = await _called(stage, first, 1)
+    error = {"code": "away", "error_class": "unavailable", "message": "nobody is there"}
+    await _resumed(stage, first, task, 2, {"ended": [call | {"error": error}]})
+    await stage.until(lambda: len(stage.results(first)) == 2, "a result of attempt 2")
+    body = stage.results(first)[1].body
+    told = (body.get("error") or {}).get("code")
+    assert told == "away", f"its error is {told!r}, and not that of the call"
+    kept = [entry for _, one in await stage.journal(first) for entry in one.entries]
+    assert [one.kind for one in kept] == ["step"], "the call that failed is in the journal"
+
+
+async def calls_only_where_named(stage: Stage) -> None:
+    """A step that may call nothing ends with an error where its handler calls a node."""
+    task = {"do": "calls", "node": "look", "input": None}
+    step = await stage.send(task, journal=True, suspends=True)
+    body = (await stage.result(step)).body
+    assert not body.get("waits"), "it calls a node, and its step has no `calls`"
+    assert body.get("error"), "it has no error"
+
+
+async def _called(stage: Stage, step: StepRequested, number: int) -> dict[str, Any]:
+    """Return the one call that the result with that number waits for."""
+    await stage.until(lambda: len(stage.results(step)) == number, f"a result of attempt {number}")
+    body = stage.results(step)[number - 1].body
+    found = body.get("waits") or []
+    names = [(one.get("call") or {}).get("name") for one in found]
+    assert names == ["look"], f"its `waits` are {found!r}, and not the call of `look`"
+    return dict(found[0])
+
+
+async def _resumed(
+    stage: Stage, first: StepRequested, task: Any, attempt: int, resumption: dict[str, Any]
+) -> StepRequested:
+    """Hand the next attempt out, with what has come."""
+    later_ms = round(time.time() * 1000) + attempt
+    return await stage.send(
+        task,
+        journal=True,
+        suspends=True,
+        calls=("look",),
+        run_id=first.run_id,
+        attempt=attempt,
+        dispatched_at_ms=later_ms,
+        resumption=resumption,
+    )
+
+
 async def _made(stage: Stage, step: StepRequested) -> Any:
     """Return the first value that is in a step's journal."""
     entries = [entry for _, one in await stage.journal(step) for entry in one.entries]
@@ -107,4 +180,9 @@ async def _made(stage: Stage, step: StepRequested) -> Any:
 
 
 JOURNAL_CHECKS = {"journal": goes_on, "journal-taken": yields_to_the_next}
+CALL_CHECKS = {
+    "calls": calls,
+    "calls-failed": calls_failed,
+    "calls-where-named": calls_only_where_named,
+}
 WAIT_CHECKS = {"waits": waits, "waits-where-asked": waits_only_where_asked}

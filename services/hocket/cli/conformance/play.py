@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hocket.cli.conformance.checks import CHECKS
-from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS, WAIT_CHECKS
+from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.stage import NotSeen, Stage
 
 LOG_LINES = 5
@@ -37,7 +37,7 @@ async def _fault(stage: Stage, name: str) -> str | None:
     try:
         stage.running = await stage.start()
         stage.heard.clear()
-        await (CHECKS | JOURNAL_CHECKS | WAIT_CHECKS)[name](stage)
+        await (CHECKS | JOURNAL_CHECKS | WAIT_CHECKS | CALL_CHECKS)[name](stage)
     except (AssertionError, NotSeen) as error:
         return f"{error}{_last_lines(stage.folder / 'worker.log')}"
     finally:

@@ -1,1 +1,2 @@
-"""`agent` nodes: what their tools may be, and what a model's calls of them unfold into."""
+"""Nodes that are called: the tools of `agent` nodes, what a model's calls of them unfold into, and what
+handlers call."""

@@ -5,12 +5,9 @@ from typing import Any
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.patterns import Patterns
 from hocket.schemas.json_schema.schema import compile_schema
+from hocket.schemas.pipeline.agents.called import check_called
 from hocket.schemas.pipeline.agents.turns import PREVIOUS
 from hocket.schemas.pipeline.spec import AgentNode, AgentTool, McpNode
-
-IN_A_GRAPH = ("with_", "when", "map", "loop")
-"""Fields that a tool's node has no use for, but nodes inside of a `graph` have."""
-NOT_OF_TOOLS = ("needs", "optional", "fast")
 
 
 def check_agent(node: AgentNode, field: str) -> None:
@@ -49,9 +46,7 @@ def check_schemas_of(node: AgentNode, field: str, patterns: Patterns) -> None:
 
 
 def _check_tool(tool: AgentTool, field: str) -> None:
-    for name in (*IN_A_GRAPH, *NOT_OF_TOOLS):
-        if getattr(tool.node, name):
-            raise _not_of_a_tool(name.rstrip("_"), f"{field}.node")
+    check_called(tool.node, f"{field}.node", "the arguments of the call")
     if tool.parameters is None:
         if not isinstance(tool.node, McpNode):
             raise InvalidInput(
@@ -69,14 +64,3 @@ def _check_tool(tool: AgentTool, field: str) -> None:
 
 def _is_of_objects(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object"
-
-
-def _not_of_a_tool(name: str, field: str) -> InvalidInput:
-    cure = "Remove it."
-    if f"{name}_" in IN_A_GRAPH or name in IN_A_GRAPH:
-        cure = "Let the tool be a `graph`, and put it on a node inside: there `input` is the arguments."
-    return InvalidInput(
-        field=f"{field}.{name}",
-        reason="a tool's node runs when it is called, and its input are the arguments",
-        cure=cure,
-    )

@@ -39,6 +39,7 @@ def graph_of(plan: Plan) -> dict[str, Any]:
 def _variants(node: NodePlan) -> list[tuple[NodePlan, str]]:
     found = [(branch, "branch") for branch in node.branches.values()]
     found += [(fallback, "fallback") for fallback in node.fallbacks]
+    found += [(called, "call") for called in node.calls.values()]
     if node.fast is not None:
         found.append((node.fast, "fast"))
     return found

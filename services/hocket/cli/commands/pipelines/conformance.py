@@ -17,6 +17,9 @@ def worker(
     waits: Annotated[
         bool, typer.Option("--waits", help="Also that of handlers that wait for signals.")
     ] = False,
+    calls: Annotated[
+        bool, typer.Option("--calls", help="Also that of handlers that call nodes.")
+    ] = False,
 ) -> None:
     """Play the platform against a worker process, in any language, and say what it does wrong.
 
@@ -26,12 +29,13 @@ def worker(
     import asyncio
 
     from hocket.cli.conformance.checks import CHECKS
-    from hocket.cli.conformance.journal_checks import JOURNAL_CHECKS, WAIT_CHECKS
+    from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
     from hocket.cli.conformance.play import play
     from hocket.cli.terminal.console import out
 
-    every = [*CHECKS, *JOURNAL_CHECKS, *WAIT_CHECKS]
-    chosen = [*CHECKS, *(JOURNAL_CHECKS if journal else ()), *(WAIT_CHECKS if waits else ())]
+    every = [*CHECKS, *JOURNAL_CHECKS, *WAIT_CHECKS, *CALL_CHECKS]
+    beside = ((journal, JOURNAL_CHECKS), (waits, WAIT_CHECKS), (calls, CALL_CHECKS))
+    chosen = [*CHECKS, *(name for is_asked, names in beside if is_asked for name in names)]
     wanted = [name.strip() for name in only.split(",") if name.strip()]
     wanted = wanted or chosen
     for name in wanted:

@@ -9,7 +9,7 @@ from hocket.coordinator.core.run.constructs.containers.races import branch_settl
 from hocket.coordinator.core.run.constructs.deadline_actions import watch_again
 from hocket.coordinator.core.run.constructs.graph import activate, node_settled
 from hocket.coordinator.core.run.constructs.start import start
-from hocket.coordinator.core.run.constructs.waits import resume_deadline
+from hocket.coordinator.core.run.constructs.waits import call_settled, resume_deadline
 from hocket.coordinator.core.run.ends.ending import fail_run
 from hocket.coordinator.core.run.run_size import (
     FREE_EVENT_OPERATIONS,
@@ -19,7 +19,16 @@ from hocket.coordinator.core.run.run_size import (
     RunComputesTooMuch,
     RunTooLarge,
 )
-from hocket.coordinator.core.run.state.run import BRANCH, ITEM, NODE, OPEN, ROUND, RUNNING, Step
+from hocket.coordinator.core.run.state.run import (
+    BRANCH,
+    CALL,
+    ITEM,
+    NODE,
+    OPEN,
+    ROUND,
+    RUNNING,
+    Step,
+)
 from hocket.coordinator.core.run.transition import (
     ACTIVATE,
     FAILING,
@@ -67,9 +76,12 @@ def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> N
 
 
 def _child_settled(t: Transition, child: Step) -> None:
-    """Move the container of an item, round, branch or fallback that ended."""
+    """Move the container of an item, round, branch or fallback that ended, or the caller of a call."""
     parent = child.parent
     assert parent is not None, child.key
+    if child.link == CALL:
+        call_settled(t, parent, child)
+        return
     if parent.state != OPEN:
         return
     if child.link == ITEM:

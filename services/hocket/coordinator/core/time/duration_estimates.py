@@ -185,8 +185,8 @@ class _Look:
         inner, least = NOTHING, NOTHING
         if node.body is not None:
             inner, least = self.scope(node.body, after, least_after)
-        for fallback in node.fallbacks:
-            self._beside(fallback, after, least_after)
+        for beside in (*node.fallbacks, *node.calls.values()):
+            self._beside(beside, after, least_after)
         if node.branches:
             branches = [self._beside(b, after, least_after) for b in node.branches.values()]
             inner = _latest(branches)

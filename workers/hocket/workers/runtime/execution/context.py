@@ -23,8 +23,8 @@ from hocket.schemas.messages import (
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.tracing.context import TraceContext
 from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
-from hocket.workers.runtime.journal.durable import Durable
 from hocket.workers.runtime.journal.journal import Journal
+from hocket.workers.runtime.journal.waiting import DurableWaits
 from hocket.workers.runtime.journal.waits import Suspend
 from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCalls
 from hocket.workers.runtime.models.calls import Calls
@@ -52,7 +52,7 @@ class ModelCallFailed(HocketError):
         return self.error
 
 
-class Context(Durable):
+class Context(DurableWaits):
     """One attempt, seen from its handler.
 
     `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.

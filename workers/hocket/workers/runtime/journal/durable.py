@@ -33,13 +33,10 @@ from hocket.schemas.subjects import TOKEN
 from hocket.workers.errors import OutputNotJson
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.journal.errors import (
-    CannotSuspend,
     JournalFault,
     JournalFull,
     JournalMismatch,
     JournalMissing,
-    SignalMalformed,
-    SignalTimedOut,
     StepFailed,
 )
 from hocket.workers.runtime.journal.journal import Found, Journal, Place
@@ -49,10 +46,8 @@ from hocket.workers.runtime.results.failures import error_info
 from hocket.workers.runtime.values.large_values import LargeValues
 
 MAX_SCOPE_CHARS = 1_000
-SUSPENDED_S = 5.0
-"""From so long on a sleep suspends its step."""
 
-_scope: contextvars.ContextVar[str] = contextvars.ContextVar("hocket_journal_scope", default="")
+SCOPE: contextvars.ContextVar[str] = contextvars.ContextVar("hocket_journal_scope", default="")
 
 
 Once = Callable[
@@ -139,8 +134,8 @@ class Durable:
         self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, returns: Any
     ) -> Any:
         journal = self._journal
-        place = journal.place(_scope.get(), "step", _name(name))
-        adapter = _adapter_of(function, returns)
+        place = journal.place(SCOPE.get(), "step", name_of(name))
+        adapter = adapter_of(function, returns)
         found = await journal.find(place)
         if found is not None:
             return await self._replayed(found.entry, adapter)
@@ -161,61 +156,10 @@ class Durable:
         await self._record(place, started_at_ms, value, len(data))
         return result
 
-    async def sleep(self, seconds: float, name: str = "sleep") -> None:
-        """Wait for so long, in all attempts together. From SUSPENDED_S on the step is suspended, and
-        holds no worker; a shorter sleep is part of the attempt's own time."""
-        journal = self._journal
-        place = journal.place(_scope.get(), "sleep", _name(name))
-        found = await journal.find(place)
-        if found is None:
-            until_ms = now_ms() + seconds * 1000
-            await journal.record(place.entry(now_ms(), until_ms))
-        else:
-            until_ms = float(found.entry.value)
-            self._waits.journaled(place)
-        left_ms = until_ms - now_ms()
-        if left_ms >= SUSPENDED_S * 1000 and self._waits.can_wait and not _is_inside(place):
-            await journal.keep_failures()
-            await self._waits.ended(place, until_ms=until_ms)
-            return
-        with self._waits.working():
-            await asyncio.sleep(max(0.0, left_ms) / 1000)
-
-    async def wait_for_signal(
-        self, name: str, *, timeout_s: float | None = None, returns: Any = None
-    ) -> Any:
-        """Wait for a signal of the run, for at most `timeout_s`, and return its payload, read as
-        `returns`; raise SignalTimedOut where none comes.
-
-        The step is suspended meanwhile: it holds no worker, and goes on as another attempt, with what
-        is in its journal. It waits at most until the run's deadline. A signal that came before is taken
-        at once."""
-        journal = self._journal
-        if not self._waits.can_wait:
-            raise CannotSuspend
-        place = journal.place(_scope.get(), "signal", _name(name))
-        if _is_inside(place):
-            raise ValueError(f"`{name}` is waited for inside of `context.step`: wait outside of it")
-        found = await journal.find(place)
-        if found is None:
-            began_at_ms = now_ms()
-            until_ms = None if timeout_s is None else began_at_ms + timeout_s * 1000
-            await journal.keep_failures()
-            ended = await self._waits.ended(place, signal=name, until_ms=until_ms)
-            value = ended.model_dump(include={"timed_out", "signal_id", "payload", "by"})
-            with self._waits.working():
-                await self._record(place, began_at_ms, value, len(to_json(value)))
-        else:
-            value = await self._value_of(found.entry)
-        self._waits.journaled(place)
-        if value["timed_out"]:
-            raise SignalTimedOut(name=name, timeout_s=timeout_s)
-        return _read_payload(name, value["payload"], returns)
-
     async def now(self) -> datetime:
         """Return the time, the same one in all attempts."""
         journal = self._journal
-        place = journal.place(_scope.get(), "now", "now")
+        place = journal.place(SCOPE.get(), "now", "now")
         found = await journal.find(place)
         at_ms = now_ms() if found is None else float(found.entry.value)
         if found is None:
@@ -226,7 +170,7 @@ class Durable:
         """Return a number in [0, 1), the same one in all attempts, and no secret: the step's name makes
         it."""
         self._randoms = self._randoms or Counter()
-        scope = _scope.get()
+        scope = SCOPE.get()
         self._randoms[scope] += 1
         number = str(self._randoms[scope])
         return ids.fraction(self._step.run_id, self._step.step, "random", scope, number)
@@ -236,11 +180,11 @@ class Durable:
         """Count what the block does by itself: each of tasks that run side by side needs one."""
         if not name or "/" in name or name.startswith("#"):
             raise ValueError(f"`{name}` is no name of a branch: it is empty, or has `/` or `#`")
-        token = _scope.set(_below(_scope.get(), _name(name)))
+        token = SCOPE.set(_below(SCOPE.get(), name_of(name)))
         try:
             yield
         finally:
-            _scope.reset(token)
+            SCOPE.reset(token)
 
     @property
     def _journal(self) -> Journal:
@@ -264,7 +208,7 @@ class Durable:
         """Return the JSON value of a model call, and the entry that it is from; `do` makes it where it
         was not made yet, and returns value, cost, and whether it failed."""
         journal = self._journal
-        place = journal.place(_scope.get(), "model", name, digest)
+        place = journal.place(SCOPE.get(), "model", name, digest)
         found = await journal.find(place)
         if found is not None:
             return await self._value_of(found.entry), found
@@ -281,7 +225,7 @@ class Durable:
         self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Call a function, with a scope of its own for what it asks for."""
-        token = _scope.set(_below(place.scope, f"#{place.ordinal}"))
+        token = SCOPE.set(_below(place.scope, f"#{place.ordinal}"))
         try:
             if inspect.iscoroutinefunction(function) or self.threads is None:
                 given = function(*args, **kwargs)
@@ -296,7 +240,7 @@ class Durable:
                 given = outcome.value
             return await given if inspect.isawaitable(given) else given
         finally:
-            _scope.reset(token)
+            SCOPE.reset(token)
 
     async def _record(
         self,
@@ -336,27 +280,19 @@ class Durable:
                 where="",
             ) from None
 
-    async def _value_of(self, entry: JournalEntry) -> Any:
-        if not entry.large or self._values is None:
-            return entry.value
-        value, held_bytes = await self._values.resolved(self._step.tenant, entry.value)
+    async def _resolved(self, value: Any) -> Any:
+        """Return a value with what it refers to."""
+        if self._values is None:
+            return value
+        value, held_bytes = await self._values.resolved(self._step.tenant, value)
         self._journal.hold(held_bytes)
         return value
 
-
-def _read_payload(name: str, payload: Any, returns: Any) -> Any:
-    adapter = None if returns is None else _adapter_of(_read_payload, returns)
-    if adapter is None:
-        return payload
-    try:
-        return adapter.validate_json(to_json(payload))
-    except ValidationError as error:
-        fault = first_fault(error)
-        field = ".".join(("payload", *map(str, fault.place)))
-        raise SignalMalformed(name=name, field=field, reason=fault.reason) from None
+    async def _value_of(self, entry: JournalEntry) -> Any:
+        return await self._resolved(entry.value) if entry.large else entry.value
 
 
-def _name(name: str) -> str:
+def name_of(name: str) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ENTRY_NAME_CHARS:
         raise ValueError(f"a name has 1 to {MAX_ENTRY_NAME_CHARS} characters")
     if not name.isprintable():
@@ -364,7 +300,7 @@ def _name(name: str) -> str:
     return name
 
 
-def _is_inside(place: Place) -> bool:
+def is_inside(place: Place) -> bool:
     """Tell whether a place is within a function that `context.step` calls."""
     return any(part.startswith("#") for part in place.scope.split("/"))
 
@@ -376,7 +312,7 @@ def _below(scope: str, name: str) -> str:
     return scope
 
 
-def _adapter_of(function: Callable[..., Any], returns: Any) -> TypeAdapter[Any] | None:
+def adapter_of(function: Callable[..., Any], returns: Any) -> TypeAdapter[Any] | None:
     if returns is None:
         if not getattr(function, "__annotations__", {}).get("return"):
             return None

@@ -73,6 +73,30 @@ class CannotSuspend(JournalFault):
     error_class = ErrorClass.INVALID
 
 
+class CallNotNamed(HocketError):
+    """The handler calls `{name}`, which its node `{node}` does not name: it has {known}. Add it under
+    `calls` of the node and apply the pipeline, on a platform of this worker's release or a later one."""
+
+    code = "call_not_named"
+    error_class = ErrorClass.INVALID
+
+
+class CallTooLarge(HocketError):
+    """What the handler gives to `{name}` has {size_bytes} bytes; {limit_bytes} are allowed where the
+    worker has no blobs. Give it less, or configure blobs (`blobs` in the configuration)."""
+
+    code = "call_too_large"
+    error_class = ErrorClass.INVALID
+
+
+class CallMalformed(HocketError):
+    """What `{name}` gave is not what the handler takes: `{field}`: {reason}. Let `returns` allow it, or
+    let the node give what the handler reads."""
+
+    code = "call_malformed"
+    error_class = ErrorClass.INVALID
+
+
 class SignalTimedOut(HocketError):
     """The signal `{name}` did not come within {timeout_s} s. Raise `timeout_s`, or send it earlier."""
 

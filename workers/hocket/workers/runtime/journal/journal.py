@@ -108,7 +108,7 @@ class Journal:
         self._worker = worker
         self._asked = Counter[tuple[str, str]]()
         self._known: dict[tuple[str, str, int], Found] = {}
-        self._failures: list[JournalEntry] = []
+        self.noted: list[JournalEntry] = []
         """Of things that failed; written once the handler goes on, for then it has dealt with them."""
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
@@ -147,22 +147,22 @@ class Journal:
 
     def failed(self, entry: JournalEntry) -> None:
         """Note what failed: it is kept if the handler goes on, and tried again if it does not."""
-        self._failures.append(entry)
+        self.noted.append(entry)
 
     async def keep_failures(self) -> None:
         """Write what failed and was dealt with, before a wait that may end the attempt."""
-        if self._failures:
-            *self._failures, last = self._failures
+        if self.noted:
+            *self.noted, last = self.noted
             await self.record(last)
 
     async def record(self, entry: JournalEntry) -> None:
         """Add an entry, and return when it is stored. It is stored though the caller stops waiting."""
         self._check()
-        if self._entries + len(self._failures) >= journals.MAX_ENTRIES:
+        if self._entries + len(self.noted) >= journals.MAX_ENTRIES:
             reason = f"it has {journals.MAX_ENTRIES} entries, and `{entry.name}` would be one more"
             raise JournalFull(reason=reason)
         loop = asyncio.get_running_loop()
-        failures, self._failures = self._failures, []
+        failures, self.noted = self.noted, []
         for one in (*failures, entry):
             waiting = _Waiting(one, len(encoded(one)), loop.create_future())
             waiting.stored.add_done_callback(_seen)

@@ -1,4 +1,5 @@
-"""What a handler waits for, beyond the life of an attempt: signals of its run, and moments.
+"""What a handler waits for, beyond the life of an attempt: calls of other nodes, signals of its run, and
+moments.
 
 The attempt is suspended when the handler does nothing but wait: no call of the journal, no model call
 and no short sleep is under way in any of its branches. What it does besides, in tasks of its own, is
@@ -9,14 +10,25 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hocket.schemas.messages import HandlerPlace, HandlerWait, Resumption, WaitEnded
+from pydantic_core import to_json
+
+from hocket.schemas.messages import (
+    MAX_WAITS,
+    MAX_WAITS_BYTES,
+    HandlerPlace,
+    HandlerWait,
+    NodeCall,
+    Resumption,
+    WaitEnded,
+)
 from hocket.workers.runtime.journal.errors import JournalMismatch
-from hocket.workers.runtime.journal.journal import Place
+from hocket.workers.runtime.journal.journal import Journal, Place
 from hocket.workers.runtime.journal.suspending import Suspension
 
 QUIET_S = 0.05
-"""A handler that only waits has got so long to begin something else, side by side."""
-
+"""A handler that only waits has got so long to begin something else, side by side ..."""
+CALLS_QUIET_S = 0.005
+"""... and so long where it waits for nothing but calls, which are over sooner."""
 
 Suspend = Callable[[Suspension], None]
 """Ends an attempt so."""
@@ -32,7 +44,7 @@ class Waits:
         self._known = {one.key: one for one in resumption.waits}
         self._suspend = suspend
         self._open: dict[tuple[str, int], HandlerWait] = {}
-        self._journaled: list[HandlerPlace] = []
+        self._journaled: list[tuple[HandlerPlace, Journal]] = []
         self._at_work = 0
         self._begun = 0
 
@@ -42,18 +54,27 @@ class Waits:
         return self._suspend is not None
 
     async def ended(
-        self, place: Place, *, signal: str | None = None, until_ms: float | None = None
+        self,
+        place: Place,
+        *,
+        signal: str | None = None,
+        until_ms: float | None = None,
+        call: NodeCall | None = None,
     ) -> WaitEnded:
         """Return what came of a wait; where nothing has, the attempt is suspended."""
         scope, ordinal = place.scope, place.ordinal
-        wait = HandlerWait(scope=scope, ordinal=ordinal, signal=signal, until_ms=until_ms)
+        wait = HandlerWait(
+            scope=scope, ordinal=ordinal, signal=signal, until_ms=until_ms, call=call
+        )
         ended = self._ended.get(wait.key)
         if ended is not None:
             _check_same(place, wait, ended)
             return ended
-        self._open[wait.key] = self._known.get(
-            wait.key, wait
-        )  # its moment is that of the first time
+        known = self._known.get(wait.key)
+        if known is not None:  # its moment is that of the first time, and its call is under way
+            _check_same(place, wait, known)
+            wait = known
+        self._open[wait.key] = wait
         self._begun += 1
         self._look()
         try:
@@ -62,11 +83,11 @@ class Waits:
             del self._open[wait.key]
         raise AssertionError("a future that nobody has was set")
 
-    def journaled(self, place: Place) -> None:
-        """Note that the journal has what came of a wait."""
+    def journaled(self, place: Place, journal: Journal) -> None:
+        """Note that the journal has what came of a wait, or will have it once the handler goes on."""
         known = HandlerPlace(scope=place.scope, ordinal=place.ordinal)
         if known.key in self._ended:
-            self._journaled.append(known)
+            self._journaled.append((known, journal))
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -81,23 +102,53 @@ class Waits:
 
     def _look(self) -> None:
         if self._open and not self._at_work:
-            asyncio.get_running_loop().call_later(QUIET_S, self._suspend_if_quiet, self._begun)
+            only_calls = all(one.call is not None for one in self._open.values())
+            quiet_s = CALLS_QUIET_S if only_calls else QUIET_S
+            asyncio.get_running_loop().call_later(quiet_s, self._suspend_if_quiet, self._begun)
 
     def _suspend_if_quiet(self, begun: int) -> None:
         if self._suspend and self._open and not self._at_work and begun == self._begun:
-            self._suspend(Suspension(tuple(self._open.values()), tuple(self._journaled)))
+            journaled = [place for place, journal in self._journaled if _has(journal, place)]
+            self._suspend(Suspension(self._told(), tuple(journaled)))
+
+    def _told(self) -> tuple[HandlerWait, ...]:
+        """Return what the attempt is suspended for: of very much, what is under way and as much else as
+        one result holds."""
+        waits = sorted(self._open.values(), key=lambda wait: wait.key not in self._known)[
+            :MAX_WAITS
+        ]
+        told: list[HandlerWait] = []
+        left_bytes = MAX_WAITS_BYTES
+        for wait in waits:
+            if wait.call is not None and wait.call.input is not None:
+                left_bytes -= len(to_json(wait.call.input))
+            if told and left_bytes < 0:
+                break
+            told.append(wait)
+        return tuple(told)
 
 
-def _check_same(place: Place, wait: HandlerWait, ended: WaitEnded) -> None:
+def _has(journal: Journal, place: HandlerPlace) -> bool:
+    """Tell whether a journal has what was done at a place, and does not merely note it."""
+    return all((one.scope, one.ordinal) != place.key for one in journal.noted)
+
+
+def _check_same(place: Place, wait: HandlerWait, known: HandlerWait | WaitEnded) -> None:
     """Raise JournalMismatch where an earlier attempt waited for something else here."""
-    if wait.signal != ended.signal:
+    if _name(wait) != _name(known):
         raise JournalMismatch(
-            asked=_told(wait.signal),
-            done=_told(ended.signal),
+            asked=_name(wait), done=_name(known), ordinal=place.ordinal, where=place.where
+        )
+    if wait.call is not None and known.call is not None and wait.call.digest != known.call.digest:
+        raise JournalMismatch(
+            asked=_name(wait),
+            done=f"{_name(known)} with another input",
             ordinal=place.ordinal,
             where=place.where,
         )
 
 
-def _told(signal: str | None) -> str:
-    return "sleep" if signal is None else f"signal {signal}"
+def _name(wait: HandlerWait | WaitEnded) -> str:
+    if wait.call is not None:
+        return f"call {wait.call.name}"
+    return "sleep" if wait.signal is None else f"signal {wait.signal}"

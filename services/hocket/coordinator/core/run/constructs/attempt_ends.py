@@ -1,6 +1,6 @@
 """What is kept of an attempt that ended, and what follows where it gave no output: the step is tried
 again after a backoff (`retry`), handed out again where its worker did not know the handler, waits
-(`suspension.py`), or fails."""
+(`suspension/`), or fails."""
 
 from decimal import Decimal
 
@@ -11,7 +11,8 @@ from hocket.coordinator.core.run.retries import NOT_HERE, asked_anew_ms, backoff
 from hocket.coordinator.core.run.state.charges import add_of_sub_run
 from hocket.coordinator.core.run.state.messages import cancel_attempt
 from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Step
-from hocket.coordinator.core.run.suspension import suspended
+from hocket.coordinator.core.run.suspension.calls import forget_failed
+from hocket.coordinator.core.run.suspension.suspended import suspended
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo
@@ -97,6 +98,7 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
         t.keep(step)
         t.fail(step, error)
         return
+    forget_failed(t, step)
     outcome = "timed_out" if error.error_class is ErrorClass.TIMEOUT else "failed"
     record(t, step, event, outcome)
     step.state = BACKOFF

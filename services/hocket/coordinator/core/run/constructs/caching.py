@@ -83,7 +83,7 @@ def key_of(t: Transition, step: Step) -> str:
     content: dict[str, Any] = {
         "tenant": t.run.tenant,
         "type": step.node.type,
-        "config": dict(plan.config),
+        "config": plan.own_fields,
     }
     if plan.cache_key is None:
         content["input"] = step.input.value

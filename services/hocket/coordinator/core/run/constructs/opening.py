@@ -11,8 +11,8 @@ from hocket.coordinator.core.run.constructs.reuse import edited_input
 from hocket.coordinator.core.run.constructs.waits import begin_wait
 from hocket.coordinator.core.run.infeasible import TooSlow
 from hocket.coordinator.core.run.plan.nodes import GRAPH, LEAF, LOOP, MAP, SUBRUN, WAIT
-from hocket.coordinator.core.run.state.names import names_at, spliced_input
-from hocket.coordinator.core.run.state.run import BRANCH, FALLBACK, NODE, Step
+from hocket.coordinator.core.run.state.names import called_round, names_at, spliced_input
+from hocket.coordinator.core.run.state.run import BRANCH, CALL, FALLBACK, NODE, ROUND, Step
 from hocket.coordinator.core.run.state.values import Json, json_of
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
@@ -26,6 +26,8 @@ def open_step(t: Transition, step: Step, given: Json, *, fast: bool) -> None:
     elif step.role == MAP:
         open_map(t, step)
     elif step.role == LOOP:
+        if step.link == CALL:  # an agent, whose rounds have the call's input
+            step.input = given
         open_loop(t, step)
     else:
         _open_base(t, step, given)
@@ -66,8 +68,10 @@ def _input_of(t: Transition, step: Step, given: Json) -> Json:
     over."""
     node = step.node
     evaluate = node.plan.input
-    if evaluate is None and (step.link == BRANCH or step.link == FALLBACK):
+    if step.link == CALL or (evaluate is None and step.link in (BRANCH, FALLBACK)):
         return given
+    if _is_called_round(step):
+        return called_round(t, step)
     if node.bound is not None and _sees_its_scope(step):
         found = spliced_input(t, step, node.bound)
         if found is not None:
@@ -81,6 +85,11 @@ def _input_of(t: Transition, step: Step, given: Json) -> Json:
         names.pop("input")
         return json_of(dict(names))
     return json_of(names | {need: nodes[need]["output"] for need in node.plan.needs})
+
+
+def _is_called_round(step: Step) -> bool:
+    """Tell whether a step is a round of an agent that a handler calls."""
+    return step.link == ROUND and step.parent is not None and step.parent.link == CALL
 
 
 def _sees_its_scope(step: Step) -> bool:

@@ -24,7 +24,7 @@ from hocket.coordinator.core.run.constructs.leaf import begin_leaf, compute, dis
 from hocket.coordinator.core.run.constructs.planned import emits, emitted_by
 from hocket.coordinator.core.run.constructs.result_checks import is_of_another_input
 from hocket.coordinator.core.run.constructs.reuse import Kept, source_of
-from hocket.coordinator.core.run.ends.ending import release_cache
+from hocket.coordinator.core.run.ends.ending import cancel_below, release_cache
 from hocket.coordinator.core.run.run_size import result_size
 from hocket.coordinator.core.run.state.run import (
     BACKOFF,
@@ -167,6 +167,8 @@ def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> No
     spliced in instead. Raises PlanRefused, TurnInvalid or ValueTooDeep, having done nothing."""
     if not emits(step, output):
         _ = output.size
+        if step.children is not None:  # what its handler called and did not wait for
+            cancel_below(t, step, "its handler has ended")
         fill(t, step, output, cost_usd)
         t.settle(step, SUCCEEDED, output=output)
         return

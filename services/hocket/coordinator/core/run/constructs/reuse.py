@@ -23,6 +23,7 @@ from hocket.coordinator.core.run.plan.nodes import (
 )
 from hocket.coordinator.core.run.state.run import (
     BRANCH,
+    CALL,
     FAILED,
     FALLBACK,
     NODE,
@@ -57,7 +58,7 @@ class Kept:
         child: str | None = None,
     ) -> None:
         self.step = step
-        self.config: Mapping[str, Any] = step.node.plan.config
+        self.config: Mapping[str, Any] = step.node.plan.own_fields
         self.output = output
         self.error = error
         self.child = child
@@ -135,7 +136,7 @@ def _known(run: Run, step: Step) -> Kept | None:
     kept = reuse.kept.get(step.key)
     if kept is None or kept.step.node.type != step.node.type or kept.step.role != step.role:
         return None
-    return kept if kept.config == step.node.plan.config else None
+    return kept if kept.config == step.node.plan.own_fields else None
 
 
 def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
@@ -202,11 +203,11 @@ def _forced(origin: Run, plan: PipelinePlan, from_step: str | None) -> Iterator[
 
 
 def _whole(step: Step) -> Step:
-    """Return the outermost race or fallback's owner around a step, or the step: a race is one
-    decision, and a fallback comes after its node."""
+    """Return the outermost race, fallback's owner or caller around a step, or the step: a race is one
+    decision, a fallback comes after its node, and what a handler calls is part of what it does."""
     chosen = step
     while step.parent is not None:
-        if step.link in (BRANCH, FALLBACK):
+        if step.link in (BRANCH, FALLBACK, CALL):
             chosen = step.parent
         step = step.parent
     return chosen

@@ -6,7 +6,15 @@ from hocket.coordinator.core.run.constructs.planned import count_step
 from hocket.coordinator.core.run.infeasible import give_up_at_ms, is_watched
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.prompts import expect_prompt
-from hocket.coordinator.core.run.state.run import NODE, OPEN, Step
+from hocket.coordinator.core.run.state.run import (
+    BACKOFF,
+    CALL,
+    DISPATCHED,
+    NODE,
+    OPEN,
+    WAITING,
+    Step,
+)
 from hocket.coordinator.core.run.state.values import NULL
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -59,6 +67,8 @@ def _watch(t: Transition, step: Step) -> None:
 def _is_wanted(step: Step) -> bool:
     if step.link == NODE:
         return step.within.is_open
+    if step.link == CALL:
+        return step.parent is not None and step.parent.state in (WAITING, BACKOFF, DISPATCHED)
     return step.parent is not None and step.parent.state == OPEN
 
 

@@ -15,14 +15,20 @@ from typing import Any
 from hocket.coordinator.core.run.commands import StartSubRun
 from hocket.coordinator.core.run.constructs.reuse import child_origin
 from hocket.coordinator.core.run.plan.nodes import SUBRUN
-from hocket.coordinator.core.run.state.run import ITEM, ROUND, Run, Step
+from hocket.coordinator.core.run.state.run import CALL, ITEM, ROUND, Run, Step
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RootBudget, RunAccepted, RunParent
 from hocket.schemas.pipeline.contradictions import all_nodes
 from hocket.schemas.pipeline.plan import Plan
-from hocket.schemas.pipeline.spec import DEFAULT_TREE_RUNS, AgentNode, PipelineNode, PlanningNode
+from hocket.schemas.pipeline.spec import (
+    DEFAULT_TREE_RUNS,
+    AgentNode,
+    CallingNode,
+    PipelineNode,
+    PlanningNode,
+)
 from hocket.schemas.tracing.spans import context_of_run, step_span_id
 
 
@@ -143,8 +149,8 @@ def _share(t: Transition, step: Step, items: int) -> int:
 
 
 def _ways(step: Step, items: int) -> int:
-    """Return how often the node of a step could come to be in its run, by attempts, items and
-    rounds."""
+    """Return how often the node of a step could come to be in its run, by attempts, items, rounds and
+    calls."""
     retry = step.node.spec.retry
     attempts = 1 if retry is None else retry.max_attempts
     ways = attempts * items
@@ -157,6 +163,10 @@ def _ways(step: Step, items: int) -> int:
             loop = step.node.spec.loop
             assert loop is not None, step.key
             ways *= loop.max_rounds
+        elif step.link == CALL:
+            assert parent is not None, step.key
+            assert isinstance(parent.node.spec, CallingNode), parent.key
+            ways *= parent.node.spec.max_calls
         if parent is None:
             return ways
         if parent.emitted is not None:  # its policy counts all that works inside

@@ -12,14 +12,17 @@ from hocket.coordinator.core.run.plan.nodes import LEAF, answers_to
 from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state.run import (
     SUCCEEDED,
+    TERMINAL,
     WAITING,
     Run,
     Signal,
     Step,
+    is_suspended,
     signals_awaited,
 )
 from hocket.coordinator.core.run.state.values import json_of
-from hocket.coordinator.core.run.suspension import take_signal, time_came
+from hocket.coordinator.core.run.suspension.calls import ended_call
+from hocket.coordinator.core.run.suspension.suspended import take_signal, time_came
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
@@ -119,6 +122,18 @@ def wait_timed_out(t: Transition, step: Step) -> None:
             hand_out(t, step)
         return
     t.fail(step, WaitTimedOut(step=step.key, wait_ms=_node(step).wait_ms).info())
+
+
+def call_settled(t: Transition, caller: Step, called: Step) -> None:
+    """Let a handler go on with what a node came to that it called."""
+    waited = is_suspended(caller)
+    if caller.state in TERMINAL or not ended_call(caller, called):
+        return
+    if called.degraded:
+        caller.degraded = True
+    t.keep(caller)
+    if waited:
+        hand_out(t, caller)
 
 
 def resume_deadline(t: Transition) -> bool:

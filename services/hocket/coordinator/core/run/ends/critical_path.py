@@ -20,6 +20,7 @@ from enum import StrEnum
 
 from hocket.coordinator.core.run.plan.nodes import GRAPH, LEAF, LOOP, SUBRUN, WAIT
 from hocket.coordinator.core.run.state.run import (
+    CALL,
     CANCELLED,
     FALLBACK,
     ITEM,
@@ -125,8 +126,7 @@ class _Walk:
         inner = step.fallbacks[-1] if step.fallbacks else _last_child(step, step.finished_at_ms)
         if inner is not None:
             return inner
-        self._own(step)
-        return self._before(step)
+        return self._own(step) or self._before(step)
 
     # ---- which step was waited for ----------------------------------------------------------
 
@@ -138,10 +138,13 @@ class _Walk:
             if found is not None or parent is None:
                 return found
             if step.link == FALLBACK:
-                inner = _last_child(parent, step.ready_at_ms)
+                inner = _last_child(parent, step.ready_at_ms) or self._own(parent)
                 if inner is not None:
                     return inner
-                self._own(parent)
+            elif step.link == CALL:
+                inner = self._own(parent)
+                if inner is not None:
+                    return inner
             elif parent.emitted is not None and step.link == NODE:
                 self._own(parent)
             step = parent
@@ -176,21 +179,40 @@ class _Walk:
 
     # ---- where a step's own time went ---------------------------------------------------------
 
-    def _own(self, step: Step) -> None:
-        """Go back over the attempts of a step to where it became ready."""
+    def _own(self, step: Step) -> Step | None:
+        """Go back over the attempts of a step to where it became ready, or to where it went on because a
+        call of its handler had ended; return the call's step."""
         if step.role == WAIT:
             self._back(self._us(step.ready_at_ms), step, 0, _WAITING)
-            return
+            return None
         if step.dispatched_at_ms is not None and len(step.tries) < step.attempt:
             self._attempt(step, step.attempt, _present(step), cut=step.state == CANCELLED)
         for number in range(len(step.tries), 0, -1):
             one = step.tries[number - 1]
+            called = self._awaited(step, one)
+            if called is not None:
+                return called
             kind = _WAITING if one.is_suspended else _BACKOFF
             self._back(self._us(one.finished_at_ms), step, number, kind)
             self._attempt(step, number, one, cut=False)
         ready = self._us(step.ready_at_ms)
         if self._at > ready:
             self._back(ready, step, 0, _COORDINATOR if step.node.cache is None else _CACHE)
+        return None
+
+    def _awaited(self, step: Step, one: PastAttempt) -> Step | None:
+        """Return the call that ended last of those for which a step was suspended that stands still
+        since this attempt."""
+        if not one.is_suspended or step.children is None:
+            return None
+        since, found = self._us(one.finished_at_ms), None
+        for called in step.children.steps:
+            ended_at_ms = called.finished_at_ms
+            if ended_at_ms is None or not since < self._us(ended_at_ms) <= self._at:
+                continue
+            if found is None or ended_at_ms > (found.finished_at_ms or 0.0):
+                found = called
+        return found
 
     def _attempt(self, step: Step, number: int, one: PastAttempt, *, cut: bool) -> None:
         sent = min(max(0, self._us(one.dispatched_at_ms)), self._at)

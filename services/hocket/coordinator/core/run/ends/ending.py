@@ -30,12 +30,22 @@ class DeadlineExceeded(HocketError):
 def cancel_below(t: Transition, step: Step | None, reason: str) -> None:
     """Cancel every live step under a step (None for all of the run)."""
     for live in live_below(t.run, step):
-        withdraw(t, live, reason)
-        live.state = CANCELLED
-        live.finished_at_ms = t.now_ms
-        live.wake_at_ms = None
-        t.keep(live)
-        close_scope(live)
+        _cancel(t, live, reason)
+
+
+def cancel_step(t: Transition, step: Step, reason: str) -> None:
+    """Cancel a live step, and every live step under it; nobody hears of it."""
+    cancel_below(t, step, reason)
+    _cancel(t, step, reason)
+
+
+def _cancel(t: Transition, live: Step, reason: str) -> None:
+    withdraw(t, live, reason)
+    live.state = CANCELLED
+    live.finished_at_ms = t.now_ms
+    live.wake_at_ms = None
+    t.keep(live)
+    close_scope(live)
 
 
 def withdraw(t: Transition, step: Step, reason: str) -> None:

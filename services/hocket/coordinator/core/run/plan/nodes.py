@@ -43,6 +43,7 @@ class Node:
         "bound",
         "branches",
         "cache",
+        "calls",
         "dependents",
         "emit",
         "fallbacks",
@@ -99,6 +100,7 @@ class Node:
         self.branches: list[Node] = []
         self.fallbacks: list[Node] = []
         self.fast: Node | None = None
+        self.calls: dict[str, Node] = {}
 
 
 class Scope:
@@ -146,11 +148,12 @@ class CompiledPlan:
         node.branches = [self.by_path[one.path] for one in plan.branches.values()]
         node.fallbacks = [self.by_path[one.path] for one in plan.fallbacks]
         node.fast = None if plan.fast is None else self.by_path[plan.fast.path]
+        node.calls = {name: self.by_path[one.path] for name, one in plan.calls.items()}
 
     def _bind_beside(self, node: Node, scope: Scope) -> None:
-        """Branches, fallbacks and fast variants see what their node sees."""
+        """Branches, fallbacks, fast variants and what is called stand in the place of their node."""
         fast = [] if node.fast is None else [node.fast]
-        for inner in (*node.branches, *node.fallbacks, *fast):
+        for inner in (*node.branches, *node.fallbacks, *fast, *node.calls.values()):
             inner.place = node.place
             inner.bound = bound_input(inner.plan, scope.places)
             self._inside(inner)
@@ -195,4 +198,6 @@ def _static(plan: NodePlan, *, is_external: bool) -> str:
     }
     if plan.node.queue is not None:
         fields["queue"] = plan.node.queue
+    if plan.calls:
+        fields["calls"] = list(plan.calls)
     return to_json(fields).decode()[1:-1] + ","

@@ -26,10 +26,10 @@ from hocket.coordinator.core.run.commands import (
 )
 from hocket.coordinator.core.run.plan.step_deadlines import NodeForecast
 from hocket.coordinator.core.run.state.run import Run, Step
+from hocket.coordinator.core.run.suspension.resumption import resumption_of
 from hocket.schemas import ids
 from hocket.schemas.messages import (
     Priority,
-    Resumption,
     RootBudget,
     TaskRejected,
     encoded_without_defaults,
@@ -123,7 +123,7 @@ class Dispatch:
         if node.keeps_journal:
             self._numbers += '"journal":true,"suspends":true,'
         if step.suspensions:
-            going_on = Resumption(ended=step.ended, waits=step.waits)
+            going_on = resumption_of(run, step)
             self._numbers += f'"resumption":{encoded_without_defaults(going_on).decode()},'
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 
 from hocket.coordinator.core.run.plan.inputs import CONSTANT, RUN_INPUT, BoundInput
 from hocket.coordinator.core.run.state.run import (
+    CALL,
     FALLBACK,
     ITEM,
     NODE,
@@ -14,9 +15,10 @@ from hocket.coordinator.core.run.state.run import (
     ScopeProgress,
     Step,
 )
-from hocket.coordinator.core.run.state.values import Json, is_deeper, json_text
+from hocket.coordinator.core.run.state.values import Json, is_deeper, json_of, json_text
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.checks.plain_json import MAX_DEPTH
+from hocket.schemas.pipeline.agents.turns import PREVIOUS
 from hocket.schemas.templates.budget import Names
 
 SPLICED_CHARS = 1_000_000
@@ -68,6 +70,8 @@ def names_at(t: Transition, step: Step) -> Names:
         elif around.link == ROUND:
             layers.setdefault("round", around.index)
             layers.setdefault("previous", _previous(parent, around.index))
+        elif around.link == CALL:
+            layers.setdefault("input", around.input.value)
         elif around.link == FALLBACK:
             error = parent.error
             layers.setdefault("error", None if error is None else error.model_dump(mode="json"))
@@ -78,6 +82,15 @@ def names_at(t: Transition, step: Step) -> Names:
 def input_of(run: Run, progress: ScopeProgress) -> Json:
     """Return what the nodes of a scope see as `input`."""
     return run.input if progress.owner is None else progress.owner.input
+
+
+def called_round(t: Transition, step: Step) -> Json:
+    """Return the input of a round of an agent that a handler calls: that of the call, with what the
+    round before came to."""
+    assert step.parent is not None, step.key
+    given = step.parent.input.value
+    known = given if isinstance(given, dict) else {"value": given}
+    return json_of({**known, PREVIOUS: names_at(t, step)[PREVIOUS]})
 
 
 def spliced_input(t: Transition, step: Step, bound: BoundInput) -> Json | None:

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from hocket.coordinator.core.run.constructs.planned import count_restored, emitted_by
 from hocket.coordinator.core.run.plan.nodes import (
     GRAPH,
+    LEAF,
     LOOP,
     MAP,
     RACE,
@@ -270,6 +271,8 @@ def _derive(run: Run, step: Step) -> None:
     if step.role == RACE and step.children is not None:
         order = [branch.name for branch in step.node.branches]
         step.children.steps.sort(key=lambda child: order.index(child.node.name))
+    if step.role == LEAF and step.children is not None:
+        step.children.started = max(called.index for called in step.children.steps)
     if step.state not in TERMINAL:
         _derive_live(run, step)
     elif step.link == NODE:

@@ -14,6 +14,7 @@ from hocket.coordinator.core.run.state.run import (
     Run,
     Source,
     Step,
+    calls_awaited,
     is_suspended,
     signals_awaited,
     waits_until_ms,
@@ -142,6 +143,8 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["winner"] = step.winner
     if step.state == WAITING or is_suspended(step):
         facts["waits_for"] = signals_awaited(step)
+        if calls := calls_awaited(step):
+            facts["waits_for_steps"] = calls
         until_ms = waits_until_ms(step)
         if until_ms is not None:
             facts["waits_until_ms"] = until_ms

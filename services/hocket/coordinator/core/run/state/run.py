@@ -24,6 +24,7 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
     HandlerWait,
+    NodeCall,
     Priority,
     RunOrigin,
     RunParent,
@@ -84,6 +85,7 @@ ITEM: Final = "item"
 ROUND: Final = "round"
 BRANCH: Final = "branch"
 FALLBACK: Final = "fallback"
+CALL: Final = "call"
 
 NOTHING_SPENT: Final = Decimal(0)
 MAX_READ_IDS = 1_000
@@ -159,8 +161,9 @@ class ScopeProgress:
 
 
 class Children:
-    """The items of a map, the rounds of a loop or the branches of a race: how many were started,
-    how many run, and their steps in that order; what an agent's rounds spent, tools included."""
+    """The items of a map, the rounds of a loop, the branches of a race or the calls of a handler: how
+    many were started, how many run (but of calls), and their steps in that order; what an agent's
+    rounds spent, tools included."""
 
     __slots__ = ("running", "spent_usd", "started", "steps")
 
@@ -508,6 +511,16 @@ def signals_awaited(step: Step) -> tuple[str, ...]:
     if step.role != LEAF:
         return answers_to(step.node, step.key)
     return tuple(wait.signal for wait in step.waits if wait.signal is not None)
+
+
+def calls_awaited(step: Step) -> tuple[str, ...]:
+    """Return the keys of the steps that a suspended step's handler called and waits for."""
+    return tuple(call_key(step, wait.call) for wait in step.waits if wait.call is not None)
+
+
+def call_key(step: Step, call: NodeCall) -> str:
+    """Return the key of the step that carries a call out."""
+    return f"{step.key}/{call.name}-{call.number}"
 
 
 def is_suspended(step: Step) -> bool:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hocket.coordinator.core.run import suspension
 from hocket.coordinator.core.run.commands import Wake
 from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.parking import rests_until
 from hocket.coordinator.core.run.state.messages import Command
+from hocket.coordinator.core.run.suspension import suspended as suspension
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,

@@ -1,6 +1,7 @@
 """Handlers that wait: their step is suspended, which holds no worker, until a signal of the run or a
-moment comes. Then its next attempt goes out with what came (`Resumption`), and the step's journal has
-what was done before. That is no retry: `Step.suspensions` are not counted as attempts that failed.
+moment comes, or a node that they call has ended. Then its next attempt goes out with what came
+(`Resumption`), and the step's journal has what was done before. That is no retry: `Step.suspensions` are
+not counted as attempts that failed.
 """
 
 import heapq
@@ -8,6 +9,7 @@ import heapq
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.run_size import size_of
 from hocket.coordinator.core.run.state.run import BACKOFF, WAITING, Run, Signal, Step
+from hocket.coordinator.core.run.suspension.calls import begun
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -44,8 +46,15 @@ def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
         return False
     stored = {place.key for place in event.journaled}
     ended = tuple(one for one in step.ended if one.key not in stored)
+    step.set_seldom(ended=ended)
+    try:
+        waits = begun(t, step, event.waits)
+    except HocketError as error:
+        t.keep(step)
+        t.fail(step, error.info())
+        return False
     step.suspensions += 1
-    step.set_seldom(ended=ended, waits=event.waits, error=None)
+    step.set_seldom(waits=waits, error=None)
     step.tries = (*step.tries, step.past(t.now_ms, is_suspended=True))
     known = {one.key for one in ended}
     is_here = any(wait.key in known for wait in event.waits)
@@ -65,7 +74,8 @@ def _rest(t: Transition, step: Step) -> None:
     """Let a step rest until the first moment that its handler waits for. One that only sleeps is in the
     state of steps that are tried again: a release before this one knows what to do then."""
     moments = [nearest(wait.until_ms) for wait in step.waits if wait.until_ms is not None]
-    step.state = WAITING if any(wait.signal for wait in step.waits) else BACKOFF
+    is_outside = any(wait.signal or wait.call for wait in step.waits)
+    step.state = WAITING if is_outside else BACKOFF
     step.wake_at_ms = min([nearest(t.now_ms + MAX_SUSPENDED_MS), *moments])
 
 

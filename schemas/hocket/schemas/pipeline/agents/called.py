@@ -1,0 +1,50 @@
+"""Nodes that run when somebody calls them: tools of agents, and what handlers call. Their input is that
+of the call, so that nothing may be said of it, or of when they run."""
+
+from collections.abc import Iterator
+
+from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.spec import AgentNode, CallingNode, Node
+
+IN_A_GRAPH = ("with_", "when", "map", "loop")
+"""Fields that a called node has no use for, but nodes inside of a `graph` have."""
+NOT_OF_CALLED = ("needs", "optional", "fast")
+
+
+def called_by(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the nodes that run when a node calls them, with their places in it."""
+    if isinstance(node, AgentNode):
+        for name, tool in node.tools.items():
+            yield f"tools.{name}.node", tool.node
+    elif isinstance(node, CallingNode):
+        for name, called in node.calls.items():
+            yield f"calls.{name}", called
+
+
+def check_calls(node: CallingNode, field: str) -> None:
+    """Raise InvalidInput for the first of the nodes that a handler calls that makes no sense as such."""
+    if "max_calls" in node.model_fields_set and not node.calls:
+        raise InvalidInput(
+            field=f"{field}.max_calls",
+            reason="the handler may call no node",
+            cure="Name nodes under `calls`, or remove it.",
+        )
+    for name, called in node.calls.items():
+        check_called(called, f"{field}.calls.{name}", "what the handler says")
+
+
+def check_called(node: Node, field: str, given: str) -> None:
+    """Raise InvalidInput where a node says of itself what its calls say; `given` is what its input is,
+    as the error tells it."""
+    for name in (*IN_A_GRAPH, *NOT_OF_CALLED):
+        if getattr(node, name):
+            written = name.rstrip("_")
+            cure = "Remove it."
+            if name in IN_A_GRAPH:
+                cure = f"Make it a `graph`, and put `{written}` on a node inside it,"
+                cure += f" where `input` is {given}."
+            raise InvalidInput(
+                field=f"{field}.{written}",
+                reason=f"the node runs when it is called, and its input is {given}",
+                cure=cure,
+            )

@@ -1,0 +1,168 @@
+"""What a handler waits for: `context.sleep`, `context.wait_for_signal` and `context.call_node`. Its step
+is suspended meanwhile (`waits.py`)."""
+
+import asyncio
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas import ids
+from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.messages import MAX_WAITS_BYTES, NodeCall
+from hocket.workers.runtime.journal.durable import (
+    SCOPE,
+    Durable,
+    adapter_of,
+    is_inside,
+    name_of,
+)
+from hocket.workers.runtime.journal.errors import (
+    CallMalformed,
+    CallNotNamed,
+    CallTooLarge,
+    CannotSuspend,
+    SignalMalformed,
+    SignalTimedOut,
+    StepFailed,
+)
+from hocket.workers.runtime.journal.journal import Place
+from hocket.workers.runtime.results.encoding import plain
+
+MAX_CALL_BYTES = MAX_WAITS_BYTES // 2
+"""Of the input of a call; large parts of what is larger leave for blobs."""
+SUSPENDED_S = 5.0
+"""From so long on a sleep suspends its step."""
+
+
+class DurableWaits(Durable):
+    """The part of a handler's context that waits."""
+
+    async def sleep(self, seconds: float, name: str = "sleep") -> None:
+        """Wait for so long, in all attempts together. From SUSPENDED_S on the step is suspended, and
+        holds no worker; a shorter sleep is part of the attempt's own time."""
+        journal = self._journal
+        place = journal.place(SCOPE.get(), "sleep", name_of(name))
+        found = await journal.find(place)
+        if found is None:
+            until_ms = now_ms() + seconds * 1000
+            await journal.record(place.entry(now_ms(), until_ms))
+        else:
+            until_ms = float(found.entry.value)
+            self._waits.journaled(place, journal)
+        left_ms = until_ms - now_ms()
+        if left_ms >= SUSPENDED_S * 1000 and self._waits.can_wait and not is_inside(place):
+            await journal.keep_failures()
+            await self._waits.ended(place, until_ms=until_ms)
+            return
+        with self._waits.working():
+            await asyncio.sleep(max(0.0, left_ms) / 1000)
+
+    async def wait_for_signal(
+        self, name: str, *, timeout_s: float | None = None, returns: Any = None
+    ) -> Any:
+        """Wait for a signal of the run, for at most `timeout_s`, and return its payload, read as
+        `returns`; raise SignalTimedOut where none comes.
+
+        The step is suspended meanwhile: it holds no worker, and goes on as another attempt, with what
+        is in its journal. It waits at most until the run's deadline. A signal that came before is taken
+        at once."""
+        journal = self._journal
+        if not self._waits.can_wait:
+            raise CannotSuspend
+        place = journal.place(SCOPE.get(), "signal", name_of(name))
+        if is_inside(place):
+            raise ValueError(f"`{name}` is waited for inside of `context.step`: wait outside of it")
+        found = await journal.find(place)
+        if found is None:
+            began_at_ms = now_ms()
+            until_ms = None if timeout_s is None else began_at_ms + timeout_s * 1000
+            await journal.keep_failures()
+            ended = await self._waits.ended(place, signal=name, until_ms=until_ms)
+            value = ended.model_dump(include={"timed_out", "signal_id", "payload", "by"})
+            with self._waits.working():
+                await self._record(place, began_at_ms, value, len(to_json(value)))
+        else:
+            value = await self._value_of(found.entry)
+        self._waits.journaled(place, journal)
+        if value["timed_out"]:
+            raise SignalTimedOut(name=name, timeout_s=timeout_s)
+        return _read_payload(name, value["payload"], returns)
+
+    async def call_node(self, name: str, given: Any = None, /, *, returns: Any = None) -> Any:
+        """Call a node that the handler's own node names under `calls`, with an input, and return its
+        output, read as `returns`; raise StepFailed with its error where it fails.
+
+        The call is a step of the run. The handler's step is suspended meanwhile, as it is while it waits
+        for a signal; what came of the call is in the journal, so that it is made once for the step."""
+        journal = self._journal
+        if name not in self._step.calls:
+            named = ", ".join(f"`{one}`" for one in self._step.calls) or "none"
+            raise CallNotNamed(name=name, node=self._step.node, known=named)
+        if not self._waits.can_wait:
+            raise CannotSuspend
+        place = journal.place(SCOPE.get(), "call", name)
+        if is_inside(place):
+            raise ValueError(f"`{name}` is called inside of `context.step`: call it outside of it")
+        with self._waits.working():
+            found = await journal.find(place)
+            if found is None:
+                began_at_ms = now_ms()
+                await journal.keep_failures()
+                call = await self._call_of(name, given)
+        if found is None:
+            output = await self._called_node(place, began_at_ms, call)
+        elif found.entry.error is not None:
+            raise StepFailed(name, found.entry.error)
+        else:
+            output = await self._value_of(found.entry)
+        self._waits.journaled(place, journal)
+        return _read_output(name, output, returns)
+
+    async def _called_node(self, place: Place, began_at_ms: float, call: NodeCall) -> Any:
+        """Return what a call gave, which is in the journal then."""
+        ended = await self._waits.ended(place, call=call)
+        with self._waits.working():
+            if ended.error is not None:
+                self._journal.failed(place.entry(began_at_ms, error=ended.error))
+                self._waits.journaled(place, self._journal)
+                raise StepFailed(call.name, ended.error)
+            output = await self._resolved(ended.output)
+            await self._record(place, began_at_ms, output, len(to_json(output)))
+        return output
+
+    async def _call_of(self, name: str, given: Any) -> NodeCall:
+        """Return a call with its input, whose large parts are in blobs."""
+        value = plain(given, "input")
+        digest, size_bytes = ids.input_digest(value), len(to_json(value))
+        if size_bytes > MAX_CALL_BYTES and self._values is not None:
+            excess_bytes = size_bytes - MAX_CALL_BYTES
+            value = await self._values.spilled(self._step.tenant, value, excess_bytes)
+            size_bytes = len(to_json(value))
+        if size_bytes > MAX_CALL_BYTES:
+            raise CallTooLarge(name=name, size_bytes=size_bytes, limit_bytes=MAX_CALL_BYTES)
+        return NodeCall(name=name, digest=digest, input=value)
+
+
+def _read_payload(name: str, payload: Any, returns: Any) -> Any:
+    try:
+        return _read(payload, returns)
+    except ValidationError as error:
+        fault = first_fault(error)
+        field = ".".join(("payload", *map(str, fault.place)))
+        raise SignalMalformed(name=name, field=field, reason=fault.reason) from None
+
+
+def _read_output(name: str, output: Any, returns: Any) -> Any:
+    try:
+        return _read(output, returns)
+    except ValidationError as error:
+        fault = first_fault(error)
+        field = ".".join(("output", *map(str, fault.place)))
+        raise CallMalformed(name=name, field=field, reason=fault.reason) from None
+
+
+def _read(value: Any, returns: Any) -> Any:
+    adapter = None if returns is None else adapter_of(_read, returns)
+    return value if adapter is None else adapter.validate_json(to_json(value))
