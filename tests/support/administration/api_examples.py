@@ -81,6 +81,8 @@ class Player:
     url: str
     actual: dict[str, str] = field(default_factory=dict)
     """What the page's ids are on this platform."""
+    answers: list[str] = field(default_factory=list)
+    """What was answered, as it came."""
 
     async def play(self, example: Example) -> list[str]:
         """Send one; return in what its answer differs from the page's."""
@@ -95,13 +97,14 @@ class Player:
     async def _sent(self, example: Example) -> list[str]:
         async with self.session.request(
             example.method,
-            self.url + self._here(example.path),
-            data=self._here(example.body).encode() or None,
+            self.url + self.here(example.path),
+            data=self.here(example.body).encode() or None,
             headers=example.headers,
         ) as reply:
             if example.kind == "text":
                 return await self._stream(example, reply)
             text = await reply.text()
+            self.answers.append(text)
         if reply.status != example.status:
             return [f"status {reply.status}, not {example.status}: {text[:500]}"]
         if not example.answer:
@@ -125,7 +128,8 @@ class Player:
         right = reply.status == HTTPStatus.OK and heard == named
         return [] if right else [f"status {reply.status}, events {heard}, not {named}"]
 
-    def _here(self, text: str) -> str:
+    def here(self, text: str) -> str:
+        """Return a part of a request with this platform's ids."""
         if not self.actual:
             return text
         known = "|".join(re.escape(one) for one in sorted(self.actual, key=len, reverse=True))
