@@ -8,7 +8,8 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent
 from pydantic_core import to_json
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.mcp.kept_api import KeptApi
+from hocket.cli.remote.api import path
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import HocketError
 
@@ -36,7 +37,7 @@ class Seen:
 
 
 async def begin(
-    api: Api, pipeline: str, given: dict[str, Any], meta: dict[str, Any], wait_ms: float
+    api: KeptApi, pipeline: str, given: dict[str, Any], meta: dict[str, Any], wait_ms: float
 ) -> Seen:
     """Begin a run, and wait a while for its end. The same key is the same run; a call without one is not
     looked up among earlier runs, which would cost two queries."""
@@ -50,11 +51,11 @@ async def begin(
     for name, place in (("deadline_ms", DEADLINE), ("budget_usd", BUDGET)):
         if meta.get(place) is not None:
             body[name] = meta[place]
-    return _seen(await asyncio.to_thread(api.post, "/v1/runs", body))
+    return _seen(await api.post("/v1/runs", body))
 
 
 async def wait(
-    api: Api, run_id: str, wait_ms: float, answered: Collection[str] = frozenset()
+    api: KeptApi, run_id: str, wait_ms: float, answered: Collection[str] = frozenset()
 ) -> Seen:
     """Wait until a run has ended, or waits for somebody, or the time is over. Approvals of the steps
     `answered` are left out: an answer is stored before the run has taken it."""
@@ -69,26 +70,24 @@ async def wait(
         looks += 1
 
 
-async def look(api: Api, run_id: str) -> Seen:
+async def look(api: KeptApi, run_id: str) -> Seen:
     """Return a run as it is."""
-    seen = _seen(await asyncio.to_thread(api.get, path("runs", run_id)))
+    seen = _seen(await api.get(path("runs", run_id)))
     if seen.has_ended:
         return seen
-    waiting = (await asyncio.to_thread(api.get, "/v1/approvals", run=run_id))["approvals"]
+    waiting = (await api.get("/v1/approvals", run=run_id))["approvals"]
     return Seen(seen.run_id, seen.pipeline, seen.status, approvals=waiting)
 
 
-async def cancel(api: Api, run_id: str, reason: str) -> None:
+async def cancel(api: KeptApi, run_id: str, reason: str) -> None:
     """End a run."""
-    await asyncio.to_thread(api.post, path("runs", run_id, "cancel"), {"reason": reason})
+    await api.post(path("runs", run_id, "cancel"), {"reason": reason})
 
 
-async def answer(api: Api, run_id: str, step: str, *, approved: bool, note: str) -> None:
+async def answer(api: KeptApi, run_id: str, step: str, *, approved: bool, note: str) -> None:
     """Approve or refuse what a run waits for."""
     payload = {"approved": approved, "note": note}
-    await asyncio.to_thread(
-        api.post, path("runs", run_id, "signals"), {"name": step, "payload": payload}
-    )
+    await api.post(path("runs", run_id, "signals"), {"name": step, "payload": payload})
 
 
 def result_of(seen: Seen) -> CallToolResult:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+from aiohttp import ClientSession
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
@@ -23,6 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
 from hocket.cli.mcp import runs
+from hocket.cli.mcp.kept_api import KeptApi, connections
 from hocket.cli.mcp.runs import Seen
 from hocket.cli.mcp.tools import ANSWER, CANCEL_RUN, GET_RUN, RUN_TOOLS, Pipelines
 from hocket.cli.remote.api import Api
@@ -40,7 +42,7 @@ DECISION = {
 
 ApiFor = Callable[[str | None], Api]
 """Returns a client of the REST API for the caller's key, None where the caller shows none."""
-Context = ServerRequestContext[Any]
+Context = ServerRequestContext[ClientSession]
 
 
 class McpPlatform:
@@ -51,13 +53,14 @@ class McpPlatform:
         self._pipelines = Pipelines(exported)
         self._wait_ms = wait_ms
 
-    def server(self, version: str) -> "Server[Any]":
+    def server(self, version: str) -> "Server[ClientSession]":
         """Return the server that asks this."""
         return Server(
             "hocket",
             version=version,
             instructions="Each tool runs a pipeline. A run that takes long goes on: ask for it by its"
             f" run_id with {GET_RUN}.",
+            lifespan=lambda _server: connections(),
             get_tool_input_schema=_no_header,
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
@@ -103,12 +106,12 @@ class McpPlatform:
             return runs.refused(error)
         return _told(context, seen)
 
-    async def _waited(self, api: Api, run_id: str) -> Seen:
+    async def _waited(self, api: KeptApi, run_id: str) -> Seen:
         left_ms = max(0.0, self._wait_ms - runs.FIRST_WAIT_MS)
         return await runs.wait(api, run_id, left_ms)
 
     async def _go_on(
-        self, context: Context, api: Api, params: CallToolRequestParams
+        self, context: Context, api: KeptApi, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         """Take the answers to what a person was asked, and wait for the run, which is the state."""
         run_id = await self._run_of(api, {"run_id": params.request_state})
@@ -125,7 +128,7 @@ class McpPlatform:
         seen = await runs.wait(api, run_id, self._wait_ms, answered)
         return _told(context, seen)
 
-    async def _answer(self, api: Api, given: dict[str, Any]) -> CallToolResult:
+    async def _answer(self, api: KeptApi, given: dict[str, Any]) -> CallToolResult:
         run_id, step = await self._run_of(api, given), _text(given, "step")
         if not isinstance(given.get("approved"), bool):
             raise MCPError(INVALID_PARAMS, "`approved` has to be true or false.")
@@ -133,7 +136,7 @@ class McpPlatform:
         await runs.answer(api, run_id, step, approved=given["approved"], note=note)
         return _said(f"Run {run_id} was told about `{step}`.")
 
-    async def _run_of(self, api: Api, given: dict[str, Any]) -> str:
+    async def _run_of(self, api: KeptApi, given: dict[str, Any]) -> str:
         """Return the id of a run of an exported pipeline."""
         run_id = _text(given, "run_id")
         seen = await runs.look(api, run_id)
@@ -141,20 +144,21 @@ class McpPlatform:
             raise RunUnknown(run_id=run_id)
         return run_id
 
-    def _api(self, context: Context) -> Api:
+    def _api(self, context: Context) -> KeptApi:
         request = context.request
         shown = None if request is None else request.headers.get("authorization")
         kind, _, key = (shown or "").partition(" ")
-        return self._api_for(key.strip() if kind.lower() == "bearer" and key.strip() else None)
+        api = self._api_for(key.strip() if kind.lower() == "bearer" and key.strip() else None)
+        return KeptApi(context.lifespan_context, api)
 
 
-async def serve_stdio(server: "Server[Any]") -> None:
+async def serve_stdio(server: "Server[ClientSession]") -> None:
     """Serve one client over standard input and output, until it goes."""
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
 
-def http_app(server: "Server[Any]", host: str) -> Starlette:
+def http_app(server: "Server[ClientSession]", host: str) -> Starlette:
     """Return the server as a web application, at /mcp. On this machine's own addresses only requests
     for these are answered (DNS rebinding)."""
     return server.streamable_http_app(stateless_http=True, json_response=True, host=host)

@@ -1,12 +1,12 @@
 """The tools of `hocket mcp`: one for each pipeline, and those for runs that go on."""
 
-import asyncio
 from collections.abc import Collection
 from typing import Any
 
 from mcp_types import Tool
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.mcp.kept_api import KeptApi
+from hocket.cli.remote.api import path
 
 PAGE = 100
 """Pipelines that are asked for at once, and tools of one answer."""
@@ -65,10 +65,10 @@ class Pipelines:
         names = {tool.name for tool in RUN_TOOLS}
         return name not in names and (not self._exported or name in self._exported)
 
-    async def page(self, api: Api, after: str) -> tuple[list[Tool], str | None]:
+    async def page(self, api: KeptApi, after: str) -> tuple[list[Tool], str | None]:
         """Return the tools behind a pipeline's name, and that of the page's last pipeline, None on the
         last page."""
-        found = await asyncio.to_thread(api.get, "/v1/pipelines", after=after or None, limit=PAGE)
+        found = await api.get("/v1/pipelines", after=after or None, limit=PAGE)
         pipelines = found["pipelines"]
         tools = [
             await self._tool(api, one["pipeline"], int(one["version"]))
@@ -77,11 +77,11 @@ class Pipelines:
         ]
         return tools, pipelines[-1]["pipeline"] if len(pipelines) == PAGE else None
 
-    async def _tool(self, api: Api, name: str, version: int) -> Tool:
+    async def _tool(self, api: KeptApi, name: str, version: int) -> Tool:
         key = (api.identity, name, version)
         tool = self._known.get(key)
         if tool is None:
-            detail = await asyncio.to_thread(api.get, path("pipelines", name), version=version)
+            detail = await api.get(path("pipelines", name), version=version)
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             tool = self._known[key] = _described(name, detail["spec"])

@@ -21,9 +21,9 @@ class Api:
 
     def __init__(self, url: str, tenant: str | None = None, key: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._headers = {} if tenant is None else {"X-Hocket-Tenant": tenant}
+        self.headers = {} if tenant is None else {"X-Hocket-Tenant": tenant}
         if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+            self.headers["Authorization"] = f"Bearer {key}"
 
     def with_key(self, key: str) -> "Api":
         """Return a client with another key, for the tenant that it is of."""
@@ -32,11 +32,11 @@ class Api:
     @property
     def identity(self) -> str:
         """By whom it asks: the same text for the same key and tenant."""
-        return "\n".join(f"{name}:{value}" for name, value in sorted(self._headers.items()))
+        return "\n".join(f"{name}:{value}" for name, value in sorted(self.headers.items()))
 
     def get(self, path: str, **query: Any) -> Any:
         """Return what is at `path`; query values that are None are left out."""
-        return self._ask("GET", _with_query(path, query), None)
+        return self._ask("GET", with_query(path, query), None)
 
     def get_tagged(self, path: str) -> tuple[Any, str | None]:
         """Return what is at `path`, and its ETag."""
@@ -47,7 +47,7 @@ class Api:
     ) -> Any:
         """Send a JSON body and return the answer."""
         content = json.dumps(body if body is not None else {}).encode()
-        return self._ask("POST", _with_query(path, query), content, if_match)
+        return self._ask("POST", with_query(path, query), content, if_match)
 
     def put(self, path: str, body: Any, *, if_match: str | None = None) -> Any:
         """Put a JSON body at `path`, where `if_match` is its ETag still, and return the answer."""
@@ -55,7 +55,7 @@ class Api:
 
     def delete(self, path: str, *, if_match: str | None = None, **query: Any) -> Any:
         """Delete what is at `path`, and return the answer, if there is one."""
-        return self._ask("DELETE", _with_query(path, query), None, if_match)
+        return self._ask("DELETE", with_query(path, query), None, if_match)
 
     def _ask(self, method: str, path: str, body: bytes | None, if_match: str | None = None) -> Any:
         return self._answer(method, path, body, if_match)[0]
@@ -67,11 +67,11 @@ class Api:
             place = urlsplit(self.url)
             port = place.port
         except ValueError as error:
-            raise self._unreachable(str(error)) from error
+            raise self.unreachable(str(error)) from error
         make = (
             http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         )
-        headers = dict(self._headers)
+        headers = dict(self.headers)
         if body is not None:
             headers["Content-Type"] = "application/json"
         if if_match is not None:
@@ -83,23 +83,24 @@ class Api:
             data = _read(answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise self._unreachable(reason) from error
+            raise self.unreachable(reason) from error
         finally:
             connection.close()
-        if answer.status not in range(200, 300):
-            raise self._refused(answer.status, data)
+        return self.value_of(method, answer.status, data), answer.headers["ETag"]
+
+    def value_of(self, method: str, status: int, data: bytes) -> Any:
+        """Return what an answer says, None for one that need not say anything; raise its error."""
+        if status not in range(200, 300):
+            raise self._refused(status, data)
         if not data and method != "GET":
             self._note_answer()
-            return None, None
-        return self._value(data), answer.headers["ETag"]
-
-    def _value(self, data: bytes) -> dict[str, Any]:
+            return None
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise self._unreachable("what it answers is not JSON of ours")
+            raise self.unreachable("what it answers is not JSON of ours")
         self._note_answer()
         return value
 
@@ -119,9 +120,10 @@ class Api:
             TypeError,
             RecursionError,
         ):  # not ours: a proxy, another server
-            return self._unreachable(f"it answers {status} and no error of ours")
+            return self.unreachable(f"it answers {status} and no error of ours")
 
-    def _unreachable(self, reason: str) -> "HocketError":
+    def unreachable(self, reason: str) -> "HocketError":
+        """Return the error of an API that cannot be asked, or does not answer as ours does."""
         from hocket.cli.terminal.errors import ApiUnreachable
 
         return ApiUnreachable(url=self.url, reason=reason)
@@ -142,7 +144,7 @@ def path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _with_query(path: str, query: dict[str, Any]) -> str:
+def with_query(path: str, query: dict[str, Any]) -> str:
     given = {key: _text(value) for key, value in query.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
 

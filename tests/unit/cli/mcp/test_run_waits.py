@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from hocket.cli.mcp import runs
-from hocket.cli.remote.api import Api
+from hocket.cli.mcp.kept_api import KeptApi
 
 RUN = {"run_id": "r1", "pipeline": "asks"}
 
@@ -16,7 +16,7 @@ class SlowToTake:
         self._later = approvals
         self._looks = 0
 
-    def get(self, path: str, **_filters: str) -> dict[str, Any]:
+    async def get(self, path: str, **_filters: str) -> dict[str, Any]:
         if path == "/v1/approvals":
             shown = [{"step": "look"}] if self._looks <= 2 else self._later
             return {"approvals": shown}
@@ -26,11 +26,11 @@ class SlowToTake:
 
 async def test_an_answered_approval_is_not_asked_again() -> None:
     api = SlowToTake({"status": "succeeded", "output": "go", "finished_at": "now"}, [])
-    seen = await runs.wait(cast("Api", api), "r1", 20_000, {"look"})
+    seen = await runs.wait(cast("KeptApi", api), "r1", 20_000, {"look"})
     assert (seen.has_ended, seen.output) == (True, "go")
 
 
 async def test_the_next_approval_is_asked() -> None:
     api = SlowToTake({}, [{"step": "look"}, {"step": "sign"}])
-    seen = await runs.wait(cast("Api", api), "r1", 20_000, {"look"})
+    seen = await runs.wait(cast("KeptApi", api), "r1", 20_000, {"look"})
     assert [one["step"] for one in seen.approvals] == ["sign"]
