@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hocket.coordinator.core.scheduling.type_queue import Load
+from hocket.kit.process.tallies import Distribution, Tally
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
@@ -15,21 +16,20 @@ class CoordinatorMetrics:
     """See the fields' own help texts."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._events = Counter(
+        self._events = Tally(
             "hocket_log_events", "Log events applied, by kind.", ["kind"], registry=registry
         )
-        self._events_of: dict[str, Counter] = {}
-        self._runs = Counter(
+        self._runs = Tally(
             "hocket_runs_ended", "Runs ended, by status.", ["status"], registry=registry
         )
-        self._deadlines = Counter(
+        self._deadlines = Tally(
             "hocket_run_deadlines",
             "Runs ended, by class and by what became of their deadline: `met`, `late` (answered after) "
             "or the status of those without an answer.",
             ["priority", "result"],
             registry=registry,
         )
-        self._tasks = Counter(
+        self._tasks = Tally(
             "hocket_tasks", "Tasks taken in, by outcome.", ["outcome"], registry=registry
         )
         self.letters_not_kept = Counter(
@@ -61,7 +61,7 @@ class CoordinatorMetrics:
         )
         for what in SET_ASIDE:  # from nothing to one is an increase only where nothing was told of
             self._aside.labels(what)
-        self._run_seconds = Histogram(
+        self._run_seconds = Distribution(
             "hocket_run_seconds",
             "From acceptance to end, by class.",
             ["priority"],
@@ -128,8 +128,7 @@ class CoordinatorMetrics:
         )
         self._types: set[str] = set()
         """Of which the gauges above tell."""
-        self._held_of: dict[tuple[str, str], Histogram] = {}
-        self._held_seconds = Histogram(
+        self._held_seconds = Distribution(
             "hocket_step_held_seconds",
             "How long a step waited for its turn, of those that had to wait.",
             ["type", "priority"],
@@ -138,12 +137,7 @@ class CoordinatorMetrics:
         )
 
     def released(self, node_type: str, priority: str, held_ms: float) -> None:
-        held = self._held_of.get((node_type, priority))
-        if held is None:
-            held = self._held_of[node_type, priority] = self._held_seconds.labels(
-                node_type, priority
-            )
-        held.observe(held_ms / 1000)
+        self._held_seconds.observe(held_ms / 1000, node_type, priority)
 
     def dispatching(self, loads: Mapping[str, Load], wanted: Mapping[str, float]) -> None:
         """Tell of each type's load, and of the slots that it needs."""
@@ -159,17 +153,14 @@ class CoordinatorMetrics:
             self._window.labels(node_type).set(-1 if load.window is None else load.window)
 
     def applied(self, kind: str) -> None:
-        events = self._events_of.get(kind)
-        if events is None:
-            events = self._events_of[kind] = self._events.labels(kind)
-        events.inc()
+        self._events.count(kind)
 
     def ended(self, status: str, priority: str, duration_ms: float, *, late: bool) -> None:
-        self._runs.labels(status).inc()
+        self._runs.count(status)
         answered = status in ("succeeded", "degraded")
         result = status if not answered else "late" if late else "met"
-        self._deadlines.labels(priority, result).inc()
-        self._run_seconds.labels(priority).observe(duration_ms / 1000)
+        self._deadlines.count(priority, result)
+        self._run_seconds.observe(duration_ms / 1000, priority)
 
     def tasks_waiting(self, count: int) -> None:
         self._tasks_waiting.set(count)
@@ -178,7 +169,7 @@ class CoordinatorMetrics:
         self._paused.set(paused)
 
     def task(self, outcome: str) -> None:
-        self._tasks.labels(outcome).inc()
+        self._tasks.count(outcome)
 
     def parked(self) -> None:
         self._moved.labels("parked").inc()
