@@ -117,8 +117,10 @@ class Wire:
         end, direct = len(chunk), self.direct
         while at < end:
             line_end = chunk.find(_CRLF, at)
-            words = chunk[at:line_end].split(b" ") if line_end >= 0 else []
-            with_reply = _WITH_REPLY.get(words[0]) if words else None
+            if line_end < 0:
+                break
+            words = chunk[at:line_end].split(b" ")
+            with_reply = _WITH_REPLY.get(words[0])
             if with_reply is None:
                 break
             try:
@@ -131,10 +133,11 @@ class Wire:
             if callback is None or after > end:
                 break
             at = after
-            reply = words[3] if len(words) == with_reply else b""
-            head, data = chunk[body : body + headed], chunk[body + headed : body + size]
+            reply = words[3].decode(errors="replace") if len(words) == with_reply else ""
+            data = chunk[body + headed : body + size]
+            head = chunk[body : body + headed] if headed else b""
             try:
-                callback(RawMessage(text_of(words[1]), text_of(reply), data, head))
+                callback(RawMessage(words[1].decode(errors="replace"), reply, data, head))
             except Exception:  # it would end the client's reading
                 self._unreadable(words[1], data)
         return at

@@ -5,31 +5,40 @@ from collections.abc import Mapping, Sequence
 from hocket.kit.nats.errors import PublishRefused
 from hocket.schemas.errors import PayloadTooLarge
 
+MSG_ID = "Nats-Msg-Id"
+
 
 def publish_command(
-    subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None, limit_bytes: int
+    subject: str,
+    payload: bytes,
+    reply: str,
+    headers: Mapping[str, str] | None,
+    limit_bytes: int,
+    msg_id: str | None = None,
 ) -> bytes:
-    """Return the PUB line of a message with its payload (HPUB where it has headers). What the server
-    could not read, or would close the connection because of, is refused here."""
+    """Return the PUB line of a message with its payload (HPUB where it has headers, or an id). What the
+    server could not read, or would close the connection because of, is refused here."""
     if subject.split() != [subject]:
         raise PublishRefused(subject=subject, reason="that is not a subject")
-    if not headers:
+    count, lines = 0, ""
+    if msg_id is not None:
+        count, lines = 1, f"{MSG_ID}: {msg_id}\r\n"
+    if headers:
+        count += len(headers)
+        lines += "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if not count:
         size = len(payload)
         if size > limit_bytes:
             raise PayloadTooLarge(size_bytes=size, limit_bytes=limit_bytes)
         return b"%b%b\r\n" % (f"PUB {subject} {reply} {size}\r\n".encode(), payload)
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+    if lines.count("\n") != count or lines.count("\r") != count:
         raise PublishRefused(subject=subject, reason="a header has a line break")
     head = f"NATS/1.0\r\n{lines}\r\n".encode()
     size = len(head) + len(payload)
     if size > limit_bytes:
         raise PayloadTooLarge(size_bytes=size, limit_bytes=limit_bytes)
-    return b"%b%b%b\r\n" % (
-        f"HPUB {subject} {reply} {len(head)} {size}\r\n".encode(),
-        head,
-        payload,
-    )
+    line = f"HPUB {subject} {reply} {len(head)} {size}\r\n"
+    return b"%b%b%b\r\n" % (line.encode(), head, payload)
 
 
 def ack_commands(ack_subjects: Sequence[str]) -> bytes:

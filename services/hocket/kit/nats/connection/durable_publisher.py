@@ -10,15 +10,14 @@ A post with its acknowledgement costs 9 us of CPU, `publish_async` of nats-py 21
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from pydantic_core import from_json
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import ReconnectingClient
-from hocket.kit.nats.connection.commands import publish_command
+from hocket.kit.nats.connection.commands import MSG_ID, publish_command
 from hocket.kit.nats.connection.socket_writer import SocketWriter
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
@@ -39,8 +38,7 @@ with its leader: only a further try tells whether it is stored."""
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PubAck:
+class PubAck(NamedTuple):
     """Where a stream keeps a message; `duplicate` where it had the message id already, though where the
     post was `repeated` it may have had it from an earlier try of the same post."""
 
@@ -50,16 +48,34 @@ class PubAck:
     repeated: bool = False
 
 
-@dataclass(slots=True)
 class _Post:
-    command: bytes
-    subject: str
-    future: asyncio.Future[PubAck]
-    made_at: float
-    due_at: float
-    sent: bool
-    repeated: bool = False
-    refusal: str = ""
+    __slots__ = (
+        "command",
+        "due_at",
+        "future",
+        "made_at",
+        "refusal",
+        "repeated",
+        "sent",
+        "subject",
+    )
+
+    def __init__(
+        self,
+        command: bytes,
+        subject: str,
+        future: asyncio.Future[PubAck],
+        made_at: float,
+        sent: bool,
+    ) -> None:
+        self.command = command
+        self.subject = subject
+        self.future = future
+        self.made_at = made_at
+        self.due_at = made_at + ACK_TIMEOUT_S
+        self.sent = sent
+        self.repeated = False
+        self.refusal = ""
 
 
 class DurablePublisher:
@@ -118,18 +134,18 @@ class DurablePublisher:
         self._count += 1
         token = str(self._count)
         reply = f"{self.inbox}.{token}"
-        headers = {"Nats-Msg-Id": msg_id or reply, **(headers or {})}
-        limit_bytes = self._client.max_payload - reserve_bytes
-        command = publish_command(subject, payload, reply, headers, limit_bytes)
-        future: asyncio.Future[PubAck] = self._loop.create_future()
-        made_at = self._loop.time()
-        due_at = made_at + ACK_TIMEOUT_S
-        connected = self._client.is_connected
-        self._posts[token] = _Post(command, subject, future, made_at, due_at, sent=connected)
+        client, loop = self._client, self._loop
+        limit_bytes = client.max_payload - reserve_bytes
+        named = headers is not None and MSG_ID in headers
+        known_as = None if named else msg_id or reply
+        command = publish_command(subject, payload, reply, headers, limit_bytes, known_as)
+        future: asyncio.Future[PubAck] = loop.create_future()
+        connected = client.is_connected
+        self._posts[token] = _Post(command, subject, future, loop.time(), connected)
         if len(self._posts) >= self.window:
             self._has_capacity.clear()
         if self._sweeping is None:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+            self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         if connected:
             self._writer.write(command)
         return future
@@ -186,20 +202,19 @@ class DurablePublisher:
             self._refused_for_now(post, error.get("description", ""))
             return
         self._forget(token)
-        if post.future.done():
+        future = post.future
+        if future.done():
             return
-        if error is not None:
+        if error is None:
+            duplicate = answer.get("duplicate", False)
+            future.set_result(PubAck(answer["stream"], answer["seq"], duplicate, post.repeated))
+        else:
             refused = PublishRefused(
                 subject=post.subject,
                 reason=error.get("description", ""),
                 err_code=error.get("err_code", 0),
             )
-            post.future.set_exception(refused)
-        else:
-            duplicate = answer.get("duplicate", False)
-            post.future.set_result(
-                PubAck(answer["stream"], answer["seq"], duplicate, post.repeated)
-            )
+            future.set_exception(refused)
 
     def _refused_for_now(self, post: _Post, reason: str) -> None:
         post.due_at = self._loop.time() + REFUSED_RETRY_S
