@@ -1,6 +1,5 @@
 """Steps that are ready, for the gate, and the order in which it lets them go."""
 
-from dataclasses import replace
 from typing import Any
 
 from hocket.coordinator.core.scheduling.gate import (
@@ -17,20 +16,20 @@ FAR = NOW + 1_000_000.0
 
 def ready(name: str, **fields: Any) -> Ready:
     """A step of a run of its own."""
-    step = Ready(
-        attempt_id=f"{name}:s:1",
-        type="python",
-        run_id=name,
-        tenant="t",
-        priority=Priority.STANDARD,
-        partition=0,
-        latest_start_at_ms=FAR,
-        latest_feasible_start_at_ms=FAR,
-        expected_ms=100.0,
-        join_left=1,
-        item=name,
-    )
-    return replace(step, **fields)
+    usual: dict[str, Any] = {
+        "attempt_id": f"{name}:s:1",
+        "type": "python",
+        "run_id": name,
+        "tenant": "t",
+        "priority": Priority.STANDARD,
+        "partition": 0,
+        "latest_start_at_ms": FAR,
+        "latest_feasible_start_at_ms": FAR,
+        "expected_ms": 100.0,
+        "join_left": 1,
+        "item": name,
+    }
+    return Ready(**usual | fields)
 
 
 def order(gate: Gate, out: list[Ready], now_ms: float = NOW) -> list[str]:

@@ -7,13 +7,14 @@ of the partition offers it again. It fails with the bus only; while that is away
 """
 
 import asyncio
+from hmac import compare_digest
 
 import structlog
 
 from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.scheduling.gate import Gate
-from hocket.coordinator.core.scheduling.priority_queue import Ready, new_ready
+from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.worker_announcements import WorkerAnnouncements
 from hocket.coordinator.dispatch.workload import Load
@@ -77,19 +78,19 @@ class Dispatcher:
         if self._publisher.refused(command):
             return
         run = command.run
-        ready = new_ready(
-            attempt_id=command.attempt_id,
-            type=command.pool,
-            run_id=run.run_id,
-            tenant=run.tenant,
-            priority=run.priority,
-            partition=run.owner.partition,
-            latest_start_at_ms=command.latest_start_at_ms,
-            latest_feasible_start_at_ms=command.latest_feasible_start_at_ms,
-            expected_ms=command.expected_ms,
-            join_left=command.join_left,
-            item=(command, monotonic_ms()),
-            again=command.again,
+        ready = Ready(
+            command.attempt_id,
+            command.pool,
+            run.run_id,
+            run.tenant,
+            run.priority,
+            run.owner.partition,
+            command.latest_start_at_ms,
+            command.latest_feasible_start_at_ms,
+            command.expected_ms,
+            command.join_left,
+            (command, monotonic_ms()),
+            command.again,
         )
         self._load.dispatched(command)
         if self._gate.offer(ready):
@@ -101,35 +102,48 @@ class Dispatcher:
         if self._gate.cancel(attempt_id, monotonic_ms()):
             self._publisher.cancel(command)
 
-    def finished(self, event: AttemptFinished) -> None:
+    def has_sent(self, event: AttemptFinished, attempt_id: str) -> bool:
+        """Tell whether a result is that of a dispatch which went out here and has not ended: it has its
+        capability. Others are not known here, and may be right all the same (`may_tell`)."""
+        ready, told = self._gate.out(attempt_id), event.capability
+        if ready is None or told is None:
+            return False
+        command: Dispatch = ready.item[0]
+        return (
+            command.capability is not None
+            and command.dispatched_at_ms == event.dispatched_at_ms
+            and told.isascii()
+            and compare_digest(told, command.capability)
+        )
+
+    def finished(self, event: AttemptFinished, attempt_id: str) -> None:
         """Note that an attempt has ended, whatever its run makes of it."""
-        ready = self._gate.finished(ids.attempt_id(event.run_id, event.step, event.attempt))
+        ready = self._gate.finished(attempt_id)
         if ready is not None:
             self._load.finished(ready, event)
 
     def release(self) -> None:
         """Publish the steps whose turn it is."""
-        released = self._gate.release(now_ms())
-        if not released:
+        if not self._gate.may_release:
             return
-        at_ms = monotonic_ms()
-        for ready in released:
+        at_ms, now = monotonic_ms(), now_ms()
+        for ready in self._gate.release(now):
             try:
-                self._release(ready, at_ms)
+                self._release(ready, at_ms, now)
             except BusUnavailable:
                 raise
             except Exception:  # its run's deadline ends it; the others' steps go out
                 log.exception("step_not_released", attempt=ready.attempt_id)
 
-    def _release(self, ready: Ready, at_ms: float) -> None:
+    def _release(self, ready: Ready, at_ms: float, now: float) -> None:
         command, held_at_ms = ready.item
         held_ms = at_ms - held_at_ms
         self._metrics.released(ready.type, ready.priority, held_ms)
         start_by_at_ms = command.start_by_at_ms
-        if start_by_at_ms is not None and start_by_at_ms < now_ms():
+        if start_by_at_ms is not None and start_by_at_ms < now:
             self._publisher.end(command, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
             return
-        self._publisher.publish(command, ready.latest_start_at_ms - now_ms(), held_ms)
+        self._publisher.publish(command, ready.latest_start_at_ms - now, held_ms)
 
     # ---- capacity ---------------------------------------------------------------------------
 

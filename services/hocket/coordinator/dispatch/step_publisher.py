@@ -12,7 +12,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas import ids, subjects
-from hocket.schemas.access.grants import missing_at_step
+from hocket.schemas.access.grants import EVERYTHING, missing_at_step
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, encoded
@@ -43,7 +43,10 @@ class StepPublisher:
     def refused(self, command: Dispatch) -> bool:
         """End a step that uses what its tenant has no grant for; tell whether it is one."""
         tenant = command.run.tenant
-        missing = missing_at_step(command.node, command.step, self._grants.of(tenant), tenant)
+        grants = self._grants.of(tenant)
+        if grants is EVERYTHING:
+            return False
+        missing = missing_at_step(command.node, command.step, grants, tenant)
         if missing is None:
             return False
         self.end(command, missing.info(), _result_id(command))
@@ -56,14 +59,12 @@ class StepPublisher:
             return
         lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
         subject = subjects.step(command.pool, lane)
-        headers = {"traceparent": run.traceparent} if run.traceparent else {}
+        headers = {"traceparent": run.traceparent} if run.traceparent else None
         if command.again and self._may_be_lost():
-            headers[subjects.ASKED_AGAIN] = "1"
+            headers = {**(headers or {}), subjects.ASKED_AGAIN: "1"}
         try:
             payload = command.body(slack_ms, held_ms)
-            self._bus.publish_durable(
-                subject, payload, msg_id=command.msg_id, headers=headers or None
-            )
+            self._bus.publish_durable(subject, payload, msg_id=command.msg_id, headers=headers)
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses

@@ -13,7 +13,7 @@ from hocket.coordinator.core.run.state.run import TERMINAL, Run
 from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
 from hocket.coordinator.core.scheduling.capacity_demand import CapacityDemand
 from hocket.coordinator.core.scheduling.gate import Gate
-from hocket.coordinator.core.scheduling.load_prediction import Prediction, predict
+from hocket.coordinator.core.scheduling.load_prediction import PlanPath, Prediction, predict
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.scheduling.type_queue import Load as TypeLoad
 from hocket.coordinator.core.time.duration_estimates import DurationForecast
@@ -21,7 +21,7 @@ from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import Plan
 
-MAX_WORKS = 256
+MAX_EXPECTED = 256
 SCALING_HORIZON_S = 60.0
 """How long it takes until a worker that is asked for takes steps."""
 UNCONFIRMED_FOR_MS = 30_000.0
@@ -38,7 +38,7 @@ class Load:
         self._backlog = backlog
         self._gate = gate
         self._demand = CapacityDemand(1_000 * scaling_horizon_s)
-        self._works: OrderedDict[int, tuple[DurationForecast, Work]] = OrderedDict()
+        self._expected: OrderedDict[int, _Expected] = OrderedDict()
         """By the identity of the outlook, which is kept with it."""
         self._unconfirmed: OrderedDict[str, float] = OrderedDict()
 
@@ -65,7 +65,7 @@ class Load:
         if run.run_id in self._backlog:
             return
         self._promise(run, run.owner.partition, plan, outlook)
-        keys = self._work(plan, outlook).keys
+        keys = self._of(plan, outlook).work.keys
         for key in keys.intersection(run.steps):
             step = run.steps[key]
             if step.state in TERMINAL:
@@ -122,7 +122,7 @@ class Load:
                 capacity=self._gate.capacity(node_type, event.priority),
             )
 
-        return predict(plan, outlook, clear_ms)
+        return predict(self._of(plan, outlook).path, clear_ms)
 
     # ---- workers ----------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Load:
     # ---- helpers ----------------------------------------------------------------------------
 
     def _arrived(self, run: Run | RunAccepted, plan: Plan, outlook: DurationForecast) -> None:
-        work = self._work(plan, outlook)
+        work = self._of(plan, outlook).work
         self._demand.arrived(work.by_type, run.deadline_at_ms - now_ms())
 
     def _promise(
@@ -151,16 +151,25 @@ class Load:
             priority=run.priority,
             tenant=run.tenant,
             deadline_at_ms=run.deadline_at_ms,
-            work=self._work(plan, outlook),
+            work=self._of(plan, outlook).work,
             now_ms=now_ms(),
         )
 
-    def _work(self, plan: Plan, outlook: DurationForecast) -> Work:
-        found = self._works.get(id(outlook))
-        if found is not None:
-            return found[1]
-        work = work_of(plan, outlook)
-        self._works[id(outlook)] = (outlook, work)
-        if len(self._works) > MAX_WORKS:
-            self._works.popitem(last=False)
-        return work
+    def _of(self, plan: Plan, outlook: DurationForecast) -> "_Expected":
+        found = self._expected.get(id(outlook))
+        if found is None:
+            found = self._expected[id(outlook)] = _Expected(plan, outlook)
+            if len(self._expected) > MAX_EXPECTED:
+                self._expected.popitem(last=False)
+        return found
+
+
+class _Expected:
+    """What runs of a plan are expected to do by an outlook."""
+
+    __slots__ = ("outlook", "path", "work")
+
+    def __init__(self, plan: Plan, outlook: DurationForecast) -> None:
+        self.outlook = outlook
+        self.work: Work = work_of(plan, outlook)
+        self.path = PlanPath(plan, outlook)

@@ -119,10 +119,14 @@ class _Type:
         self.finished += 1
         self.ran_ms += max(1 - BIAS_MEMORY, 1 / self.finished) * (ran_ms - self.ran_ms)
         self.of_all.learn(expected_ms, ran_ms)
-        self.biases.setdefault(tenant, _Bias()).learn(expected_ms, ran_ms)
-        self.biases.move_to_end(tenant)
-        if len(self.biases) > MAX_BIASES:
-            self.biases.popitem(last=False)
+        bias = self.biases.get(tenant)
+        if bias is not None:
+            self.biases.move_to_end(tenant)
+        else:
+            bias = self.biases[tenant] = _Bias()
+            if len(self.biases) > MAX_BIASES:
+                self.biases.popitem(last=False)
+        bias.learn(expected_ms, ran_ms)
 
     def bias(self, tenant: str) -> float:
         known = self.biases.get(tenant)

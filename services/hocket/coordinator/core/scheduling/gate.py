@@ -86,6 +86,10 @@ class Gate:
         self._hand_out(kind, step)
         return True
 
+    def out(self, attempt_id: str) -> Ready | None:
+        """Return an attempt that is out."""
+        return self._out.get(attempt_id)
+
     def finished(self, attempt_id: str) -> Ready | None:
         """Note that an attempt has ended, and return it where it was out or held here."""
         step = self._out.pop(attempt_id, None)
@@ -95,6 +99,11 @@ class Gate:
         kind.finished(step)
         self._free(kind, step)
         return step
+
+    @property
+    def may_release(self) -> bool:
+        """Whether `release` may have something to return."""
+        return bool(self._to_release)
 
     def cancel(self, attempt_id: str, now_ms: float) -> bool:
         """Give up an attempt; tell whether a worker may have it and must hear of it."""
@@ -107,8 +116,6 @@ class Gate:
 
     def release(self, now_ms: float) -> list[Ready]:
         """Return the held attempts that go out now, in order."""
-        if not self._to_release:
-            return []
         released: list[Ready] = []
         for node_type in sorted(self._to_release):
             kind = self._by_type.get(node_type)

@@ -79,17 +79,13 @@ ClearMs = Callable[[str], float]
 """When (ms from now) the work of a node type that is ahead of the task is done."""
 
 
-def predict(plan: Plan, outlook: DurationForecast, clear_ms: ClearMs) -> Prediction:
+def predict(plan: "PlanPath", clear_ms: ClearMs) -> Prediction:
     """Return when a task would end that began now (UNLOADED where no load is in its way)."""
-    waits = {node_type: clear_ms(node_type) for node_type in types_of(plan)}
-    limited_by = max(waits, key=lambda name: waits[name], default="")
+    waits = {node_type: clear_ms(node_type) for node_type in plan.types}
     if not any(waits.values()):
         return UNLOADED
-    degrades = plan.pipeline.on_infeasible == "degrade"
-    path = _Walk(outlook, {}, degrades).scope_end(plan.root, NOTHING)
-    return Prediction(
-        path, _Walk(outlook, waits, degrades).scope_end(plan.root, NOTHING), limited_by
-    )
+    limited_by = max(waits, key=lambda name: waits[name])
+    return Prediction(plan.unloaded, plan.root.end(waits, NOTHING), limited_by)
 
 
 def judge(prediction: Prediction, left_ms: float, on_overload: str) -> Verdict:
@@ -133,43 +129,90 @@ def types_of(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted({pool_of(node) for node in nodes if runs_in_worker(node.type)}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """Goes through a plan from its beginning; one that `degrades` at its shortest."""
+class PlanPath:
+    """The way through a plan from its beginning, with what is expected of its nodes; where the pipeline
+    degrades, at its shortest. `types`: those that it waits for, `unloaded`: what it takes without."""
 
-    outlook: DurationForecast
-    waits: Mapping[str, float]
-    degrades: bool
+    __slots__ = ("root", "types", "unloaded")
 
-    def scope_end(self, scope: ScopePlan, start: Estimate) -> Estimate:
-        ends: dict[str, Estimate] = {}
+    def __init__(self, plan: Plan, outlook: DurationForecast) -> None:
+        self.types = types_of(plan)
+        self.root = _ScopePath(plan.root, outlook, plan.pipeline.on_infeasible == "degrade")
+        self.unloaded = self.root.end({}, NOTHING)
+
+
+class _ScopePath:
+    """That of a scope, its nodes in the order in which they start."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self, scope: ScopePlan, outlook: DurationForecast, degrades: bool) -> None:
         left_out = skippable(scope)
+        places = {name: place for place, name in enumerate(scope.order)}
+        self._nodes: list[_NodePath] = []
         for name in scope.order:
             node = scope.nodes[name]
-            begins = _latest(start, (ends[need] for need in node.needs))
-            may_go = name in left_out or (self.degrades and node.node.optional)
-            ends[name] = begins if may_go else self._node_end(node, begins)
-        return _latest(start, ends.values())
+            may_go = name in left_out or (degrades and node.node.optional)
+            needs = [places[need] for need in node.needs]
+            self._nodes.append(_NodePath(node, needs, may_go, outlook, degrades))
 
-    def _node_end(self, node: NodePlan, start: Estimate) -> Estimate:
-        if self.degrades and node.fast is not None:
+    def end(self, waits: Mapping[str, float], start: Estimate) -> Estimate:
+        """Return when the scope ends that begins at `start`; `waits` are by type."""
+        ends: list[Estimate] = []
+        for node in self._nodes:
+            begins = _latest(start, [ends[need] for need in node.needs]) if node.needs else start
+            ends.append(begins if node.may_go else node.end(waits, begins))
+        return _latest(start, ends)
+
+
+class _NodePath:
+    """That of a node; `needs` are places in its scope, `may_go` whether it may be left out."""
+
+    __slots__ = ("_body", "_own", "_pools", "may_go", "needs")
+
+    def __init__(
+        self,
+        node: NodePlan,
+        needs: list[int],
+        may_go: bool,
+        outlook: DurationForecast,
+        degrades: bool,
+    ) -> None:
+        self.needs = needs
+        self.may_go = may_go
+        if degrades and node.fast is not None:
             node = node.fast
-        if node.body is not None and not (node.node.map or node.node.loop):
-            return self.scope_end(node.body, start)
-        clear_ms = max((self.waits.get(name, 0.0) for name in _types_in(node)), default=0.0)
+        opens = node.body is not None and not (node.node.map or node.node.loop)
+        self._body = _ScopePath(node.body, outlook, degrades) if node.body and opens else None
+        self._pools = tuple(_pools_in(node))
+        self._own = NOTHING if may_go or opens else outlook[node.path].own
+
+    def end(self, waits: Mapping[str, float], start: Estimate) -> Estimate:
+        if self._body is not None:
+            return self._body.end(waits, start)
+        clear_ms = 0.0
+        for pool in self._pools:
+            wait_ms = waits.get(pool, 0.0)
+            if wait_ms > clear_ms:
+                clear_ms = wait_ms
         if clear_ms > start.mean_ms:
             start = Estimate(clear_ms, start.variance)
-        return start.then(self.outlook[node.path].own)
+        return start.then(self._own)
 
 
-def _types_in(node: NodePlan) -> Iterable[str]:
+def _pools_in(node: NodePlan) -> Iterable[str]:
     yield pool_of(node.node)
     for branch in node.branches.values():
-        yield from _types_in(branch)
+        yield from _pools_in(branch)
     if node.body is not None:
         for inner in node.body.nodes.values():
-            yield from _types_in(inner)
+            yield from _pools_in(inner)
 
 
 def _latest(start: Estimate, ends: Iterable[Estimate]) -> Estimate:
-    return max([start, *ends], key=lambda end: (end.tail_ms(), end.mean_ms))
+    latest, latest_ms = start, start.tail_ms()
+    for end in ends:
+        end_ms = end.tail_ms()
+        if end_ms > latest_ms or (end_ms == latest_ms and end.mean_ms > latest.mean_ms):
+            latest, latest_ms = end, end_ms
+    return latest

@@ -17,10 +17,8 @@ place changed) are dropped when they come to the top, and swept out before they 
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from hocket.coordinator.core.structures.frozen import maker
 from hocket.schemas.messages import Priority
 
 CLASSES = (Priority.INTERACTIVE, Priority.STANDARD, Priority.BATCH)
@@ -36,30 +34,55 @@ SPARE_ENTRIES = 64
 """Stale entries that a heap may hold beside as many as it has good ones."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Ready:
     """An attempt that can start. `latest_start_at_ms` is when it must start for its run to keep its
     deadline (least slack first), `latest_feasible_start_at_ms` when even the expected path misses it,
     `expected_ms` how long it will hold a slot, `join_left` for how many steps, this one included, the
-    next join of its run still waits."""
+    next join of its run still waits. `item` is what the caller wants back when the step goes out,
+    `again` whether a former owner of its run may have sent it to a worker. It is not changed."""
 
-    attempt_id: str
-    type: str
-    run_id: str
-    tenant: str
-    priority: Priority
-    partition: int
-    latest_start_at_ms: float
-    latest_feasible_start_at_ms: float
-    expected_ms: float
-    join_left: int
-    item: Any
-    """What the caller wants back when the step goes out."""
-    again: bool = False
-    """Whether a former owner of its run may have sent it to a worker."""
+    __slots__ = (
+        "again",
+        "attempt_id",
+        "expected_ms",
+        "item",
+        "join_left",
+        "latest_feasible_start_at_ms",
+        "latest_start_at_ms",
+        "partition",
+        "priority",
+        "run_id",
+        "tenant",
+        "type",
+    )
 
-
-new_ready = maker(Ready)
+    def __init__(
+        self,
+        attempt_id: str,
+        type: str,  # noqa: A002 (the field's name)
+        run_id: str,
+        tenant: str,
+        priority: Priority,
+        partition: int,
+        latest_start_at_ms: float,
+        latest_feasible_start_at_ms: float,
+        expected_ms: float,
+        join_left: int,
+        item: Any,
+        again: bool = False,
+    ) -> None:
+        self.attempt_id = attempt_id
+        self.type = type
+        self.run_id = run_id
+        self.tenant = tenant
+        self.priority = priority
+        self.partition = partition
+        self.latest_start_at_ms = latest_start_at_ms
+        self.latest_feasible_start_at_ms = latest_feasible_start_at_ms
+        self.expected_ms = expected_ms
+        self.join_left = join_left
+        self.item = item
+        self.again = again
 
 
 class Waiting:

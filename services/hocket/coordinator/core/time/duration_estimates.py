@@ -7,10 +7,9 @@ Deadlines of steps follow from it (`core/run/plan/step_deadlines.py`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import sqrt
+from typing import NamedTuple
 
-from hocket.coordinator.core.structures.frozen import maker
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import RaceNode, runs_in_worker
@@ -45,8 +44,7 @@ DEFAULT_MS: Mapping[str, tuple[float, float]] = {
 """Mean and standard deviation of a node type nobody has measured or said anything of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A duration as a distribution, with the weight of what it rests on. `sure_ms` is the part of the
     mean that is measured or said, and certain to be needed."""
 
@@ -62,19 +60,18 @@ class Estimate:
 
     def then(self, other: "Estimate") -> "Estimate":
         """Return the duration of this and then the other."""
-        return new_estimate(
+        return Estimate(
             self.mean_ms + other.mean_ms,
             self.variance + other.variance,
-            sure_ms=self.sure_ms + other.sure_ms,
+            0.0,
+            self.sure_ms + other.sure_ms,
         )
 
 
-new_estimate = maker(Estimate)
 NOTHING = Estimate(0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(NamedTuple):
     """A node's own duration, and that of the critical path behind it to the run's end; where the
     pipeline may degrade, that of the node's fast variant, and of the path behind when all of it that
     can takes its fast variant or is left out."""
@@ -106,7 +103,7 @@ def observe(estimate: Estimate | None, duration_ms: float) -> Estimate:
     mean = estimate.mean_ms + delta / weight
     past = estimate.weight * DECAY
     variance = (past * estimate.variance + delta * (duration_ms - mean)) / weight
-    return new_estimate(mean, max(0.0, variance), weight)
+    return Estimate(mean, max(0.0, variance), weight)
 
 
 def outlook(plan: Plan, durations: Mapping[str, Estimate]) -> DurationForecast:
@@ -171,8 +168,8 @@ class _Look:
             self.result[node.path] = Expectation(own[name], after, fast, least_after)
             least[name] = self._at_its_shortest(node, fast, inner_least)
             if name in left_out:
-                own[name] = replace(own[name], sure_ms=0.0)
-                least[name] = replace(least[name], sure_ms=0.0)
+                own[name] = own[name]._replace(sure_ms=0.0)
+                least[name] = least[name]._replace(sure_ms=0.0)
         path = _latest([own[name].then(behind[name]) for name in scope.roots])
         if not self._degrades:
             return path, path
@@ -191,7 +188,7 @@ class _Look:
             branches = [self._beside(b, after, least_after) for b in node.branches.values()]
             inner = _latest(branches)
             if isinstance(node.node, RaceNode) and node.node.pick == "first_valid":
-                inner = replace(inner, sure_ms=min(own.sure_ms for own in branches))
+                inner = inner._replace(sure_ms=min(own.sure_ms for own in branches))
         measured = self._durations.get(node.path)
         if not (node.node.map or node.node.loop):
             own = _estimate(node, inner, measured)
@@ -234,7 +231,7 @@ def skippable(scope: ScopePlan) -> set[str]:
 def _estimate(node: NodePlan, inner: Estimate, measured: Estimate | None) -> Estimate:
     """Return a node's own duration: measured, else said, else that of what it holds, else usual."""
     if measured is not None and measured.weight >= ENOUGH:
-        return replace(measured, sure_ms=measured.mean_ms)
+        return measured._replace(sure_ms=measured.mean_ms)
     expect = node.node.expect
     if expect is not None:
         # of a pipeline that was applied when these had no bound
@@ -253,4 +250,4 @@ def _latest(estimates: list[Estimate]) -> Estimate:
         return NOTHING
     latest = max(estimates, key=lambda e: (e.tail_ms(), e.mean_ms))
     sure_ms = max(e.sure_ms for e in estimates)
-    return latest if latest.sure_ms == sure_ms else replace(latest, sure_ms=sure_ms)
+    return latest if latest.sure_ms == sure_ms else latest._replace(sure_ms=sure_ms)

@@ -19,6 +19,7 @@ from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.process.limits.memory import end_if_short
+from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -65,16 +66,23 @@ class EventApplication:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
-        run = await self._loader.find(event.run_id)
+        run = self._runs.get(event.run_id)
+        if run is None:
+            run = await self._loader.find(event.run_id)
         if isinstance(event, AttemptFinished):
-            if run is not None and not may_tell(run, event, self._capabilities):
+            attempt_id = ids.attempt_id(event.run_id, event.step, event.attempt)
+            is_known = run is None or self._dispatcher.has_sent(event, attempt_id)
+            if run is not None and not is_known and not may_tell(run, event, self._capabilities):
                 return
-            self._dispatcher.finished(event)
+            self._dispatcher.finished(event, attempt_id)
         if run is None:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
             return
-        outcome = await self._outcome(run, event, at_ms)
+        try:
+            outcome = self._applied(run, event, at_ms)
+        except Exception as error:
+            outcome = await self._applied_anew(run, event, at_ms, error)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
 
@@ -90,15 +98,14 @@ class EventApplication:
                 self._acceptance.cannot_begin(event, info, at_ms)
             self._acknowledgement.after_commit(event)
 
-    async def _outcome(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
-        """Apply an event to its run, once more where that raises."""
-        try:
-            return self._applied(run, event, at_ms)
-        except Exception as error:
-            end_if_short(error)
-            log.warning(
-                "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
-            )
+    async def _applied_anew(
+        self, run: Run, event: RunEvent, at_ms: float, error: Exception
+    ) -> Outcome:
+        """Apply an event once more that raised, to its run as it was before."""
+        end_if_short(error)
+        log.warning(
+            "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
+        )
         again = await self._loader.find(run.run_id)
         assert again is not None, run.run_id
         return self._applied(again, event, at_ms)

@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog, work_of
-from hocket.coordinator.core.scheduling.load_prediction import judge, predict
+from hocket.coordinator.core.scheduling.load_prediction import PlanPath, judge, predict
 from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.checks.bounded import MAX_MILLISECONDS
@@ -54,5 +54,5 @@ def test_of_one_that_was_applied_before_no_more_is_counted(mean_ms: float, sd_ms
         capacity=Capacity(8.0, 0.0),
     )
     asked = compile_pipeline({"pipeline": "q", "nodes": {"a": python()}})
-    prediction = predict(asked, outlook(asked, {}), lambda _: clear_ms)
+    prediction = predict(PlanPath(asked, outlook(asked, {})), lambda _: clear_ms)
     assert judge(prediction, 60_000.0, "queue") == "admit"

@@ -14,6 +14,7 @@ from hocket.coordinator.core.scheduling.backlog import (
 from hocket.coordinator.core.scheduling.load_prediction import (
     LEAST_RETRY_MS,
     UNLOADED,
+    PlanPath,
     Prediction,
     Verdict,
     is_lost,
@@ -45,7 +46,7 @@ def plan_of(nodes: dict[str, Any], **spec: Any) -> Plan:
 
 
 def predicted(plan: Plan, **clear_ms: float) -> Prediction:
-    return predict(plan, outlook(plan, {}), lambda name: clear_ms.get(name, 0.0))
+    return predict(PlanPath(plan, outlook(plan, {})), lambda name: clear_ms.get(name, 0.0))
 
 
 # ---- work ahead ----------------------------------------------------------------------------------

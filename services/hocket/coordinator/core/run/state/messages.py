@@ -7,7 +7,6 @@ numbers and its input. The contract is `StepRequested` and `RunFinished` in
 """
 
 from decimal import Decimal
-from functools import lru_cache
 
 from pydantic_core import to_json
 
@@ -29,7 +28,6 @@ from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.run.suspension.resumption import resumption_of
 from hocket.schemas import ids
 from hocket.schemas.messages import (
-    Priority,
     RootBudget,
     TaskRejected,
     encoded_without_defaults,
@@ -46,11 +44,11 @@ class Dispatch:
     """
 
     __slots__ = (
-        "_before",
         "_input",
-        "_numbers",
+        "_text",
         "again",
         "attempt",
+        "attempt_id",
         "capability",
         "dispatched_at_ms",
         "expected_ms",
@@ -82,12 +80,14 @@ class Dispatch:
         dispatched_at_ms, slack_ms = step.dispatched_at_ms, step.slack_ms
         assert dispatched_at_ms is not None
         assert slack_ms is not None
+        key, attempt = step.key, step.attempt
         self.run = run
-        self.step = step.key
+        self.step = key
         self.node = node.spec
         self.type = node.type
         self.pool = node.pool
-        self.attempt = step.attempt
+        self.attempt = attempt
+        self.attempt_id = ids.attempt_id(run.run_id, key, attempt)
         self.again = again
         self.is_external = node.is_external
         self.join_left = join_left
@@ -101,35 +101,27 @@ class Dispatch:
         capabilities = run.owner.capabilities
         if capabilities is not None and step.capable:
             self.capability = capabilities.of_attempt(
-                run.tenant, run.run_id, step.key, step.attempt, dispatched_at_ms
+                run.tenant, run.run_id, key, attempt, dispatched_at_ms
             )
-        timeout_ms = min(node.timeout_ms, max(1.0, deadline_at_ms - dispatched_at_ms))
         self._input = step.input
-        self._before = (
-            f'{{"run_id":{_text(run.run_id)},"run_deadline_at_ms":{deadline_at_ms!r},'
-            f"{_shared(run)}{node.static}"
-        )
-        self._numbers = (
-            f'"step":"{step.key}","attempt":{step.attempt},'
-            f'"deadline_at_ms":{step.deadline_at_ms!r},"timeout_ms":{timeout_ms!r},'
-            f'"dispatched_at_ms":{dispatched_at_ms!r},'
-        )
+        timeout_ms = min(node.timeout_ms, max(1.0, deadline_at_ms - dispatched_at_ms))
+        more = ""
         if run.budget_usd is not None:
-            self._numbers += _budgets(run, run.budget_usd, is_capable=step.capable)
+            more = _budgets(run, run.budget_usd, is_capable=step.capable)
         if start_by_at_ms is not None:
-            self._numbers += f'"start_by_at_ms":{start_by_at_ms!r},'
+            more += f'"start_by_at_ms":{start_by_at_ms!r},'
         if self.capability is not None:
-            self._numbers += f'"capability":"{self.capability}",'
+            more += f'"capability":"{self.capability}",'
         if node.keeps_journal:
-            self._numbers += '"journal":true,"suspends":true,'
+            more += '"journal":true,"suspends":true,'
         if step.suspensions:
             going_on = resumption_of(run, step)
-            self._numbers += f'"resumption":{encoded_without_defaults(going_on).decode()},'
-
-    @property
-    def attempt_id(self) -> str:
-        """The id of the attempt."""
-        return f"{self.run.run_id}:{self.step}:{self.attempt}"
+            more += f'"resumption":{encoded_without_defaults(going_on).decode()},'
+        self._text = (
+            f'{_head(run)}{node.static}"step":"{key}","attempt":{attempt},'
+            f'"deadline_at_ms":{step.deadline_at_ms!r},"timeout_ms":{timeout_ms!r},'
+            f'"dispatched_at_ms":{dispatched_at_ms!r},{more}'
+        )
 
     @property
     def msg_id(self) -> str:
@@ -140,7 +132,7 @@ class Dispatch:
         """Return the message, for a step that has so much slack now and was held back so long;
         raises ValueError for an input that JSON does not have."""
         return (
-            f'{self._before}{self._numbers}"slack_ms":{slack_ms!r},"held_ms":{held_ms!r},'
+            f'{self._text}"slack_ms":{slack_ms!r},"held_ms":{held_ms!r},'
             f'"input":{self._input.text}}}'
         ).encode()
 
@@ -204,23 +196,21 @@ def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
     return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
 
 
-def _shared(run: Run) -> str:
-    """Return what the messages of many runs say alike."""
+def _head(run: Run) -> str:
+    """Return what the messages of all steps of a run say alike while its deadline is the same."""
+    head = run.message_head
+    if head is not None and head[0] == run.deadline_at_ms:
+        return head[1]
     owner, labels = run.owner, run.labels
-    text = _of_runs(
-        run.tenant, run.pipeline, run.version, run.priority, owner.partition, owner.epoch
+    text = (
+        f'{{"run_id":{_text(run.run_id)},"run_deadline_at_ms":{run.deadline_at_ms!r},'
+        f'"tenant":{_text(run.tenant)},"pipeline":{_text(run.pipeline)},"version":{run.version},'
+        f'"priority":"{run.priority.value}","partition":{owner.partition},"epoch":{owner.epoch},'
     )
-    return text if labels is None else f'{text}"labels":{to_json(labels).decode()},'
-
-
-@lru_cache(maxsize=1_024)
-def _of_runs(
-    tenant: str, pipeline: str, version: int, priority: Priority, partition: int, epoch: int
-) -> str:
-    return (
-        f'"tenant":{_text(tenant)},"pipeline":{_text(pipeline)},"version":{version},'
-        f'"priority":"{priority.value}","partition":{partition},"epoch":{epoch},'
-    )
+    if labels is not None:
+        text += f'"labels":{to_json(labels).decode()},'
+    run.message_head = (run.deadline_at_ms, text)
+    return text
 
 
 def _budgets(run: Run, budget_usd: Decimal, *, is_capable: bool) -> str:

@@ -352,6 +352,7 @@ class Run(Seldom):
         "finished_at_ms",
         "idempotency_key",
         "input",
+        "message_head",
         "operations",
         "output",
         "owner",
@@ -446,6 +447,8 @@ class Run(Seldom):
         self.armed_at_ms: float | None = None
         self.revision = 0
         """How often something was done to it since it is in memory."""
+        self.message_head: tuple[float, str] | None = None
+        """How the messages of its steps begin while it has this deadline (`messages.py`)."""
         self.size_bytes = 0
         self.counted_bytes: int | None = None
         """What its values count among the runs in memory, and the events that it was made of."""

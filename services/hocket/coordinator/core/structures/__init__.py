@@ -1,1 +1,0 @@
-"""Data structures of the core."""
