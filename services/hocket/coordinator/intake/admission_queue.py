@@ -11,7 +11,8 @@ its place. A process that ends gives its waiting tasks back.
 import asyncio
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
@@ -51,8 +52,7 @@ Group = tuple[int, str, str, int]
 """Class (its rank), tenant, pipeline and version: tasks that differ in their deadlines only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A task that may be begun, as it would be accepted."""
 
     accepted: RunAccepted
@@ -179,7 +179,7 @@ class Overload:
         self._metrics.task("accepted")
         if self._durations.wants_probe(accepted.tenant, accepted.pipeline):
             accepted = accepted.model_copy(update={"probe": True})
-            candidate = replace(candidate, accepted=accepted)
+            candidate = candidate._replace(accepted=accepted)
         self._post(candidate, None)
 
     def _refuse(self, candidate: Candidate, error: HocketError) -> None:
@@ -256,7 +256,7 @@ def _again(known: Candidate, delivered: Candidate) -> Candidate:
     deadline."""
     deadline_at_ms = known.accepted.deadline_at_ms
     accepted = delivered.accepted.model_copy(update={"deadline_at_ms": deadline_at_ms})
-    return replace(delivered, accepted=accepted)
+    return delivered._replace(accepted=accepted)
 
 
 def _left_ms(candidate: Candidate) -> float:

@@ -1,7 +1,7 @@
 """A task as it came from TASKS: its message, how often it was delivered, and what it says or what is
 wrong with it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -22,8 +22,7 @@ class TaskNotTaken(HocketError):
     code = "task_not_taken"
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One delivery of a task."""
 
     message: RawMessage

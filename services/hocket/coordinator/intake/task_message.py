@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.coordinator.core.run.state.run import Run
 from hocket.kit.nats import cloudevents
@@ -41,8 +40,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", re.ASCII)
 _UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """A task as published, before its pipeline is known."""
 
     tenant: str

@@ -9,7 +9,7 @@ from functools import partial
 from hocket.coordinator.core.run.commands import RecordAttempt, WaitForFlow
 from hocket.coordinator.core.run.infeasible import was_given_up
 from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
-from hocket.coordinator.core.run.state.run import DISPATCHED, Run
+from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.tenure_context import TenureContext
@@ -34,15 +34,15 @@ class DecisionRecorder:
         """Keep what an event did and do what it asks for; `first`: it began the run; `surely`: where
         something of that fails, the rest is done all the same. `closes`: Postgres may have steps of the
         run that are not here."""
-        run = outcome.run
-        if run.has_ended:
+        run, commands = outcome.run, outcome.commands
+        if run.status != RUNNING:
             self._load.ended(run.run_id)
             if was_given_up(run):
                 self._durations.gave_up(run.tenant, run.pipeline)
         # first of all it is kept: what fails below finds the run as it is now
         self._keep(outcome, first=first, closes=closes)
         self._runs.put(run)
-        for command in outcome.commands:
+        for command in commands:
             if isinstance(command, EndRun):
                 assert run.finished_at_ms is not None, run.run_id
                 self._notifier.decided(run.run_id, run.finished_at_ms)
@@ -71,24 +71,34 @@ class DecisionRecorder:
         self._notifier.committed(run)
 
     def _keep(self, outcome: Outcome, *, first: bool, closes: bool) -> None:
-        run, changed = outcome.run, outcome.changed
-        attempts = [c for c in outcome.commands if isinstance(c, RecordAttempt)]
-        if not (changed or outcome.run_changed or attempts):
+        run, changed, run_changed = outcome.run, outcome.changed, outcome.run_changed
+        attempts: list[RecordAttempt] = []
+        flow: WaitForFlow | None = None
+        urgent = False
+        for command in outcome.commands:
+            if isinstance(command, Dispatch):
+                urgent = urgent or command.is_external
+            elif isinstance(command, RecordAttempt):
+                attempts.append(command)
+            elif isinstance(command, WaitForFlow):
+                flow, urgent = flow or command, True
+        if not (changed or run_changed or attempts):
             return
-        flow = next((c for c in outcome.commands if isinstance(c, WaitForFlow)), None)
-        marked = run.run_id in self._runs.marked
-        self._runs.marked.discard(run.run_id)
+        marked = self._runs.marked
+        if marked and run.run_id in marked:
+            marked.discard(run.run_id)
+            run_changed = True
         for step in changed:
             step.is_changed = False
         self._tenure.add(
             run,
             changed=changed,
-            run_changed=outcome.run_changed or marked,
+            run_changed=run_changed,
             first=first,
             attempts=attempts,
-            urgent=flow is not None or any(map(has_effects, outcome.commands)),
+            urgent=urgent,
             closes=closes,
-            size_bytes=self._runs.grown_bytes(run),
+            size_bytes=run.size_bytes - (run.counted_bytes or 0),
             flow=flow,
         )
         run.input.forget_value()

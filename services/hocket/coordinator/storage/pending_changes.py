@@ -6,7 +6,7 @@ back from the rows that are there (`unwritten`). Of a run that Postgres refuses
 less and less is written (`Kept`), until it is taken.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, TypeVar
@@ -23,7 +23,7 @@ from hocket.coordinator.core.run.state.bare_rows import (
 )
 from hocket.coordinator.core.run.state.columns import Row, attempt_row, completed
 from hocket.coordinator.core.run.state.rows import run_row, step_row
-from hocket.coordinator.core.run.state.run import Run, Step
+from hocket.coordinator.core.run.state.run import RUNNING, Run, Step
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.storage.commit_batch import Batch, batch_chars
 from hocket.kit.logs.run_lines import of_run
@@ -91,27 +91,27 @@ class Dirty:
     def take(
         self,
         run: Run,
-        changed: Iterable[Step],
+        changed: Sequence[Step],
         *,
         run_changed: bool,
         parked_until_ms: float | None = None,
     ) -> None:
         """Make the rows of what has changed, as it is now."""
         self.run = run
-        self.had_ended = run.has_ended
-        self.run_changed = self.run_changed or run_changed
-        steps = list(changed)
-        before = {step.key: self.steps.get(step.key) for step in steps}
-        self.steps.update(dict.fromkeys(before))
+        self.had_ended = run.status != RUNNING
+        run_id, steps = run.run_id, self.steps
         try:
             if run_changed:
+                self.run_changed = True
                 self.row = run_row(run, first=self.first, parked_until_ms=parked_until_ms)
-            for step in steps:
-                row = step_row(run.run_id, step)
-                self.steps[step.key] = completed(row, before[step.key])
+            for step in changed:
+                before, row = steps.get(step.key), step_row(run_id, step)
+                steps[step.key] = row if before is None else completed(row, before)
         except Exception as error:  # the run is set aside with its batch
             end_if_short(error)
             self.fault = error
+            for step in changed:
+                steps[step.key] = None
 
 
 @dataclass(slots=True)

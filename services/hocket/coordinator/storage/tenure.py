@@ -5,7 +5,7 @@ partition, or this one let go of it: then what it decided, and what would have f
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from hocket.coordinator.core.run.commands import RecordAttempt, WaitForFlow
 from hocket.coordinator.core.run.ends.notification_watermark import NotificationWatermark
@@ -49,10 +49,10 @@ class Tenure:
         self,
         run: Run,
         *,
-        changed: Iterable[Step],
+        changed: Sequence[Step],
         run_changed: bool,
         first: bool,
-        attempts: list[RecordAttempt],
+        attempts: Sequence[RecordAttempt],
         urgent: bool,
         parked_until_ms: float | None = None,
         closes: bool = False,
@@ -67,8 +67,10 @@ class Tenure:
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
             dirty = pending.dirty[run.run_id] = Dirty(run)
-        dirty.first = dirty.first or first
-        dirty.closes = dirty.closes or closes
+        if first:
+            dirty.first = True
+        if closes:
+            dirty.closes = True
         if flow is not None:
             dirty.flow = flow_rows(run, flow)
         dirty.take(run, changed, run_changed=run_changed, parked_until_ms=parked_until_ms)

@@ -1,8 +1,8 @@
 """CloudEvents 1.0 in NATS headers (binary mode), and who a task is: its idempotency key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 IDEMPOTENCY_KEY = "Hocket-Idempotency-Key"
 DEADLINE_MS = "Hocket-Deadline-Ms"
@@ -24,8 +24,7 @@ TRACEPARENT = "traceparent"
 SUBJECT = "ce-subject"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskIdentity:
+class TaskIdentity(NamedTuple):
     """The key that makes two tasks the same run; `user_given` where the publisher chose it."""
 
     key: str

@@ -48,10 +48,10 @@ def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) ->
         return _doubt_outlook(event)
     if ids.partition_of(event.run_id, partitions) != partition:
         return "its run is of another partition"
-    if isinstance(event, RunAccepted):
-        return _doubt_acceptance(event, partitions, now_ms)
     if isinstance(event, AttemptFinished):
         return None if event.attempt >= 1 else "attempts begin with 1"
+    if isinstance(event, RunAccepted):
+        return _doubt_acceptance(event, partitions, now_ms)
     if isinstance(event, TimerFired) and abs(event.due_at_ms - now_ms) > MAX_BEHIND_MS:
         return "no run waits for that time"
     if isinstance(event, CacheAnswered) and not event.key:
@@ -64,9 +64,14 @@ def plausible(event: LogEvent, now_ms: float) -> LogEvent:
     have a clock that is years away, and its result counts all the same."""
     if not isinstance(event, AttemptFinished):
         return event
-    times = (event.started_at_ms, event.finished_at_ms, event.queued_at_ms)
-    told = all(not at_ms or _is_near(at_ms, now_ms) for at_ms in times)
-    if told and abs(event.finished_at_ms - event.started_at_ms) <= MAX_TOOK_MS:
+    earliest_ms, latest_ms = now_ms - MAX_BEHIND_MS, now_ms + MAX_AHEAD_MS
+    began_ms, ended_ms, queued_ms = event.started_at_ms, event.finished_at_ms, event.queued_at_ms
+    if (
+        (not began_ms or earliest_ms <= began_ms <= latest_ms)
+        and (not ended_ms or earliest_ms <= ended_ms <= latest_ms)
+        and (not queued_ms or earliest_ms <= queued_ms <= latest_ms)
+        and abs(ended_ms - began_ms) <= MAX_TOOK_MS
+    ):
         timing = event.timing
         if timing is None or _is_possible(timing):
             return event
@@ -124,10 +129,6 @@ def _is_task_ack(subject: str) -> bool:
     return _TASK_ACK.fullmatch(subject) is not None and sum(map(str.isdecimal, numbers)) >= (
         _ACK_NUMBERS - 1
     )
-
-
-def _is_near(at_ms: float, now_ms: float) -> bool:
-    return -MAX_BEHIND_MS <= at_ms - now_ms <= MAX_AHEAD_MS
 
 
 def _is_possible(timing: Timing) -> bool:

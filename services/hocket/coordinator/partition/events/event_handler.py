@@ -36,25 +36,26 @@ class EventHandler:
 
     async def handle(self, message: LogMessage) -> None:
         """Apply one message of the log."""
-        await self._services.committer.wait_for_capacity()
-        await self._services.bus.wait_for_capacity()
+        services = self._services
+        await services.committer.wait_for_capacity()
+        await services.bus.wait_for_capacity()
         self._unwritten.begin_event()
         try:
             events = await self._reader.events_of(message)
             for event in self._reader.believed(events, message):
-                self._services.metrics.applied(message.kind)
+                services.metrics.applied(message.kind)
                 await self._apply_surely(event, message)
-            self._services.dispatcher.release()
+            services.dispatcher.release()
         finally:
             self._unwritten.end_event()
-        self._tenure.applied(message.seq, message.msg_id, len(message.body))
+        size_bytes = len(message.body)
+        self._tenure.applied(message.seq, message.msg_id, size_bytes)
         for event in events:
             if not isinstance(event, OutlookChanged):
-                self._runs.grew(event.run_id, len(message.body) // len(events))
+                self._runs.grew(event.run_id, size_bytes // len(events))
 
     async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
         """Apply an event; wait while Postgres is away; set one aside that our rules cannot take."""
-        place = {"partition": self._tenure.partition, "seq": message.seq}
         fault: Exception | None = None
         while True:
             try:
@@ -66,16 +67,19 @@ class EventHandler:
             except BusUnavailable:
                 raise  # the process ends
             except AWAY as error:
-                log.warning("log_waits", **place, reason=str(error))
+                log.warning("log_waits", **self._place(message), reason=str(error))
             except Exception as error:
                 if fault is not None:
                     raise
                 end_if_short(error)
-                log.exception("log_event_failed", **place)
+                log.exception("log_event_failed", **self._place(message))
                 if await fails_alone(error, self._services.store.ping):
                     fault = error
                     continue
             await asyncio.sleep(PAUSE_S)
+
+    def _place(self, message: LogMessage) -> dict[str, int]:
+        return {"partition": self._tenure.partition, "seq": message.seq}
 
     async def _set_aside(self, event: LogEvent, message: LogMessage, error: Exception) -> None:
         """End the run of an event that cannot be applied, and keep the event as a dead letter: in this

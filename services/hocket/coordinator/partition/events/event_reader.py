@@ -69,17 +69,13 @@ class EventReader:
     def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
         """Give the events that can be what they say, from who may say it; the others change nothing."""
         sealed = self._posts.is_sealed(message)
+        at_ms = message.at_ms
         for event in events:
-            reason = doubt(
-                event,
-                partition=self._number,
-                partitions=self._partitions,
-                now_ms=message.at_ms,
-            )
+            reason = doubt(event, partition=self._number, partitions=self._partitions, now_ms=at_ms)
             if reason is None and not sealed:
                 reason = _UNSEALED_CHARGE if message.kind == RunCharged.kind else _UNSEALED
             if reason is None:
-                yield plausible(event, message.at_ms)
+                yield plausible(event, at_ms)
             elif count := self._reporting.due(reason):
                 log.warning(
                     "log_event_not_believed",

@@ -7,6 +7,7 @@ and whoever follows sees the next change and the end. Rows that Postgres refused
 import asyncio
 import json
 from collections.abc import Iterable
+from operator import itemgetter
 
 import structlog
 from msgspec import Raw
@@ -32,25 +33,28 @@ _RUN = {name: place for place, name in enumerate(RUN_COLUMNS)}
 _STATUS, _DEADLINE, _FINISHED = _RUN["status"], _RUN["deadline_at"], _RUN["finished_at"]
 _STEP = {name: place for place, name in enumerate(STEP_COLUMNS)}
 _ERROR, _FACTS = _STEP["error"], _STEP["facts"]
-_TOLD = tuple(
-    _STEP[name]
-    for name in (
-        "key",
-        "path",
-        "type",
-        "role",
-        "state",
-        "attempt",
-        "ready_at",
-        "parent",
-        "dispatched_at",
-        "started_at",
-        "finished_at",
-        "deadline_at",
-        "slack_ms",
-        "worker",
-    )
+_told = itemgetter(
+    *[
+        _STEP[name]
+        for name in (
+            "key",
+            "path",
+            "type",
+            "role",
+            "state",
+            "attempt",
+            "ready_at",
+            "parent",
+            "dispatched_at",
+            "started_at",
+            "finished_at",
+            "deadline_at",
+            "slack_ms",
+            "worker",
+        )
+    ]
 )
+"""What is told of a step's row, in the order of StepState."""
 
 log = structlog.get_logger(__name__)
 _reporting = Reporting()
@@ -105,7 +109,7 @@ class _Fact:
         self.runs.append(change)
         self.size_bytes += STEP_BYTES
         for step in change.steps:
-            self.size_bytes += STEP_BYTES + len(bytes(step.error))
+            self.size_bytes += STEP_BYTES + (0 if step.error is NULL else len(bytes(step.error)))
 
 
 def _changes_of(dirty: Dirty, partition: int, log_seq: int) -> Iterable[RunChange]:
@@ -138,7 +142,7 @@ def _changes_of(dirty: Dirty, partition: int, log_seq: int) -> Iterable[RunChang
 
 
 def _state(row: Row) -> StepState:
-    state = StepState(*[row[place] for place in _TOLD])
+    state = StepState(*_told(row))
     error, facts = row[_ERROR], row[_FACTS]
     if error is not None and len(error) <= MAX_ERROR_CHARS:
         state.error = Raw(error.encode())

@@ -71,8 +71,10 @@ class RunAcceptance:
         plan = entry.compiled
         reuse = await self._origins.reuse(event.tenant, event.origin, plan)
         forecast = self._measurements.forecast(event.tenant, event.pipeline, entry.version, plan)
+        if event.version != entry.version:
+            event = event.model_copy(update={"version": entry.version})
         outcome = accept(
-            event.model_copy(update={"version": entry.version}),
+            event,
             plan,
             self._owner,
             now_ms=at_ms,

@@ -77,21 +77,22 @@ class Runs:
             return ended[0]
         return run
 
-    def grown_bytes(self, run: Run) -> int:
-        """Return by how much the values of a run have grown since it was put here."""
-        return run.size_bytes - (run.counted_bytes or 0)
-
     def put(self, run: Run) -> None:
         """Keep a run as it is now; one that has ended is remembered for a while."""
         run_id = run.run_id
         if not run.has_ended:
             before = self.in_flight.get(run_id)
-            if before is run and run.counted_bytes == run.size_bytes:
+            grown_bytes = run.size_bytes - (run.counted_bytes or 0)
+            if before is run:
+                if grown_bytes:
+                    self._values_bytes += grown_bytes
+                    self.by_tenant[run.tenant].values_bytes += grown_bytes
+                    run.counted_bytes = run.size_bytes
                 return
-            if before is not run and before is not None:
+            if before is not None:
                 self._let_go(before)
             is_new = run.counted_bytes is None
-            self._count(run.tenant, runs=int(is_new), values_bytes=self.grown_bytes(run))
+            self._count(run.tenant, runs=int(is_new), values_bytes=grown_bytes)
             run.counted_bytes = run.size_bytes
             self.in_flight[run_id] = run
         elif (before := self.in_flight.pop(run_id, None)) is not None or run_id not in self._ended:
@@ -139,7 +140,8 @@ class Runs:
         run = self.in_flight.get(run_id)
         if run is not None:
             run.events_bytes += size_bytes
-            self._count(run.tenant, events_bytes=size_bytes)
+            self._in_flight_bytes += size_bytes
+            self.by_tenant[run.tenant].events_bytes += size_bytes
 
     def resting(self, now_ms: float) -> list[tuple[Run, float]]:
         """Return the runs that rest, and until when; call it about once a second."""

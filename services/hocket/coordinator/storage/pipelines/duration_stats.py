@@ -79,9 +79,13 @@ class Durations:
         if not abs(duration_ms) <= MAX_WAIT_MS:
             return
         duration_ms = max(0.0, duration_ms)
-        measured = self._measured.setdefault((tenant, pipeline), _Measured())
-        self._measured.move_to_end((tenant, pipeline))
-        self._forget()
+        key = (tenant, pipeline)
+        measured = self._measured.get(key)
+        if measured is None:
+            measured = self._measured[key] = _Measured()
+            self._forget()
+        else:
+            self._measured.move_to_end(key)
         observed = observe_hop if path == HOP else observe
         measured.estimates[path] = observed(measured.estimates.get(path), duration_ms)
         measured.changed.add(path)

@@ -97,10 +97,8 @@ more when the step has ended."""
 _KEPT_PLACES = tuple(list(STEP_COLUMNS).index(name) for name in KEPT_COLUMNS)
 
 
-def completed(row: Row, before: Row | None) -> Row:
+def completed(row: Row, before: Row) -> Row:
     """Return a step's row with what only its earlier row says."""
-    if before is None:
-        return row
     made = list(row)
     for place in _KEPT_PLACES:
         if made[place] is None:

@@ -19,7 +19,10 @@ from hocket.coordinator.core.run.state.run import (
     signals_awaited,
     waits_until_ms,
 )
-from hocket.coordinator.core.run.state.values import Json
+from hocket.coordinator.core.run.state.values import NULL, Json
+
+_CAPABLE = json_column({"capable": True})
+"""The facts of most steps that are under way."""
 
 
 def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
@@ -68,7 +71,7 @@ def step_row(run_id: str, step: Step) -> Row:
         step.attempt,
         _stored(step.input),
         _stored(step.output),
-        json_column(step.error),
+        None if step.error is None else json_column(step.error),
         step.ready_at_ms,
         step.dispatched_at_ms,
         step.started_at_ms,
@@ -77,7 +80,7 @@ def step_row(run_id: str, step: Step) -> Row:
         step.slack_ms,
         step.wake_at_ms,
         step.worker,
-        json_column(_step_facts(step)),
+        _facts_column(step),
         step.queued_at_ms,
         step.took_ms,
     )
@@ -124,6 +127,13 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None
+
+
+def _facts_column(step: Step) -> str | None:
+    facts = _step_facts(step)
+    if facts is None:
+        return None
+    return _CAPABLE if facts == {"capable": True} else json_column(facts)
 
 
 def _step_facts(step: Step) -> dict[str, Any] | None:
@@ -205,4 +215,6 @@ def _source_facts(source: Source) -> dict[str, Any]:
 
 
 def _stored(value: Json) -> str | None:
-    return None if value.is_null or value.is_in_row_only else without_nul(value.text)
+    if value is NULL or value.is_null or value.is_in_row_only:
+        return None
+    return without_nul(value.text)
