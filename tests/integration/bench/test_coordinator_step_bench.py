@@ -8,7 +8,7 @@ from bench.support.places import ROOT
 
 
 def test_it_prints_the_cpu_time_of_a_step() -> None:
-    command = [sys.executable, "-m", "bench.throughput.coordinator_step"]
+    command = [sys.executable, "-m", "bench.steps.coordinator_step"]
     options = ["--workloads", "agent6", "--rounds", "2", "--runs", "30"]
     ran = subprocess.run(
         [*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True

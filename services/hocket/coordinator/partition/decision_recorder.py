@@ -77,7 +77,7 @@ class DecisionRecorder:
         urgent = False
         for command in outcome.commands:
             if isinstance(command, Dispatch):
-                urgent = urgent or command.is_external
+                urgent = urgent or has_effects(command)
             elif isinstance(command, RecordAttempt):
                 attempts.append(command)
             elif isinstance(command, WaitForFlow):

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from hocket.kit.process.tallies import Distribution, Tally
+from hocket.kit.logs.tallies import Distribution, Tally
 
 
 def told(registry: CollectorRegistry) -> list[str]:

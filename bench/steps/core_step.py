@@ -8,7 +8,7 @@ coordinator runs: no NATS, no Postgres, no gate.
 Printed are the microseconds of CPU a step, the best and the median of all rounds, as one line of
 JSON for each workload; the machine is shown on stderr.
 
-    .venv/bin/python -m bench.throughput.core_step --rounds 9 --runs 300
+    .venv/bin/python -m bench.steps.core_step --rounds 9 --runs 300
 """
 
 import argparse

@@ -9,7 +9,7 @@ Sockets, asyncpg, and all that happens by the clock come on top in a real one (`
 Printed are the microseconds of CPU a step, the best and the median of all rounds; the machine is shown
 on stderr. `--profile` writes what cProfile saw of one more round.
 
-    .venv/bin/python -m bench.throughput.coordinator_step --rounds 9 --runs 500
+    .venv/bin/python -m bench.steps.coordinator_step --rounds 9 --runs 500
 """
 
 import argparse
@@ -95,7 +95,7 @@ class PlayedStore(Store):
 
     async def commit(self, batch: Batch, max_chars: int = 0) -> None:
         del max_chars
-        _statement(_fences(batch), batch)
+        _statement(_fences(batch), batch, {})
         self.rows += len(batch.runs) + len(batch.steps)
         await asyncio.sleep(0)
 

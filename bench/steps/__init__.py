@@ -1,0 +1,1 @@
+"""What a step costs in one part alone, without servers."""
