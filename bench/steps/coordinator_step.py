@@ -37,7 +37,9 @@ from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.intake import consumer
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.partition.events import log_reader
 from hocket.coordinator.partition.runs.change_publisher import ChangePublisher
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.partition.takeover import assembled
@@ -66,7 +68,14 @@ MAX_RESULTS = 10
 """In one message."""
 MESSAGES_A_READ = 8
 ANNOUNCED_EVERY_MS = 1_000.0
+NEVER_S = 1e6
+MOST_IDLE = 20_000
+"""Reads in a row with nothing to read, after which the runs will not end any more."""
 EVENT = "hocket.event."
+
+
+class RunsStalled(Exception):
+    """Runs that were begun do not end."""
 
 
 class Stopwatch:
@@ -339,11 +348,14 @@ class Rig:
         """Play so many runs; return the CPU time, in microseconds."""
         played, watch = self.played, self.watch
         played.to_begin, done = runs, played.ended + runs
-        began_us = watch.read_us()
+        began_us, idle = watch.read_us(), 0
         while played.ended < done:
             watch.plays()
             reads = played.read()
             watch.played()
+            idle = 0 if reads else idle + 1
+            if idle > MOST_IDLE:
+                raise RunsStalled(f"{done - played.ended} of {runs} runs")
             for chunk in reads:
                 await self._client.wire.parse(chunk)
                 await asyncio.sleep(0)
@@ -409,4 +421,6 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--profile", help="a file for one more round's profile")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    for reader in (log_reader, consumer):
+        reader.SILENCE_S = NEVER_S  # a server that is played sends no heartbeats
     uvloop.run(main(parser.parse_args()))
