@@ -905,13 +905,29 @@ class ReplicaState(Message):
     """When an operator changed something last, who that was (`by`), and why."""
 
 
+class ModelRateState(Message):
+    """How much of a rate one gateway has used in the last minute, and how many calls wait there; the
+    rate is shared by so many `gateways`. Without a tenant, or model, it is of all of them together."""
+
+    tenant: Name | None
+    model: Name | None
+    requests_per_min: int | None
+    tokens_per_min: int | None
+    beyond: Literal["wait", "refuse"]
+    requests: int
+    tokens: int
+    waiting: int
+    gateways: int
+
+
 class ReplicasTold(Message):
     """A gateway's replicas, after what was asked for was done; `gateways` are all that live, as it sees
-    them."""
+    them. `rates` are those of tenants and models that it knows."""
 
     gateway: Name = ""
     gateways: tuple[Name, ...] = ()
     replicas: tuple[ReplicaState, ...] = ()
+    rates: tuple[ModelRateState, ...] = ()
     error: ErrorInfo | None = None
 
 

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.approvals.endpoints import router as approvals
 from hocket.admin.audit.endpoints import router as audit
+from hocket.admin.backends.endpoints import rates_router as model_rates
 from hocket.admin.backends.endpoints import router as backends
 from hocket.admin.bulk.endpoints import router as bulk
 from hocket.admin.calls.endpoints import router as calls
@@ -72,6 +73,7 @@ ROUTERS = (
     content,
     experiments,
     backends,
+    model_rates,
     dead_letters,
     health,
     keys,

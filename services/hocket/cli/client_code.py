@@ -113,6 +113,7 @@ METHODS = {
     "roll_back": "experiments.roll_back",
     "restore": "experiments.restore",
     "list_backends": "backends.list",
+    "list_rates": "backends.rates",
     "drain_backend": "backends.drain",
     "resume_backend": "backends.resume",
     "warm_backend": "backends.warm",

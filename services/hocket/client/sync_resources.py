@@ -18,7 +18,7 @@ from hocket.schemas.access.bodies import (
 )
 from hocket.schemas.access.grants import Grants
 from hocket.schemas.administration.approvals import ApprovalList
-from hocket.schemas.administration.backends import BackendList
+from hocket.schemas.administration.backends import BackendList, ModelRateList
 from hocket.schemas.administration.bulk import (
     BulkFilter,
     BulkOperation,
@@ -1398,6 +1398,15 @@ class BackendsApi:
                 body=given({"replica": replica, "reason": reason}),
             ),
             BackendList,
+        )
+        return answer
+
+    def rates(self) -> ModelRateList:
+        """List what was used, within the last minute, of the rates of tenants and models: those of the
+        caller's tenant, and those of all tenants together; keys of all tenants see each.
+        """
+        answer: ModelRateList = self._send(
+            ApiRequest(method="GET", path=path_of("model-rates"), may_repeat=True), ModelRateList
         )
         return answer
 

@@ -127,6 +127,7 @@ async def serve(
                 clock.now_ms,
                 await _shared_budgets(bus, membership, seals, settings),
             ),
+            gateways=lambda: len(membership.live),
         )
         stack.push_async_callback(calls.spending.close, BUDGETS_S)
         stack.push_async_callback(_retire_backends, calls)
@@ -238,7 +239,7 @@ def _replicas_door(
     orders = ReplicaOrders(membership, calls.scheduler.health, table, managers, clock.now_ms)
     orders.look()
     states = ReplicaStates(calls.scheduler, table, managers, orders, clock.now_ms)
-    return ReplicasDoor(bus, membership, orders, states)
+    return ReplicasDoor(bus, membership, orders, states, calls.rates)
 
 
 async def _shared_budgets(

@@ -103,6 +103,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/roles": ALL,
     "GET /v1/runs/{run_id}/logs": ALL,
     "GET /v1/backends": ALL,
+    "GET /v1/model-rates": ALL,
     "POST /v1/backends/{backend}/drain": "",  # only keys of all tenants
     "POST /v1/backends/{backend}/resume": "",
     "POST /v1/backends/{backend}/warm": "",

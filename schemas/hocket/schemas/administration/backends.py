@@ -76,6 +76,30 @@ class Replica(Reply):
     gateways: tuple[ReplicaAtGateway, ...]
 
 
+class ModelRate(Reply):
+    """How much of a rate of the configuration was used within the last minute, at all gateways that
+    answered. Without a tenant, or model, it is of all of them together."""
+
+    tenant: str | None
+    model: str | None
+    requests_per_min: int | None
+    tokens_per_min: int | None
+    beyond: Literal["wait", "refuse"]
+    requests: int
+    tokens: int
+    """Those of calls under way as expected."""
+    waiting: int
+    """Calls that wait for their turn."""
+
+
+class ModelRateList(Reply):
+    """The rates that calls came upon, those used last at the end. `silent` as for backends."""
+
+    rates: tuple[ModelRate, ...]
+    gateways: tuple[str, ...]
+    silent: tuple[str, ...]
+
+
 class BackendList(Reply):
     """All replicas, as all gateways see them. `silent` are gateways that live, as others say, and did
     not answer in time: what they see is missing."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path
 
 from hocket.admin.audit.recording import record
 from hocket.admin.backends.errors import GatewayAway, GatewayRefused
-from hocket.admin.backends.gathering import gathered
+from hocket.admin.backends.gathering import gathered, gathered_rates
 from hocket.admin.context import Context, Ctx
 from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
@@ -19,7 +19,12 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.administration.backends import BackendList, ReplicaChange, ReplicaWarmth
+from hocket.schemas.administration.backends import (
+    BackendList,
+    ModelRateList,
+    ReplicaChange,
+    ReplicaWarmth,
+)
 from hocket.schemas.messages import ReplicaControl, ReplicasTold
 
 GATEWAY_TIMEOUT_MS = 5_000.0
@@ -31,6 +36,7 @@ BackendName = Annotated[
 ]
 
 router = APIRouter(prefix="/v1/backends", tags=["backends"], route_class=PlainJsonRoute)
+rates_router = APIRouter(prefix="/v1", tags=["backends"], route_class=PlainJsonRoute)
 
 
 @router.get("")
@@ -38,6 +44,14 @@ router = APIRouter(prefix="/v1/backends", tags=["backends"], route_class=PlainJs
 async def list_backends(context: Ctx) -> BackendList:
     """List the replicas of all backends, as every gateway sees them."""
     return await gathered(context.bus)
+
+
+@rates_router.get("/model-rates")
+@needs(Permission.MODELS_READ)
+async def list_rates(context: Ctx, caller: CallerDep) -> ModelRateList:
+    """List what was used, within the last minute, of the rates of tenants and models: those of the
+    caller's tenant, and those of all tenants together; keys of all tenants see each."""
+    return await gathered_rates(context.bus, caller.bearer.tenant)
 
 
 @router.post("/{backend}/drain")

@@ -12,7 +12,13 @@ from hocket.admin.backends.errors import GatewayAway
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
-from hocket.schemas.administration.backends import BackendList, Replica, ReplicaAtGateway
+from hocket.schemas.administration.backends import (
+    BackendList,
+    ModelRate,
+    ModelRateList,
+    Replica,
+    ReplicaAtGateway,
+)
 from hocket.schemas.messages import ReplicaState, ReplicasTold
 
 FIRST_S = 2.0
@@ -25,6 +31,32 @@ MAX_GATEWAYS = 200
 async def gathered(bus: Bus) -> BackendList:
     """Return the replicas as all gateways see them, or raise GatewayAway where none answers."""
     return put_together(await _asked(bus))
+
+
+async def gathered_rates(bus: Bus, tenant: str | None) -> ModelRateList:
+    """Return the rates of tenants and models as all gateways see them together, for a tenant (None: for
+    who may see all) its own and those of all; raise GatewayAway where none answers."""
+    told = await _asked(bus)
+    found: dict[tuple[str | None, str | None], ModelRate] = {}
+    for state in (state for one in told for state in one.rates):
+        if tenant is not None and state.tenant not in (None, tenant):
+            continue
+        before = found.get((state.tenant, state.model))
+        rate = ModelRate.model_validate(state.model_dump(exclude={"gateways"}))
+        if before is not None:
+            rate = rate.model_copy(
+                update={
+                    name: getattr(before, name) + getattr(rate, name)
+                    for name in ("requests", "tokens", "waiting")
+                }
+            )
+        found[state.tenant, state.model] = rate
+    heard = {one.gateway for one in told}
+    return ModelRateList(
+        rates=tuple(found.values()),
+        gateways=tuple(sorted(heard)),
+        silent=tuple(sorted(_live({one.gateway: one for one in told}) - heard)),
+    )
 
 
 async def _asked(bus: Bus) -> list[ReplicasTold]:

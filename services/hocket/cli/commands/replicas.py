@@ -28,6 +28,37 @@ def replicas(
     _print_replicas(found)
 
 
+def rates(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show how much of each rate of tenants and models was used within the last minute."""
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    found = target_of(context).api().get("/v1/model-rates")
+    if as_json:
+        print_json(found)
+        return
+    if not found["rates"]:
+        out.print("No call came upon a rate. Add `rates:` to the configuration.")
+        return
+    rows = [
+        (
+            one["tenant"] or "(all)",
+            one["model"] or "(all)",
+            _of(one["requests"], one["requests_per_min"]),
+            _of(one["tokens"], one["tokens_per_min"]),
+            str(one["waiting"]),
+        )
+        for one in found["rates"]
+    ]
+    print_table(("TENANT", "MODEL", "REQUESTS", "TOKENS", "WAITING"), rows)
+
+
+def _of(used: int, limit: int | None) -> str:
+    return f"{used:,}" if limit is None else f"{used:,} of {limit:,}"
+
+
 def drain(
     context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
 ) -> None:
@@ -64,7 +95,7 @@ def reset(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to a group."""
-    for command in (replicas, drain, resume, warm, reset):
+    for command in (replicas, rates, drain, resume, warm, reset):
         app.command(command.__name__)(command)
 
 

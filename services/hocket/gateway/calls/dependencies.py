@@ -8,6 +8,14 @@ from hocket.gateway.calls.call import UsageRecorder
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.gateway.rates.model_rates import ModelRates
+
+
+def model_rates(
+    routes: Routes, now_ms: Callable[[], float], gateways: Callable[[], int]
+) -> ModelRates:
+    """Return what holds calls to the rates of some routes, which so many gateways share."""
+    return ModelRates(routes.rates, now_ms, gateways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +30,4 @@ class CallDependencies:
     now_ms: Callable[[], float]
     gateway: str = ""
     metrics: GatewayMetrics | None = None
+    rates: ModelRates | None = None

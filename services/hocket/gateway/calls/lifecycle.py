@@ -12,7 +12,7 @@ from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call import Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.calls.dependencies import CallDependencies, model_rates
 from hocket.gateway.calls.relay import Relay
 from hocket.gateway.calls.reply_summary import ReplySummary
 from hocket.gateway.calls.stages import Stages
@@ -39,14 +39,23 @@ class Calls:
         usage: UsageTracker | None = None,
         experiments: Experiments | None = None,
         spending: Spending | None = None,
+        gateways: Callable[[], int] = lambda: 1,
     ) -> None:
         self.scheduler = CallScheduler(routes.table, now_ms, metrics, usage)
         self.spending = spending or Spending(routes.budgets, now_ms)
         self._experiments = experiments
         self._routes = routes
         self._now_ms = now_ms
+        self.rates = model_rates(routes, now_ms, gateways)
         dependencies = CallDependencies(
-            lambda: self._routes, self.scheduler, self.spending, books, now_ms, gateway, metrics
+            lambda: self._routes,
+            self.scheduler,
+            self.spending,
+            books,
+            now_ms,
+            gateway,
+            metrics,
+            self.rates,
         )
         self._stages = Stages(dependencies)
         self._replies = ReplySummary(dependencies)
@@ -61,6 +70,7 @@ class Calls:
         self._routes = routes
         self.scheduler.replace(routes.table)
         self.spending.use(routes.budgets)
+        self.rates.use(routes.rates)
         if self._experiments is not None:
             self._experiments.use(routes.experiments, routes.table)
 

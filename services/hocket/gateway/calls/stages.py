@@ -35,7 +35,7 @@ class Stages:
         if model.cascade is not None:
             return await self._cascade(call, model.cascade, relay)
         _begin(call, wanted, relay)
-        return (await self._attempts.make(call, model)).reply
+        return (await self._made(call, model)).reply
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
         """Let requests that lost and are read on end within `drain_ms`, then end them."""
@@ -62,12 +62,27 @@ class Stages:
         """Return what a model made of a call, None where it could not try, and the code of its error.
         Raises where no better model could help."""
         try:
-            made = await self._attempts.make(call, model)
+            made = await self._made(call, model)
         except HocketError as error:
             if last or isinstance(error, _FINAL):
                 raise
             return None, error.code
         return made, made.reply.error.code if made.reply.error is not None else None
+
+    async def _made(self, call: Call, model: ModelSpec) -> AttemptResult:
+        """Ask a model when the rates of its tenant have room for the call."""
+        rates = self._on.rates
+        if rates is None:
+            return await self._attempts.make(call, model)
+        name = self._on.routes().table.canonical(call.model)
+        admission = await rates.admit(call.request, name, call.cancellation)
+        reply: CallReply | None = None
+        try:
+            made = await self._attempts.make(call, model)
+            reply = made.reply
+        finally:
+            rates.settle(admission, reply)
+        return made
 
     def _count(self, call: Call, stage: str, made: AttemptResult | None, error: str | None) -> None:
         if self._on.metrics is not None:

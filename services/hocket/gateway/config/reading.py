@@ -19,11 +19,14 @@ from hocket.gateway.core.config.hook_rules import HookRule
 from hocket.gateway.core.content import policy
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.experiments.arm_choice import read as read_experiments
+from hocket.gateway.core.rates import rules as rate_rules
 from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.kit.process import clock, config
 from hocket.schemas.checks.faults import Faults
 
-SECTIONS = frozenset({"models", "pools", "budgets", "access", "content", "experiments", "hooks"})
+SECTIONS = frozenset(
+    {"models", "pools", "budgets", "access", "content", "experiments", "hooks", "rates"}
+)
 """The sections of a configuration file that are read here."""
 LITELLM_SECTIONS = frozenset(
     """
@@ -49,6 +52,8 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
         access = parse_access(content.get("access"), os.environ)
     with faults.part():
         kept = policy.read(content.get("content"), os.environ)
+    with faults.part():
+        rates = rate_rules.read(content.get("rates"), os.environ)
     faults.check()
     table = await with_list_prices(table)
     with faults.part():
@@ -71,7 +76,7 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
         if not spec.prices.priced:
             log.warning("backend_unpriced", backend=spec.key)
     served = await serve(table, before.served if before else {}, clock.now_ms)
-    return Routes(table, served, budgets, access, tried, hooks, kept)
+    return Routes(table, served, budgets, access, tried, hooks, kept, rates)
 
 
 async def _hooks(rules: tuple[HookRule, ...], before: Routes | None) -> tuple[BuiltHook, ...]:

@@ -9,13 +9,14 @@ from hocket.gateway.core.config.access import Access
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.content.policy import NOTHING_KEPT, ContentPolicy
 from hocket.gateway.core.experiments.arm_choice import Experiment
+from hocket.gateway.core.rates.rules import NO_RATES, RateRules
 from hocket.gateway.hooks.builder import BuiltHook
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
     """A routing table, its backends by replica key, the budgets, the keys of the HTTP door, the
-    experiments, the hooks, and whose content is kept; replaced as a whole on reload."""
+    experiments, the hooks, whose content is kept, and the rates; replaced as a whole on reload."""
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]
@@ -24,3 +25,4 @@ class Routes:
     experiments: tuple[Experiment, ...] = ()
     hooks: tuple[BuiltHook, ...] = ()
     content: ContentPolicy = NOTHING_KEPT
+    rates: RateRules = NO_RATES

@@ -185,6 +185,15 @@ class ModelNotGranted(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ModelRateReached(HocketError):
+    """Tenant `{tenant}` has used up its rate for the model `{model}`, and there is room in {wait_s} s.
+    Try again then, give the call more time, or raise the rate (`rates:` in the configuration)."""
+
+    code = "model_rate_reached"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
 class BudgetsFull(HocketError):
     """The gateway keeps the budgets of {limit} tenants and pipelines that have spent something in their
     present periods, and has no room for another one. Use fewer tenants and pipelines, or budgets that

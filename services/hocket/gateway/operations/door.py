@@ -15,6 +15,7 @@ from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.operations.replica_orders import ReplicaOrders
 from hocket.gateway.operations.replica_states import ReplicaStates
+from hocket.gateway.rates.model_rates import ModelRates
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
@@ -32,12 +33,18 @@ class ReplicasDoor:
     """Listens between `open` and `close`."""
 
     def __init__(
-        self, bus: Bus, membership: Membership, orders: ReplicaOrders, states: ReplicaStates
+        self,
+        bus: Bus,
+        membership: Membership,
+        orders: ReplicaOrders,
+        states: ReplicaStates,
+        rates: ModelRates,
     ) -> None:
         self._bus = bus
         self._membership = membership
         self._orders = orders
         self._states = states
+        self._rates = rates
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -94,6 +101,7 @@ class ReplicasDoor:
             gateway=self._membership.name,
             gateways=tuple(sorted(self._membership.live)),
             replicas=self._states.all(),
+            rates=self._rates.states(),
         )
 
     def _answer(self, message: Msg, told: ReplicasTold) -> None:

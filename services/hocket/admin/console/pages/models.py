@@ -6,7 +6,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hocket.admin.backends.errors import GatewayAway
-from hocket.admin.backends.gathering import gathered
+from hocket.admin.backends.gathering import gathered, gathered_rates
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
 from hocket.admin.console.views import model_list
@@ -27,15 +27,17 @@ async def console_models(
     request: Request, context: Ctx, caller: CallerDep, model: Name = "", backend: Name = ""
 ) -> Response:
     """Show the models and their replicas, and the latest decisions."""
-    backends, experiments = None, []
+    backends, experiments, rates = None, [], None
     try:
         backends = await gathered(context.bus)
+        rates = await gathered_rates(context.bus, caller.bearer.tenant)
         experiments = list((await list_experiments(context, caller)).experiments)
     except GatewayAway:
         pass  # the page says so
     values = {
         "section": "Models",
         "backends": backends,
+        "rates": rates.rates if rates else (),
         "may_control": caller.bearer.tenant is None
         and caller.bearer.may(Permission.MODELS_CONTROL),
         "experiments": experiments,

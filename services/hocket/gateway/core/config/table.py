@@ -193,6 +193,10 @@ class RoutingTable:
             raise ModelUnknown(model=name, known=", ".join(self.names()))
         return found
 
+    def canonical(self, name: str) -> str:
+        """Return the name of a model, of which this may be an alias."""
+        return self.aliases.get(name, name)
+
     def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
         """Return the replicas behind a model or alias; raise ModelUnknown."""
         return self.model(model).backends

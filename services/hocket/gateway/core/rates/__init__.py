@@ -1,0 +1,1 @@
+"""Requests and tokens per minute: the rules, and the minute that slides. Pure."""

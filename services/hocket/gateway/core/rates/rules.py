@@ -1,0 +1,112 @@
+"""How many requests and tokens per minute tenants may send to models, read from the section `rates:`.
+
+All rules that fit a call hold, each with an account of its own. A rule without `tenant` (or `model`) is
+for all of them together; `*` is for each that no other rule with the same `model` (or `tenant`) names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hocket.gateway.core.config.fields import Fields, wrong
+
+EACH = "*"
+MAX_RULES = 1_000
+MAX_PER_MIN = 1_000_000_000
+_FIELDS = frozenset({"tenant", "model", "requests_per_min", "tokens_per_min", "beyond"})
+Beyond = Literal["wait", "refuse"]
+"""What becomes of a call beyond its rate: it waits for its turn, or is refused at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateRule:
+    """So many requests and tokens per minute; None is no limit."""
+
+    tenant: str | None
+    model: str | None
+    requests_per_min: int | None
+    tokens_per_min: int | None
+    beyond: Beyond = "wait"
+
+
+Account = tuple[str | None, str | None]
+"""Whose minute it is: the tenant and the model, None where all of them share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateRules:
+    """The rules in the order of the file."""
+
+    rules: tuple[RateRule, ...] = ()
+
+    def of(self, tenant: str, model: str) -> tuple[tuple[Account, RateRule], ...]:
+        """Return the rules that hold for a call, with whose account each looks at."""
+        found = []
+        for rule in self.rules:
+            if self._fits(rule, tenant, model):
+                account = (
+                    None if rule.tenant is None else tenant,
+                    None if rule.model is None else model,
+                )
+                found.append((account, rule))
+        return tuple(found)
+
+    def _fits(self, rule: RateRule, tenant: str, model: str) -> bool:
+        if rule.tenant not in (None, EACH, tenant) or rule.model not in (None, EACH, model):
+            return False
+        if rule.tenant == EACH and any(
+            one.tenant == tenant and one.model == rule.model for one in self.rules
+        ):
+            return False
+        return not (
+            rule.model == EACH
+            and any(one.model == model and one.tenant == rule.tenant for one in self.rules)
+        )
+
+
+NO_RATES = RateRules()
+
+
+def read(section: Any, environment: Mapping[str, str]) -> RateRules:
+    """Return the rules of a `rates:` section; raise RoutingInvalid."""
+    if section is None:
+        return NO_RATES
+    if not isinstance(section, list) or len(section) > MAX_RULES:
+        cure = (
+            f"Write up to {MAX_RULES:,} lines `- {{tenant: NAME, requests_per_min: N}}` under it."
+        )
+        raise wrong("rates", "it is not such a list", cure)
+    rules = [_rule(Fields(entry, f"rates[{n}]", environment)) for n, entry in enumerate(section)]
+    seen: dict[Account, int] = {}
+    for n, rule in enumerate(rules):
+        first = seen.setdefault((rule.tenant, rule.model), n)
+        if first != n:
+            reason = f"`rates[{first}]` is for the same tenant and model"
+            raise wrong(f"rates[{n}]", reason, "Say both limits in one of them.")
+    return RateRules(tuple(rules))
+
+
+def _rule(entry: Fields) -> RateRule:
+    entry.only(_FIELDS)
+    rule = RateRule(
+        entry.text("tenant") if "tenant" in entry else None,
+        entry.text("model") if "model" in entry else None,
+        _per_min(entry, "requests_per_min"),
+        _per_min(entry, "tokens_per_min"),
+        entry.choice("beyond", ("wait", "refuse"), "wait"),
+    )
+    if rule.requests_per_min is None and rule.tokens_per_min is None:
+        cure = "Set `requests_per_min`, `tokens_per_min` or both."
+        raise wrong(entry.where, "it limits nothing", cure)
+    return rule
+
+
+def _per_min(entry: Fields, name: str) -> int | None:
+    value = entry.raw(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_PER_MIN:
+        raise wrong(
+            entry.at(name), f"it is {value!r}", f"Use a whole number from 1 to {MAX_PER_MIN:,}."
+        )
+    return value

@@ -1,0 +1,162 @@
+"""Holds calls to the rates of their tenant and model (`core/rates/`).
+
+Requests and expected tokens are taken before a call is made: about a token for 4 characters, and the
+answer that it allows (`max_tokens`, or USUAL_OUTPUT_TOKENS). What it used is counted in their place when
+it has ended. Gateways share a rate evenly: each of those that live takes its part, so that together they
+take no more.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.budgets.estimate import USUAL_OUTPUT_TOKENS
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.errors import ModelRateReached
+from hocket.gateway.core.rates.minute import SLOT_MS, Minute, Slot
+from hocket.gateway.core.rates.rules import Account, RateRule, RateRules
+from hocket.schemas.messages import CallReply, CallRequest, ModelRateState
+
+MAX_ACCOUNTS = 10_000
+"""Of tenants and models; beyond it those are forgotten that were not used for the longest time."""
+MAX_SHOWN = 500
+
+
+@dataclass(slots=True)
+class _Used:
+    rule: RateRule
+    requests: Minute = field(default_factory=Minute)
+    tokens: Minute = field(default_factory=Minute)
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The tokens that a call is expected to use, and where they are counted."""
+
+    expected: int
+    counted: tuple[tuple[Minute, Slot], ...]
+
+
+class ModelRates:
+    """The rates of one gateway; `gateways` says how many live, which share them."""
+
+    def __init__(
+        self,
+        rules: RateRules,
+        now_ms: Callable[[], float],
+        gateways: Callable[[], int] = lambda: 1,
+    ) -> None:
+        self._rules = rules
+        self._now_ms = now_ms
+        self._gateways = gateways
+        self._accounts: OrderedDict[Account, _Used] = OrderedDict()
+
+    def use(self, rules: RateRules) -> None:
+        """Go by other rules from now on; what was used stays used."""
+        self._rules = rules
+
+    async def admit(
+        self, request: CallRequest, model: str, cancellation: Cancellation
+    ) -> Admission | None:
+        """Take what a call is expected to use, as soon as there is room; None where no rule holds.
+        Raises ModelRateReached where it is not to wait, or not long enough, and what stops a call."""
+        held = self._rules.of(request.attribution.tenant, model)
+        if not held:
+            return None
+        used = [self._account(account, rule) for account, rule in held]
+        tokens = _expected_tokens(request)
+        while (slot := self._room_at(used, tokens)) > self._slot():
+            self._check(request, model, used, slot)
+            await self._wait(used, slot, cancellation)
+        now = self._slot()
+        for one in used:
+            one.requests.take(now, 1)
+        return Admission(tokens, tuple((one.tokens, one.tokens.take(now, tokens)) for one in used))
+
+    def settle(self, admission: Admission | None, reply: CallReply | None) -> None:
+        """Count the tokens that a call used in place of what was expected; without a reply none."""
+        if admission is not None:
+            used = 0 if reply is None else reply.input_tokens + reply.output_tokens
+            for minute, slot in admission.counted:
+                minute.correct(slot, used - admission.expected)
+
+    def states(self) -> tuple[ModelRateState, ...]:
+        """Return how much of each rate is used here, of the accounts that were used last."""
+        now, shares = self._slot(), self._shares()
+        return tuple(
+            ModelRateState(
+                tenant=tenant,
+                model=model,
+                requests_per_min=one.rule.requests_per_min,
+                tokens_per_min=one.rule.tokens_per_min,
+                beyond=one.rule.beyond,
+                requests=one.requests.used(now),
+                tokens=max(0, one.tokens.used(now)),
+                waiting=one.waiting,
+                gateways=shares,
+            )
+            for (tenant, model), one in list(self._accounts.items())[-MAX_SHOWN:]
+        )
+
+    def _account(self, account: Account, rule: RateRule) -> _Used:
+        used = self._accounts.get(account)
+        if used is None:
+            used = self._accounts[account] = _Used(rule)
+            if len(self._accounts) > MAX_ACCOUNTS:
+                self._accounts.popitem(last=False)
+        self._accounts.move_to_end(account)
+        used.rule = rule
+        return used
+
+    def _room_at(self, used: list[_Used], tokens: int) -> int:
+        """Return the first slot at which all accounts have room, if nothing else comes."""
+        now = self._slot()
+        return max(
+            minute.room_at(now, amount, limit)
+            for minute, amount, limit in self._limits(used, tokens)
+        )
+
+    def _limits(self, used: list[_Used], tokens: int) -> Iterator[tuple[Minute, int, int]]:
+        shares = self._shares()
+        for one in used:
+            rule = one.rule
+            if rule.requests_per_min is not None:
+                yield one.requests, 1, max(1, rule.requests_per_min // shares)
+            if rule.tokens_per_min is not None:
+                yield one.tokens, tokens, max(1, rule.tokens_per_min // shares)
+
+    def _check(self, request: CallRequest, model: str, used: list[_Used], slot: int) -> None:
+        at_ms = slot * SLOT_MS
+        refuses = any(one.rule.beyond == "refuse" for one in used)
+        if refuses or at_ms >= request.deadline_at_ms:
+            raise ModelRateReached(
+                model=model,
+                tenant=request.attribution.tenant,
+                wait_s=round(max(0.0, at_ms - self._now_ms()) / 1_000, 1),
+                component="gateway",
+                retry_at_ms=at_ms,
+            )
+
+    async def _wait(self, used: list[_Used], slot: int, cancellation: Cancellation) -> None:
+        wait_s = max(0.0, slot * SLOT_MS - self._now_ms()) / 1_000
+        for one in used:
+            one.waiting += 1
+        try:
+            await cancellation.guard(asyncio.ensure_future(asyncio.sleep(wait_s)))
+        finally:
+            for one in used:
+                one.waiting -= 1
+
+    def _shares(self) -> int:
+        return max(1, self._gateways())
+
+    def _slot(self) -> int:
+        return int(self._now_ms() // SLOT_MS)
+
+
+def _expected_tokens(request: CallRequest) -> int:
+    answers = request.max_tokens or USUAL_OUTPUT_TOKENS
+    return request_content.tokens(request) + (0 if request.embed else answers)

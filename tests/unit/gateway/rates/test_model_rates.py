@@ -1,0 +1,119 @@
+"""Calls are held to the rates of their tenant and model."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.errors import CallStopped, ModelRateReached
+from hocket.gateway.core.rates.rules import read
+from hocket.gateway.rates.model_rates import ModelRates
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
+
+NOW_MS = 1_800_000_000_000.0
+
+
+class Rates:
+    """Rates with a clock that stands still."""
+
+    def __init__(self, *section: dict[str, Any], gateways: int = 1) -> None:
+        self.now_ms = NOW_MS
+        self.rates = ModelRates(read(list(section), {}), lambda: self.now_ms, lambda: gateways)
+
+    def request(self, tenant: str = "acme", *, within_s: float = 1.0, **fields: Any) -> CallRequest:
+        return CallRequest(
+            call_id="c",
+            model="writer",
+            messages=(ChatMessage(role="user", content="x" * 400),),
+            deadline_at_ms=self.now_ms + 1_000 * within_s,
+            attribution=Attribution(tenant=tenant),
+            **fields,
+        )
+
+    async def admit(self, tenant: str = "acme", **fields: Any) -> Any:
+        return await self.rates.admit(self.request(tenant, **fields), "writer", Cancellation())
+
+    async def refused(self, tenant: str = "acme", **fields: Any) -> ModelRateReached:
+        with pytest.raises(ModelRateReached) as raised:
+            await self.admit(tenant, **fields)
+        return raised.value
+
+
+async def test_a_tenant_gets_as_many_requests_as_its_rate_and_the_next_when_a_minute_is_over() -> (
+    None
+):
+    rig = Rates({"tenant": "*", "model": "writer", "requests_per_min": 2})
+    await rig.admit()
+    await rig.admit()
+    error = await rig.refused()
+    assert error.fields["retry_at_ms"] == NOW_MS + 60_100
+    await rig.admit("globex")
+    rig.now_ms += 60_100
+    await rig.admit()
+
+
+async def test_tokens_are_counted_as_expected_and_then_as_they_were() -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 1_000})
+    admission = await rig.admit(max_tokens=700)  # and about 100 of the prompt
+    await rig.refused(max_tokens=200)
+    rig.rates.settle(admission, CallReply(call_id="c", input_tokens=90, output_tokens=10))
+    (state,) = rig.rates.states()
+    assert (state.requests, state.tokens) == (1, 100)
+    await rig.admit(max_tokens=700)
+
+
+async def test_a_call_that_came_to_nothing_has_used_no_tokens() -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 1_000})
+    rig.rates.settle(await rig.admit(max_tokens=700), None)
+    await rig.admit(max_tokens=700)
+
+
+async def test_a_call_waits_for_its_turn_within_its_deadline() -> None:
+    rig = Rates({"tenant": "acme", "requests_per_min": 1})
+    await rig.admit()
+    rig.now_ms += 60_090  # a hundredth of a second is left
+    rig.now_ms -= 50
+    waiting = asyncio.create_task(rig.admit(within_s=5))
+    await asyncio.sleep(0)  # it begins
+    assert rig.rates.states()[0].waiting == 1
+    rig.now_ms += 60
+    assert await waiting is not None
+    assert rig.rates.states()[0].waiting == 0
+
+
+async def test_one_that_is_stopped_while_it_waits_uses_nothing() -> None:
+    rig = Rates({"tenant": "acme", "requests_per_min": 1})
+    await rig.admit()
+    stopped = Cancellation()
+    request = rig.request(within_s=120)
+    waiting = asyncio.create_task(rig.rates.admit(request, "writer", stopped))
+    await asyncio.sleep(0)  # it begins
+    assert rig.rates.states()[0].waiting == 1
+    stopped.cancel("enough")
+    with pytest.raises(CallStopped):
+        await waiting
+    (state,) = rig.rates.states()
+    assert (state.requests, state.waiting) == (1, 0)
+
+
+async def test_a_rule_that_refuses_lets_nobody_wait() -> None:
+    rig = Rates({"model": "writer", "requests_per_min": 1, "beyond": "refuse"})
+    await rig.admit()
+    assert (await rig.refused("globex", within_s=120)).code == "model_rate_reached"
+
+
+async def test_gateways_share_a_rate_evenly() -> None:
+    rig = Rates({"tenant": "acme", "requests_per_min": 7}, gateways=3)
+    await rig.admit()
+    await rig.admit()
+    await rig.refused()
+
+
+async def test_a_call_of_which_one_account_has_no_room_takes_nothing_of_the_others() -> None:
+    rig = Rates(
+        {"tenant": "acme", "requests_per_min": 1}, {"model": "writer", "requests_per_min": 2}
+    )
+    await rig.admit()
+    await rig.refused()
+    await rig.admit("globex")
