@@ -136,6 +136,39 @@ async def test_after_an_outage_of_hours_it_is_caught_up_with_by_each_policy(
     assert late == {"none": [], "one": ["14"], "all": ["11", "12", "13", "14"]}[policy]
 
 
+@pytest.mark.parametrize(
+    ("down", "up", "hourly", "fixed"),
+    [
+        # 02:00 to 03:00 is left out; 02:30 is 03:00, once
+        ("2026-03-29T00:30", "2026-03-29T03:30", ["03:00", "04:00", "05:00"], ["03:00"]),
+        # 02:00 comes twice, and 02:30 is its first time
+        ("2026-10-24T23:50", "2026-10-25T02:50", ["02:00", "02:00", "03:00"], ["02:30"]),
+    ],
+)
+@pytest.mark.parametrize("policy", ["none", "one", "all"])
+async def test_an_outage_of_hours_over_a_change_of_the_clock_is_caught_up_with_once(
+    rest: Rest,
+    clock: Clock,
+    policy: str,
+    down: str,
+    up: str,
+    hourly: list[str],
+    fixed: list[str],
+) -> None:
+    """Nobody looks for three hours, in which clocks change in Berlin; then two do, again and again."""
+    clock.set(down)
+    for name, cron in (("fixed", "30 2 * * *"), ("hourly", "0 * * * *")):
+        where = {"time_zone": "Europe/Berlin", "time_field": name}
+        await put(rest, name, cron=cron, **where, overlap="allow", catch_up=policy)
+    clock.set(up)
+    for _ in range(3):
+        await asyncio.gather(look(rest), look(rest))
+    sent = [body for _, body in await tasks(rest)]
+    for name, times in (("hourly", hourly), ("fixed", fixed)):
+        expected = {"none": [], "one": times[-1:], "all": times}[policy]
+        assert [body[name][11:16] for body in sent if name in body] == expected
+
+
 async def test_an_outage_of_nats_is_caught_up_with_by_the_policy(
     rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
