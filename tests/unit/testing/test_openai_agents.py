@@ -1,0 +1,68 @@
+"""Agents of OpenAI's Agents SDK: a worker that dies at any point costs neither a model's call nor a
+tool's beyond those under way."""
+
+import json
+from typing import Any
+
+import pytest
+from agents import Agent, function_tool
+
+from hocket.testing import Answer, Play
+from hocket.worker import Context
+from hocket.worker.openai_agents import run
+
+NODE: dict[str, Any] = {"type": "python", "handler": "m:f"}
+PIPELINE: dict[str, Any] = {"pipeline": "p", "slo_ms": 60_000, "nodes": {"a": NODE}}
+done: list[str] = []
+
+
+@function_tool
+def weigh(item: str) -> str:
+    """Weigh an item."""
+    done.append(item)
+    return f"{item} weighs {len(item)} kg"
+
+
+def calls(*items: str) -> Answer:
+    return Answer(
+        tool_calls=[
+            {
+                "id": f"call_{item}",
+                "type": "function",
+                "function": {"name": "weigh", "arguments": json.dumps({"item": item})},
+            }
+            for item in items
+        ]
+    )
+
+
+async def handler(_given: Any, context: Context) -> str:
+    teller = Agent(name="Teller", instructions="Tell.", model="writer", tools=[weigh])
+    return str((await run(teller, "What do they weigh?", context)).final_output)
+
+
+def play() -> Play:
+    done.clear()
+    play = Play(PIPELINE)
+    play.node("a", handler)
+    play.model("writer", calls("rope", "lamp"), calls("tent"), "All in all 12 kg.")
+    return play
+
+
+def test_an_agent_runs_in_a_handler_with_its_tools() -> None:
+    played = play().run()
+    assert played.output == "All in all 12 kg.", str(played)
+    assert sorted(done) == ["lamp", "rope", "tent"]
+    assert len(played.calls) == 3
+
+
+@pytest.mark.parametrize("entries", range(1, 7))
+def test_a_worker_that_dies_calls_no_model_and_no_tool_again_that_the_journal_has(
+    entries: int,
+) -> None:
+    dying = play()
+    dying.dies("a", after=entries)
+    played = dying.run()
+    assert played.output == "All in all 12 kg.", str(played)
+    assert any("lost its worker" in line for line in played.trace)
+    assert len(played.calls) + len(done) <= 6 + 1
