@@ -10,6 +10,9 @@ each checkout has its own worker process and its own NATS, which do nothing whil
 lasts. The medians of the rounds are printed, a JSON line per checkout, node and mode; every round is on
 stderr.
 
+With `--journals` the sides are steps whose handlers may keep a journal, as coordinators hand them out,
+and steps without: what the journal costs where it is not used.
+
     git worktree add /tmp/before b381ade
     .venv/bin/python -m bench.throughput.worker_loop --against /tmp/before --rounds 7
 """
@@ -72,43 +75,50 @@ class Figures:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Measure every checkout in turns, and print the medians."""
+    """Measure every side in turns, and print the medians."""
     print(machine_text(), file=sys.stderr)
-    trees = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
+    chosen = {str(ROOT): (ROOT, False)}
+    if arguments.against:
+        chosen[str(arguments.against)] = (arguments.against.resolve(), False)
+    if arguments.journals:
+        chosen = {"journal": (ROOT, True), "none": (ROOT, False)}
     async with AsyncExitStack() as stack:
-        sides = {tree: await stack.enter_async_context(side(tree)) for tree in trees}
+        sides = {
+            name: await stack.enter_async_context(side(tree, journals=journals))
+            for name, (tree, journals) in chosen.items()
+        }
         for node in arguments.nodes:
             for mode in arguments.modes:
                 await compare(sides, node, mode, arguments)
 
 
 async def compare(
-    sides: "dict[Path, Load]", node: str, mode: str, arguments: argparse.Namespace
+    sides: "dict[str, Load]", node: str, mode: str, arguments: argparse.Namespace
 ) -> None:
     """Run the rounds of one node and mode."""
     one_at_a_time = mode == "latency"
     steps = arguments.steps // LATENCY_SHARE if one_at_a_time else arguments.steps
     inflight = 1 if one_at_a_time else arguments.inflight
-    measured: dict[Path, list[Figures]] = {tree: [] for tree in sides}
+    measured: dict[str, list[Figures]] = {name: [] for name in sides}
     for load in sides.values():
         await load.run(node, WARM_UP_STEPS if mode == "throughput" else 200, inflight)
     for number in range(arguments.rounds):
         order = list(sides) if number % 2 else list(reversed(sides))
-        for tree in order:
-            figures = await sides[tree].run(node, steps, inflight)
-            measured[tree].append(figures)
-            print(f"{node} {mode} {number + 1} {tree}: {figures}", file=sys.stderr)
-    for tree, rounds in measured.items():
+        for name in order:
+            figures = await sides[name].run(node, steps, inflight)
+            measured[name].append(figures)
+            print(f"{node} {mode} {number + 1} {name}: {figures}", file=sys.stderr)
+    for name, rounds in measured.items():
         medians = {
-            name: round(statistics.median(getattr(each, name) for each in rounds), 3)
-            for name in Figures.__dataclass_fields__
+            field: round(statistics.median(getattr(each, field) for each in rounds), 3)
+            for field in Figures.__dataclass_fields__
         }
-        shown = {"tree": str(tree), "node": node, "mode": mode, "inflight": inflight} | medians
+        shown = {"side": name, "node": node, "mode": mode, "inflight": inflight} | medians
         print(json.dumps(shown), flush=True)
 
 
 @asynccontextmanager
-async def side(tree: Path) -> "AsyncIterator[Load]":
+async def side(tree: Path, *, journals: bool) -> "AsyncIterator[Load]":
     """Start a NATS server and a worker process of one checkout."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with EmbeddedServers(Path(folder), postgres=False) as servers:
@@ -116,7 +126,7 @@ async def side(tree: Path) -> "AsyncIterator[Load]":
             await ensure_streams(bus)
             worker = await start_worker(tree, servers.nats_url, folder)
             try:
-                load = Load(bus, worker.pid)
+                load = Load(bus, worker.pid, journals=journals)
                 await load.start()
                 yield load
             finally:
@@ -144,8 +154,9 @@ async def start_worker(tree: Path, nats_url: str, folder: str) -> asyncio.subpro
 class Load:
     """Publishes steps, waits for their results, answers model calls, and reads the worker's CPU time."""
 
-    def __init__(self, bus: Bus, pid: int) -> None:
+    def __init__(self, bus: Bus, pid: int, *, journals: bool) -> None:
         self._bus = bus
+        self._journals = journals
         self._pid = pid
         self._sent_at_s: dict[str, float] = {}
         self._latencies_s: list[float] = []
@@ -202,6 +213,8 @@ class Load:
             epoch=1,
             dispatched_at_ms=at_ms,
             capability=f"{self._number:032x}",
+            journal=self._journals,
+            suspends=self._journals,
         )
         attempt_id = ids.attempt_id(step.run_id, step.step, step.attempt)
         self._sent_at_s[step.run_id] = time.perf_counter()
@@ -245,6 +258,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--against", type=Path, help="another checkout, measured in turns")
+    parser.add_argument("--journals", action="store_true", help="with and without, in turns")
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--inflight", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
