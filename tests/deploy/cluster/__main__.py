@@ -34,13 +34,7 @@ CHANGE_S = 6.0
 """Runs that are given so long after a kill belong to the change of the leader."""
 ELECTION_S = 12.0
 """New leaders that are elected so long after a kill are elected for it."""
-LONGEST_DRAW_S = 9.0
-"""NATS elects after a silence of 4 to 9 s, which each follower draws and nobody can set: other clients
-wait as long (`bench/resilience/election.py`). What comes on top is ours."""
-MAX_AFTER_ELECTION_S = 3.0
-MAX_CHANGE_P99_S = LONGEST_DRAW_S + MAX_AFTER_ELECTION_S
-WANTED_CHANGE_P99_S = 6.0
-"""What a run during a change of leader should take; not to be counted on with such elections."""
+MAX_CHANGE_P99_S = 6.0
 MAX_DISTURBED = 1.3
 LONG_S = 600.0
 MAX_DISTURBED_SHORT = 3.0
@@ -140,7 +134,7 @@ async def played(folder: Path, seconds: float) -> list[str]:
         disturbed = await load.run(seconds)
         await happening
         await load.settle()
-        wrong, slowest_s, longest_s = _changes(load, faults)
+        wrong = _changes(load, faults)
         alone_s, calm_s = single.took(alone, 50), load.took(calm, 50)
         disturbed_s = load.took(disturbed, 50)
     changing = [n for kill in faults.kills for n in load.given_between(kill, kill + CHANGE_S)]
@@ -148,10 +142,7 @@ async def played(folder: Path, seconds: float) -> list[str]:
     print(f"{len(load.given)} tasks acknowledged, {len(faults.kills)} leaders killed")
     print(f"p50: one server {alone_s * 1e3:.0f} ms, three {calm_s * 1e3:.0f} ms, ", end="")
     print(f"with faults {disturbed_s * 1e3:.0f} ms; p99 of {len(changing)} runs ", end="")
-    print(f"given while a leader changed {change_s:.2f} s")
-    if change_s > WANTED_CHANGE_P99_S:
-        print(f"NOT HELD: at most {WANTED_CHANGE_P99_S:g} s for these; ", end="")
-        print(f"of that the servers' own elections took up to {longest_s:.1f} s", flush=True)
+    print(f"given while a leader changed {change_s:.2f} s", flush=True)
     statuses = Counter(row["status"] for rows in load.runs.values() for row in rows)
     bounds = {
         "lost": (len(load.given) - len(load.runs), 0),
@@ -159,7 +150,6 @@ async def played(folder: Path, seconds: float) -> list[str]:
         "not succeeded": (statuses.total() - statuses["succeeded"], 0),
         "kinds of fault that did not happen": (2 - len(faults.others) + (not faults.kills), 0),
         "p99 during a change of leader, s": (change_s, MAX_CHANGE_P99_S),
-        "the longest after an election, s": (slowest_s, MAX_AFTER_ELECTION_S),
         "p50 with faults, of that without": (
             disturbed_s / calm_s,
             MAX_DISTURBED if seconds >= LONG_S else MAX_DISTURBED_SHORT,
@@ -171,22 +161,19 @@ async def played(folder: Path, seconds: float) -> list[str]:
     ]
 
 
-def _changes(load: Load, faults: Faults) -> tuple[list[str], float, float]:
-    """Tell of each change of leader; return what is wrong with them, how long after an election the
-    last run that was given before its end had ended, at most, and how long elections took, at most."""
+def _changes(load: Load, faults: Faults) -> list[str]:
+    """Tell of each change of leader; return what is wrong with them."""
     wrong: list[str] = []
-    slowest_s = longest_s = 0.0
     for number, kill in enumerate(faults.kills, 1):
         elected = faults.cluster.elected(kill, ELECTION_S)
         if elected is None:
             wrong.append(f"kill {number}: nobody was elected within {ELECTION_S:g} s")
             continue
         ended = max(load.ended(load.given_between(kill, elected)), default=elected)
-        slowest_s, longest_s = max(slowest_s, ended - elected), max(longest_s, elected - kill)
         print(f"  {number}: last leader elected after {elected - kill:.1f} s, ", end="")
         print(f"all runs of before ended {ended - elected:+.1f} s from then", flush=True)
     print(*faults.others, sep="\n", flush=True)
-    return wrong, slowest_s, longest_s
+    return wrong
 
 
 async def main() -> None:

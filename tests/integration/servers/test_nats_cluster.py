@@ -30,24 +30,25 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def config(folder: Path, number: int, ports: list[int], routes: list[int]) -> str:
+def config(folder: Path, number: int, ports: list[int], routes: list[int], more: str = "") -> str:
     others = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
     return (
         f"server_name: n{number}\nhost: 127.0.0.1\nport: {ports[number]}\nmax_payload: 4MB\n"
         f'jetstream {{ store_dir: "{folder}/n{number}", max_file_store: 64GB }}\n'
         f"cluster {{ name: c, host: 127.0.0.1, port: {routes[number]}, routes: [{others}] }}\n"
+        f"{more}"
     )
 
 
 class Servers:
     """Three servers that are started one by one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: str = "") -> None:
         *ports, one, two, three = free_ports(6)
         self.urls = [f"nats://127.0.0.1:{port}" for port in ports]
         self._files = [folder / f"n{number}.conf" for number in range(3)]
         for number, file in enumerate(self._files):
-            file.write_text(config(folder, number, ports, [one, two, three]))
+            file.write_text(config(folder, number, ports, [one, two, three], more))
         self._running: list[asyncio.subprocess.Process] = []
 
     async def start(self, number: int) -> None:
@@ -57,6 +58,11 @@ class Servers:
                 nats_program(), "--config", self._files[number], stdout=quiet, stderr=quiet
             )
         )
+
+    async def kill(self, number: int) -> None:
+        """Kill a server, of those that were started in order."""
+        self._running[number].kill()
+        await self._running[number].wait()
 
     async def stop(self) -> None:
         for server in self._running:

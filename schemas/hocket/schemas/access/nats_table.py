@@ -341,10 +341,17 @@ SERVICES: Mapping[str, NatsPermissions] = {
 one with a gateway inside."""
 
 ACCESS = NatsPermissions(
-    ("$SYS.REQ.SERVER.*.KICK", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS._INBOX.>"),
+    (
+        "$SYS.REQ.SERVER.*.KICK",
+        "$SYS.REQ.SERVER.PING.CONNZ",
+        "$SYS._INBOX.>",
+        "$SYS.REQ.SERVER.PING",
+        "$SYS.REQ.SERVER.PING.RAFTZ",
+        "$NRG.V.*",
+    ),
     (f"{INBOX_OF_SERVICES}{ACCESS_USER}.>", "$SYS.REQ.USER.AUTH"),
 )
-"""Those who decide which keys may connect."""
+"""Those who decide which keys may connect, and bring elections forward where a server has gone."""
 
 
 def events_consumer(key_id: str) -> str:

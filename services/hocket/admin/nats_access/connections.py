@@ -11,14 +11,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
-from nats.aio.msg import Msg
 
 from hocket.admin.nats_access.callout import USER
 from hocket.admin.nats_access.connection_limit import ConnectionLimit
 from hocket.admin.nats_access.message_rates import MessageRates
+from hocket.admin.nats_access.server_answers import answers_of_all
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
@@ -143,24 +142,7 @@ class Connections:
     async def _page(self, offset: int) -> tuple[list[Connected], bool]:
         """Return some of the connections at each server, and whether there are more."""
         asked = {"auth": True, "acc": GUEST_ACCOUNT, "limit": PAGE, "offset": offset}
-        answers: list[dict[str, Any]] = []
-        came = asyncio.Event()
-
-        async def hear(message: Msg) -> None:
-            answers.append(json.loads(message.data))
-            came.set()
-
-        inbox = self._bus.nc.new_inbox()
-        subscription = await self._bus.subscribe(inbox, hear, confirmed=False)
-        try:
-            self._bus.publish_nowait(PING, json.dumps(asked).encode(), reply=inbox)
-            with suppress(TimeoutError):
-                while True:  # how many servers there are nobody says
-                    async with asyncio.timeout(QUIET_S if answers else ANSWERS_S):
-                        await came.wait()
-                    came.clear()
-        finally:
-            await subscription.unsubscribe()
+        answers = await answers_of_all(self._bus, PING, asked, first_s=ANSWERS_S, quiet_s=QUIET_S)
         found, more = [], False
         for answer in answers:
             data = answer.get("data") or {}

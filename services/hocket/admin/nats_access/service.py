@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from hocket.admin.nats_access.callout import Callout
 from hocket.admin.nats_access.connection_limit import ConnectionLimit
 from hocket.admin.nats_access.connections import Connections
+from hocket.admin.nats_access.elections import Elections
 from hocket.admin.nats_access.event_readers import EventReaders
 from hocket.admin.nats_access.message_rates import MessageRates
 from hocket.kit.access.key_book import KeyBook
@@ -30,6 +31,7 @@ async def nats_access(service: Service, bus: Bus, book: KeyBook) -> AsyncIterato
             rates = MessageRates(book, asyncio.get_running_loop().time)
             await stack.enter_async_context(Callout(access, key, book, limit, rates).open())
             await stack.enter_async_context(Connections(access, book, limit, rates).watched())
+            await stack.enter_async_context(Elections(access).watched())
         yield
 
 
