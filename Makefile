@@ -93,7 +93,7 @@ bench-floor: setup
 # the platform under simulated faults; SEEDS=1 prints the trace of one seed
 sim: setup
 	cd tests && ../$(PY) -m simulation --seed $(SEED) --seeds $(SEEDS) --jobs $(JOBS) \
-		$(if $(BUG),--bug $(BUG))
+		$(if $(BUG),--bug $(BUG)) $(if $(KIND),--kind $(KIND))
 
 # faults of a seeded plan on the real processes and servers, and a verdict: docs/explanation/chaos.md
 chaos: setup

@@ -34,6 +34,7 @@ from bench.support.load import BODY, TENANT, WORKLOADS, Workload
 from bench.support.machine import machine_text
 from hocket.coordinator.core.scheduling.backlog import Backlog
 from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.workload import Load
@@ -299,8 +300,9 @@ class Rig:
         self._committer = Committer(store, health, metrics, ChangePublisher(bus).committed)
         self._gate = Gate(None)
         load = Load(Backlog(None), self._gate)
-        steps = StepPublisher(bus, GrantBook(), capabilities=capabilities)
-        dispatcher = Dispatcher(bus, metrics, self._gate, load, steps, partitions=1)
+        sizes = BundleSizes()
+        steps = StepPublisher(bus, GrantBook(), sizes, capabilities=capabilities)
+        dispatcher = Dispatcher(bus, metrics, self._gate, load, steps, sizes, partitions=1)
         services = SharedServices(
             partitions=1,
             bus=bus,

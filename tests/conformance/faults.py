@@ -22,6 +22,7 @@ CAUGHT_BY = {
     "inline-blobs": "blobs",
     "no-drain": "drains",
     "silent": "announces",
+    "claims-bundles": "bundles",
 }
 RAW = (sys.executable, str(FOLDER / "raw_worker.py"))
 FASTSTREAM = (sys.executable, str(FOLDER / "faststream_worker.py"))

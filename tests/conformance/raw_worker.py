@@ -83,7 +83,7 @@ class Worker:
         await self.connection.publish("hocket.worker.described", json.dumps(described).encode())
 
     async def tell(self, slots: dict[str, int]) -> None:
-        announced = {"worker": NAME, "slots": slots}
+        announced = {"worker": NAME, "slots": slots, "bundles": FAULT == "claims-bundles"}
         await self.connection.publish("hocket.worker.announced", json.dumps(announced).encode())
 
     async def pull(self, lane: str) -> None:

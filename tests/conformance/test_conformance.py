@@ -10,7 +10,7 @@ from hocket.cli.conformance.checks import CHECKS
 from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.play import play
 
-QUICK = ("answers", "cancels", "believes-no-stranger", "leaves-late", "blobs")
+QUICK = ("answers", "cancels", "believes-no-stranger", "leaves-late", "blobs", "bundles")
 
 
 async def test_the_sdk_faststream_and_a_worker_written_from_the_protocol_pass(
@@ -29,7 +29,7 @@ async def test_a_worker_without_journals_is_told_apart() -> None:
     assert all(found.values()), found
 
 
-@pytest.mark.parametrize("fault", ["wrong-attempt", "no-capability", "ack-first"])
+@pytest.mark.parametrize("fault", ["wrong-attempt", "no-capability", "ack-first", "claims-bundles"])
 async def test_a_planted_fault_is_caught(fault: str) -> None:
     assert await faults_of(fault) is not None
 

@@ -1,8 +1,8 @@
 """`python -m simulation`: play seeds, and tell of the first that shows a violation.
 
 `make sim SEED=1 SEEDS=1000 JOBS=2` plays the seeds from SEED on. With one seed (`SEEDS=1`) its trace is
-printed; `BUG=name` plants a bug of `bugs/planted.py`. A failing seed comes with the
-command that replays it.
+printed; `BUG=name` plants a bug of `bugs/planted.py`; `KIND=bundles` plays steps in bundles, `waits`
+handlers that wait. A failing seed comes with the command that replays it.
 """
 
 import argparse
@@ -16,7 +16,9 @@ from itertools import islice
 from typing import Any
 
 from simulation.bugs.planted import BUGS
-from simulation.platform.scenario import Outcome, play
+from simulation.platform.bundles import BUNDLES
+from simulation.platform.handlers import WAITING
+from simulation.platform.scenario import Outcome, play, seed_of
 
 CHUNK = 20
 PROGRESS_S = 10.0
@@ -30,12 +32,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--kind", choices=("", BUNDLES, WAITING), default="")
     parser.add_argument("--bug", choices=list(BUGS), default=None)
     parser.add_argument("--all", action="store_true", help="print the whole trace")
     parser.add_argument("--go-on", action="store_true", help="tell of every violation")
     options = parser.parse_args()
     if options.seeds == 1:
-        return _tell(_played(options.seed, options.bug, verbose=True), options)
+        return _tell(_played(options.seed, options, verbose=True), options)
     return _play_many(options)
 
 
@@ -65,8 +68,8 @@ def _play_many(options: argparse.Namespace) -> int:
     print(f"{figures}; {len(failed)} violations in {took_s:.0f} s")
     if not failed:
         return 0
-    first = min(failed, key=lambda outcome: int(outcome.seed))
-    return _tell(_played(int(first.seed), options.bug, verbose=True), options)
+    first = min(number_of(outcome) for outcome in failed)
+    return _tell(_played(first, options, verbose=True), options)
 
 
 def _results(
@@ -75,7 +78,7 @@ def _results(
     """Keep the workers busy with a few chunks each; yield what they have played."""
 
     def begin(chunk: list[int]) -> Future[list[Outcome]]:
-        return workers.submit(play_chunk, chunk, options.bug)
+        return workers.submit(play_chunk, chunk, options)
 
     playing = {begin(chunk) for chunk in islice(chunks, 2 * options.jobs)}
     while playing:
@@ -85,14 +88,19 @@ def _results(
             playing |= {begin(chunk) for chunk in islice(chunks, 1)}
 
 
-def play_chunk(seeds: list[int], bug: str | None) -> list[Outcome]:
+def play_chunk(seeds: list[int], options: argparse.Namespace) -> list[Outcome]:
     """Play some seeds in a worker process."""
-    return [_played(seed, bug) for seed in seeds]
+    return [_played(seed, options) for seed in seeds]
 
 
-def _played(seed: int, bug: str | None, *, verbose: bool = False) -> Outcome:
-    patch: Any = nullcontext if bug is None else BUGS[bug].patch
-    return play(str(seed), bug=patch, verbose=verbose)
+def _played(seed: int, options: argparse.Namespace, *, verbose: bool = False) -> Outcome:
+    patch: Any = nullcontext if options.bug is None else BUGS[options.bug].patch
+    return play(seed_of(options.kind, seed), bug=patch, verbose=verbose)
+
+
+def number_of(outcome: Outcome) -> int:
+    """Return the number of a seed, whatever its kind."""
+    return int(outcome.seed.rpartition("-")[2])
 
 
 def _tell(outcome: Outcome, options: argparse.Namespace) -> int:
@@ -114,7 +122,8 @@ def _tell(outcome: Outcome, options: argparse.Namespace) -> int:
     check, text = outcome.violation
     bug = f" BUG={options.bug}" if options.bug else ""
     print(f"\nVIOLATION of `{check}` {text}")
-    print(f"replay it with: make sim SEED={outcome.seed} SEEDS=1{bug}")
+    kind = f" KIND={options.kind}" if options.kind else ""
+    print(f"replay it with: make sim SEED={number_of(outcome)} SEEDS=1{kind}{bug}")
     return 1
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from simulation.bugs.detection import told
 from simulation.bugs.planted import BUGS
+from simulation.platform.bundles import BUNDLES
 from simulation.platform.handlers import CALLING, WAITING
-from simulation.platform.scenario import play
+from simulation.platform.scenario import play, seed_of
 
 FIRST, SEEDS, CHUNK = 1, 300, 20
 """Each planted bug that is caught within a thousand seeds is caught within these
@@ -22,6 +23,7 @@ TOLD = told()
 SOON = 5
 WAITING_SEEDS = 60
 CALLING_SEEDS = 60
+BUNDLE_SEEDS = 60
 HASHES = """
 import sys
 from simulation.platform.scenario import play
@@ -48,6 +50,14 @@ def test_no_seed_shows_a_violation_where_handlers_call_nodes(first: int) -> None
     for number in range(first, first + CHUNK):
         violation = play(f"{CALLING}-{number}").violation
         assert violation is None, f"{violation}: replay it with `play('{CALLING}-{number}')`"
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + BUNDLE_SEEDS, CHUNK))
+def test_no_seed_shows_a_violation_where_steps_come_in_bundles(first: int) -> None:
+    for number in range(first, first + CHUNK):
+        violation = play(seed_of(BUNDLES, number)).violation
+        cure = f"replay it with `make sim KIND={BUNDLES} SEED={number} SEEDS=1`"
+        assert violation is None, f"{violation}: {cure}"
 
 
 @pytest.mark.parametrize("seed", FOUND_FAULTS)
@@ -79,7 +89,8 @@ def test_a_planted_bug_is_caught_as_the_page_says(bug: str) -> None:
     """Of bugs that are caught soon it is asked, too, whether no earlier seed does."""
     one = TOLD[bug]
     first = 1 if one.seeds <= SOON else one.seeds
-    found = [play(str(seed), bug=BUGS[bug].patch).violation for seed in range(first, one.seeds + 1)]
+    seeds = [seed_of(BUGS[bug].kind, number) for number in range(first, one.seeds + 1)]
+    found = [play(seed, bug=BUGS[bug].patch).violation for seed in seeds]
     checks = [violation and violation[0] for violation in found]
     cure = f"`cd tests && python -m simulation.bugs.detection --write {bug}` finds the seed anew"
     assert checks == [None] * (one.seeds - first) + [one.check], cure

@@ -34,6 +34,8 @@ MAX_UNREAD_SIGNALS = 1_000
 """Signals of one run that no step has read; the API refuses more."""
 MAX_SIGNALS_BYTES = 1024 * 1024
 """What they come to as JSON: they are in the run's row, which many events write."""
+MAX_BUNDLED = 8
+"""Steps of one message."""
 MAX_WAITS = 100
 """What one handler waits for at once."""
 MAX_JOURNALED = 1_000
@@ -265,6 +267,9 @@ class AttemptFinished(Message):
     `waits`."""
     journaled: tuple[HandlerPlace, ...] = Field((), max_length=MAX_JOURNALED)
     """Of such a result: places of the request's `resumption` whose value the journal has by now."""
+    took: Int32 = 0
+    """Of a step that came in a bundle: how many steps the worker took from that message. Where the first
+    step's result says 0, the others are handed out again."""
 
 
 class AttemptsFinished(Message):
@@ -273,6 +278,20 @@ class AttemptsFinished(Message):
     kind: ClassVar[str] = "results"
 
     results: tuple[AttemptFinished, ...]
+
+
+class AttemptReturned(Message):
+    """A worker gives back an attempt that came to it in a bundle (`StepRequested.more`): it did not end
+    there, and is handed out again, in a message of its own."""
+
+    kind: ClassVar[str] = "returned"
+
+    run_id: Name
+    step: StepKey
+    attempt: Int32
+    dispatched_at_ms: Moment | None = None
+    capability: Name | None = None
+    """That of the request: without it nothing is handed out again."""
 
 
 class SignalReceived(Message):
@@ -370,6 +389,7 @@ class FlowDecided(Message):
 RunEvent = (
     RunAccepted
     | AttemptFinished
+    | AttemptReturned
     | SignalReceived
     | CancelRequested
     | TimerFired
@@ -384,6 +404,7 @@ LOG_EVENTS: dict[str, type[LogEvent]] = {
     for model in (
         RunAccepted,
         AttemptFinished,
+        AttemptReturned,
         SignalReceived,
         CancelRequested,
         TimerFired,
@@ -462,6 +483,11 @@ class StepRequested(Message):
     """What it goes on with, where an earlier attempt was suspended."""
     root_budget: RootBudget | None = None
     """Of a step of a sub-run: the budget at the top of its tree; goes with the attempt's model calls."""
+    more: tuple[dict[str, Any], ...] = Field((), max_length=MAX_BUNDLED - 1)
+    """Further steps of the message, each a StepRequested: it is a bundle, for workers that announce
+    `bundles`. Whoever does not know the field runs the first step alone, and the others come again."""
+    traceparent: Name | None = None
+    """Of a step in `more`: what the message's header says of the first one."""
 
 
 class StepCancelled(Message):
@@ -481,6 +507,8 @@ class WorkerAnnounced(Message):
 
     worker: Name
     slots: dict[str, int]
+    bundles: bool = False
+    """It takes several steps in one message (`StepRequested.more`)."""
 
 
 class TypeDescribed(Message):

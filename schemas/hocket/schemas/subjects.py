@@ -111,7 +111,7 @@ BUDGETS = "hocket-budgets"
 
 ASKED_AGAIN = "Hocket-Asked-Again"
 """Header of a CallRequest that its caller sends once more, because no reply came; and of a StepRequested
-that is handed out once more, because NATS came back and may have lost it: its calls may be under way."""
+that is handed out once more, where a worker may have it already: its calls may be under way."""
 ASKED_AGAIN_MS = 1_800.0
 """So long a gateway looks for another one that holds a call which is asked again, before it makes it."""
 

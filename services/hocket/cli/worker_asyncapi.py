@@ -15,6 +15,7 @@ from hocket.schemas import subjects
 from hocket.schemas.journals import JournalKept, JournalPage, JournalRead, JournalWrite
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptReturned,
     AttemptsFinished,
     CallCancelled,
     CallReply,
@@ -31,6 +32,7 @@ CHANNELS: tuple[tuple[str, str, type[Message], str], ...] = (
     ("steps", "hocket.step.{pool}.{lane}", StepRequested, "send"),
     ("result", "hocket.log.{partition}.finished", AttemptFinished, "receive"),
     ("results", "hocket.log.{partition}.results", AttemptsFinished, "receive"),
+    ("returned", "hocket.log.{partition}.returned", AttemptReturned, "receive"),
     ("journalReads", f"{subjects.JOURNAL_READ}.{{pool}}", JournalRead, "receive"),
     ("journalPages", "{reply_to}", JournalPage, "send"),
     ("journalWrites", f"{subjects.JOURNAL_WRITE}.{{pool}}", JournalWrite, "receive"),

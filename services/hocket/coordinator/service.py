@@ -13,6 +13,7 @@ from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.node_types import Order
 from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
+from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.step_cleanup import keep_removing
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
@@ -179,14 +180,20 @@ def build_coordinator(
         holds_unserved=gated,
     )
     load = Load(Backlog(tenant_weights), gate, scaling_horizon_s=scaling_horizon_s)
+    sizes = BundleSizes()
     dispatcher = Dispatcher(
         bus,
         metrics,
         gate,
         load,
         StepPublisher(
-            bus, grants or GrantBook(), by_slack=order == "slack", capabilities=capabilities
+            bus,
+            grants or GrantBook(),
+            sizes,
+            by_slack=order == "slack",
+            capabilities=capabilities,
         ),
+        sizes,
         partitions=partitions,
         gated=gated,
     )

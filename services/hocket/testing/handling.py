@@ -19,12 +19,13 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.journal.waits import Suspend
+from hocket.workers.runtime.transport.step_message import StepMessage
 
 
 def begun(step: RequestedStep, deliveries: int) -> Attempt:
     """Return an attempt that begins now."""
     delivery = Delivery(deliveries, 1, 1, int(now_ms() * 1_000_000), 0)
-    attempt = Attempt(step, "play", delivery, b"", 0.0, 0)
+    attempt = Attempt(step, StepMessage("play", 0, 0.0, b""), delivery, b"")
     attempt.started_at_ms = now_ms()
     attempt.input_digest = ids.input_digest(step.input)
     return attempt

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from simulation.bugs.planted import BUGS
-from simulation.platform.scenario import play
+from simulation.platform.scenario import play, seed_of
 from support.places import ROOT
 
 LIMIT = 2_000
@@ -38,7 +38,7 @@ class Caught:
 def hunt(bug: str, limit: int = LIMIT) -> Caught:
     """Play a bug with one seed after the other until a check fails."""
     for seed in range(1, limit + 1):
-        violation = play(str(seed), bug=BUGS[bug].patch).violation
+        violation = play(seed_of(BUGS[bug].kind, seed), bug=BUGS[bug].patch).violation
         if violation is not None:
             return Caught(bug, seed, *violation)
         if seed % COLLECT_EVERY == 0:

@@ -17,7 +17,7 @@ from hocket.coordinator.core.run.constructs.containers import maps, races
 from hocket.coordinator.core.run.state.messages import EndRun
 from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, SUCCEEDED, Step
 from hocket.coordinator.core.run.transition import Outcome, Transition
-from hocket.coordinator.dispatch import dispatcher
+from hocket.coordinator.dispatch import bundles, dispatcher
 from hocket.coordinator.intake import task_admission
 from hocket.coordinator.partition import decision_recorder, partition_set
 from hocket.coordinator.partition.events import (
@@ -46,18 +46,20 @@ from hocket.schemas import ids, messages, subjects
 from hocket.schemas.messages import AttemptFinished
 from hocket.workers.runtime.execution import runner, worker
 from hocket.workers.runtime.results import reporter
-from hocket.workers.runtime.transport import acks
+from hocket.workers.runtime.transport import acks, settlement
 from simulation.engine.database import Database, SimulatedStore
+from simulation.platform.bundles import BUNDLES
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake, and the patch that makes it."""
+    """A mistake, the patch that makes it, and the kind of plays that show it."""
 
     text: str
     patch: Patch
+    kind: str = ""
 
 
 def _both(*patches: Patch) -> Patch:
@@ -276,8 +278,8 @@ def _acks_first(original: Any) -> Any:
 
 
 def _believes_the_place(_original: Any) -> Any:
-    def known(self: Any, attempt: Any) -> bool:
-        attempt.losses = self._bus.losses
+    def known(self: Any, message: Any) -> bool:
+        message.losses = self._bus.losses
         return True
 
     return known
@@ -289,6 +291,21 @@ def _acks_what_is_posted(original: Any) -> Any:
         self._bus.ack(attempt.ack_subject)
 
     return report
+
+
+def _acks_with_the_first(original: Any) -> Any:
+    def settle(self: Any, message: Any) -> None:
+        message.open = min(message.open, 1)
+        original(self, message)
+
+    return settle
+
+
+def _closes_without_sending(original: Any) -> Any:
+    def close(self: Any, bundle: Any, *, again: bool) -> None:
+        original(self, bundle, again=False)
+
+    return close
 
 
 # ---- Postgres ------------------------------------------------------------------------------------
@@ -469,6 +486,21 @@ BUGS: dict[str, Bug] = {
     "stale-ack": Bug(
         "a step is acknowledged by its place although the connection was lost since",
         _replaced(acks.Acks, "known", _believes_the_place),
+    ),
+    "bundle-acked-with-first": Bug(
+        "a bundle is acknowledged when the first of its steps has ended",
+        _replaced(settlement.Settlement, "settle", _acks_with_the_first),
+        BUNDLES,
+    ),
+    "bundle-not-taken": Bug(
+        "what a worker that knows no bundles did not see is not handed out again",
+        _replaced(bundles.Bundles, "_close", _closes_without_sending),
+        BUNDLES,
+    ),
+    "returned-ignored": Bug(
+        "a step that a worker gives back is not handed out again",
+        _replaced(machine, "returned", _nothing),
+        BUNDLES,
     ),
     "effects-before-commit": Bug(
         "a step with effects outside is published before its commit",

@@ -24,6 +24,7 @@ from hocket.kit.postgres.errors import AWAY
 from hocket.schemas import ids
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptReturned,
     AttemptsFinished,
     CacheAnswered,
     RunAccepted,
@@ -90,6 +91,12 @@ class Checks:
         self._refused: set[str] = set()
         self._posted: dict[str, float] = {}
         """When the result of an attempt was stored first."""
+        self._took: dict[str, bool] = {}
+        """Whether its worker took the others of its message, too."""
+        self._in_stream = Counter[str]()
+        """How many messages of STEPS have an attempt."""
+        self._returned: set[str] = set()
+        """Attempts that a worker gave back by the log."""
         self._deadlines: dict[str, float] = {}
         self._ends: dict[str, dict[str, Any]] = {}
         """The row with which each run ended, and by which epoch."""
@@ -143,7 +150,8 @@ class Checks:
 
         def posted(self_: Any, subject: str, payload: bytes, **more: Any) -> Any:
             if subject.startswith("hocket.step."):
-                self._dispatched(_Request.read(payload))
+                for request in _Request.all_in(payload):
+                    self._dispatched(request)
             return post(self_, subject, payload, **more)
 
         with swapped((bus, "publish_durable", posted)), self.history.recording():
@@ -201,6 +209,8 @@ class Checks:
             self._deadlines[accepted["run_id"]] = max(known, accepted["deadline_at_ms"])
             return
         told = from_json(stored.data)
+        if kind == AttemptReturned.kind:
+            self._returned.add(ids.attempt_id(told["run_id"], told["step"], told["attempt"]))
         if kind in (AttemptFinished.kind, CacheAnswered.kind):
             results = [told]
         else:
@@ -209,6 +219,7 @@ class Checks:
             attempt = result.get("attempt", 0)  # what the cache answers has none
             name = ids.attempt_id(result["run_id"], result["step"], attempt)
             self._posted.setdefault(name, self._world.now_s)
+            self._took[name] = self._took.get(name, False) or result.get("took", 0) > 0
 
     def _accepted_again(self, accepted: dict[str, Any]) -> None:
         """A key whose task was rejected may come with a new task: its run begins then."""
@@ -225,19 +236,33 @@ class Checks:
         self._tail_lost = True
 
     def _steps_stored(self, stored: Stored, why: str) -> None:
-        request = _Request.read(stored.data)
-        if request.effects_external:
+        requests = _Request.all_in(stored.data)
+        self._in_stream.update(map(_attempt, requests))
+        for request in requests:
+            if not request.effects_external:
+                continue
             row = self._database.steps.get(request.run_id, {}).get(request.step)
             if row is None or row["attempt"] < request.attempt:
                 self.fail(
                     "effects-before-commit",
                     f"{_attempt(request)} is out and Postgres has {row and row['attempt']}",
                 )
+            if len(requests) > 1:
+                self.fail("effects-bundled", f"{_attempt(request)} is out with others")
 
     def _steps_removed(self, stored: Stored, why: str) -> None:
-        request = _Request.read(stored.data)
-        if why == "+ACK" and _attempt(request) not in self._posted:
-            self.fail("acked-before-posted", f"{_attempt(request)} has no result in the log")
+        first, *others = names = list(map(_attempt, _Request.all_in(stored.data)))
+        self._in_stream.subtract(names)
+        if why != "+ACK":
+            return
+        for name in names if self._took.get(first, True) else [first]:
+            # one of a bundle may be there in a message of its own
+            elsewhere = name in self._returned or (bool(others) and self._in_stream[name] > 0)
+            if name not in self._posted and not elsewhere:
+                self.fail("acked-before-posted", f"{name} has no result in the log")
+
+    def _steps_lost(self, stored: Stored, why: str) -> None:
+        self._in_stream.subtract(map(_attempt, _Request.all_in(stored.data)))
 
     def _events_stored(self, stored: Stored, why: str) -> None:
         run_id = _told_of(stored)
@@ -680,8 +705,13 @@ class _Request:
     budget_left_usd: Decimal | None
 
     @staticmethod
-    def read(payload: bytes) -> "_Request":
+    def all_in(payload: bytes) -> "list[_Request]":
+        """Return what a message asks for."""
         fields = from_json(payload)
+        return [_Request.read(one) for one in (fields, *fields.get("more", ()))]
+
+    @staticmethod
+    def read(fields: dict[str, Any]) -> "_Request":
         left = fields.get("budget_left_usd")
         return _Request(
             fields["run_id"],

@@ -28,6 +28,7 @@ from simulation.engine.database import Database, SimulatedPipelineStore, Simulat
 from simulation.engine.nats_server import Server
 from simulation.engine.swaps import swapped
 from simulation.engine.world import Process, World
+from simulation.platform.bundles import know_none
 from simulation.platform.forgeries import Forger
 from simulation.platform.handlers import Handlers, serve_calls
 from simulation.platform.journal import Journal
@@ -192,6 +193,7 @@ class Platform:
             meters=Silence(),  # type: ignore[arg-type]
             ack_wait_s=self.layout.ack_wait_s,
         )
+        know_none(worker, process)
         stopping = self._until_stopped(process)
         await worker.start()
         await stopping.wait()

@@ -12,6 +12,7 @@ from simulation.checks.invariants import Checks
 from simulation.engine.nats_transport import SimulatedTransport
 from simulation.engine.world import RunsInCircles, World, replaced
 from simulation.platform import hostile
+from simulation.platform.bundles import bundling
 from simulation.platform.compiled import shared
 from simulation.platform.faults import Faults
 from simulation.platform.handlers import CALLING
@@ -61,6 +62,11 @@ class Plan:
     skews: tuple[float, ...]
     hostile: list[Task] = field(default_factory=list)
     """Those of the tasks that bring harm with them."""
+
+
+def seed_of(kind: str, number: int) -> str:
+    """Return the seed of a play: plays of a kind are those whose seeds begin so."""
+    return f"{kind}-{number}" if kind else str(number)
 
 
 def plan_of(seed: str) -> Plan:
@@ -161,7 +167,8 @@ def _played(seed: str, bug: Callable[[], AbstractContextManager[Any]], *, verbos
     raised: list[str] = []
     rules = hostile.raising(raised) if plan.hostile else nullcontext()
     stumbles = stumbling(world)
-    with replaced(world, Transport), shared(), idling_slowly(), bug(), rules, stumbles:
+    play_as = bundling(seed)
+    with replaced(world, Transport), shared(), idling_slowly(), play_as, bug(), rules, stumbles:
         platform.start()
         for process, skew_s in zip(platform.processes.values(), plan.skews, strict=False):
             process.skew_s = skew_s

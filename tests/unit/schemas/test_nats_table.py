@@ -61,6 +61,10 @@ TABLE: dict[str, dict[str, set[str]]] = {
         P: {"coordinator", "REST", "worker", "worker-gateway"},
         S: set(),
     },
+    "hocket.log.0.returned": {
+        P: {"coordinator", "REST", "worker", "worker-gateway"},
+        S: set(),
+    },
     "hocket.log.0.accepted": {P: {"coordinator", "REST"}, S: set()},
     "hocket.log.0.signal": {P: {"coordinator", "REST"}, S: set()},
     "hocket.cancel": {

@@ -208,6 +208,7 @@ _WORKER = _service(
         f"{_API}.STREAM.MSG.GET.{subjects.STEPS}",
         "hocket.log.*.finished",
         "hocket.log.*.results",
+        "hocket.log.*.returned",
         subjects.PROBATION_FILTER,
         f"{_API}.STREAM.INFO.{subjects.PROBATION}",
         f"{_API}.STREAM.MSG.GET.{subjects.PROBATION}",

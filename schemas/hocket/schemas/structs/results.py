@@ -42,6 +42,7 @@ class FinishedAttempt(msgspec.Struct, omit_defaults=True):
     capability: str | None = None
     waits: Raw = NOTHING
     journaled: Raw = NOTHING
+    took: int = 0
 
 
 def spend_json(spend: Spend | None) -> Raw:

@@ -1,11 +1,12 @@
 """A step as a worker reads it."""
 
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from pydantic_core import to_json
 
-from hocket.schemas.messages import Priority, StepRequested
+from hocket.schemas.messages import MAX_BUNDLED, Priority, StepRequested
 from hocket.schemas.structs.fields import (
     NOT_READ,
     Amount,
@@ -60,6 +61,8 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     """The contract's Resumption."""
     root_budget: Any = None
     """The contract's RootBudget."""
+    more: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=MAX_BUNDLED - 1)] = ()
+    traceparent: Name | None = None
 
     def contract(self) -> StepRequested:
         """Return the message as the contract has it."""
@@ -68,6 +71,7 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     def contract_fields(self) -> dict[str, Any]:
         """Return the fields of that message."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        fields["more"] = tuple(msgspec.json.decode(one) for one in self.more)
         for amount in AMOUNTS:
             if fields[amount] is not None:
                 fields[amount] = Decimal(fields[amount])
@@ -84,7 +88,8 @@ def read_step(body: bytes) -> RequestedStep:
         names = (step.run_id, step.tenant, step.pipeline, step.step, step.node, step.type)
         if step.resumption is not None or step.root_budget is not None:  # few have one
             return _read_by_contract(body)
-        if are_names(*names, step.capability or "", step.queue or "") and _has_amounts(step):
+        may_be_none = (step.capability or "", step.queue or "", step.traceparent or "")
+        if are_names(*names, *may_be_none) and _has_amounts(step) and _has_objects(step):
             return step
     return _read_by_contract(body)
 
@@ -95,6 +100,7 @@ def of_contract(step: StepRequested) -> RequestedStep:
     for amount in AMOUNTS:
         if fields[amount] is not None:
             fields[amount] = str(fields[amount])
+    fields["more"] = tuple(msgspec.Raw(to_json(one)) for one in step.more)
     return RequestedStep(**fields)
 
 
@@ -104,6 +110,10 @@ def _read_by_contract(body: bytes) -> RequestedStep:
 
 def _has_amounts(step: RequestedStep) -> bool:
     return is_amount(step.budget_usd) and is_amount(step.budget_left_usd)
+
+
+def _has_objects(step: RequestedStep) -> bool:
+    return all(bytes(one).startswith(b"{") for one in step.more)
 
 
 _decode = msgspec.json.Decoder(RequestedStep).decode

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
+from hocket.cli.conformance.bundle_checks import takes_bundles
 from hocket.cli.conformance.stage import (
     ACKS,
     NODE_TYPE,
@@ -239,6 +240,7 @@ CHECKS: dict[str, Check] = {
     "progress": reports_progress,
     "drains": drains,
     "redelivery": leaves_its_steps,
+    "bundles": takes_bundles,
 }
 
 

@@ -133,11 +133,11 @@ class Stage:
 
     # ---- what the platform says -------------------------------------------------------------
 
-    async def send(self, task: Any, **fields: Any) -> StepRequested:
-        """Publish a step whose input is `task`."""
+    def made(self, task: Any, **fields: Any) -> StepRequested:
+        """Make a step whose input is `task`."""
         self._numbers += 1
         now_ms = time.time() * 1000
-        step = StepRequested.model_validate(
+        return StepRequested.model_validate(
             {
                 "run_id": f"conformance{self._numbers:08d}",
                 "tenant": TENANT,
@@ -161,7 +161,11 @@ class Stage:
                 **fields,
             }
         )
-        await self.send_raw(encoded(step), msg_id=_dispatch_id(step))
+
+    async def send(self, task: Any, **fields: Any) -> StepRequested:
+        """Publish a step whose input is `task`."""
+        step = self.made(task, **fields)
+        await self.send_raw(encoded(step), msg_id=dispatch_id(step))
         return step
 
     async def send_raw(self, body: bytes, *, msg_id: str) -> None:
@@ -185,7 +189,7 @@ class Stage:
         """Return the results of a step's run that came so far."""
         found = []
         for one in self.heard:
-            if one.subject.startswith("hocket.log."):
+            if one.subject.startswith("hocket.log.") and not one.subject.endswith(".returned"):
                 body = one.json()
                 found += [
                     Result(result, one)
@@ -247,6 +251,7 @@ def result_id(step: StepRequested) -> str:
     return ids.capable(ids.result_id(attempt, step.dispatched_at_ms), step.capability)
 
 
-def _dispatch_id(step: StepRequested) -> str:
+def dispatch_id(step: StepRequested) -> str:
+    """Return the `Nats-Msg-Id` that a step has where it comes alone."""
     attempt = ids.attempt_id(step.run_id, step.step, step.attempt)
     return ids.capable(ids.dispatch_id(attempt, step.dispatched_at_ms), step.capability)

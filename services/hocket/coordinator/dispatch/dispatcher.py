@@ -15,6 +15,7 @@ from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.priority_queue import Ready
+from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.worker_announcements import WorkerAnnouncements
 from hocket.coordinator.dispatch.workload import Load
@@ -42,6 +43,7 @@ class Dispatcher:
         gate: Gate,
         load: Load,
         publisher: StepPublisher,
+        sizes: BundleSizes,
         *,
         partitions: int,
         gated: bool = True,
@@ -53,7 +55,9 @@ class Dispatcher:
         self._gate = gate
         self._load = load
         self._publisher = publisher
-        self._announcements = WorkerAnnouncements(bus, gate, self.release)
+        self._bundles = publisher.bundles
+        self._sizes = sizes
+        self._announcements = WorkerAnnouncements(bus, gate, sizes, self.release)
         self._owned: set[int] = set()
 
     # ---- partitions -------------------------------------------------------------------------
@@ -68,6 +72,7 @@ class Dispatcher:
         self._owned.discard(partition)
         self._gate.forget(partition)
         self._load.lost(partition)
+        self._bundles.lost(partition)
         self._gate.shares(len(self._owned) / self._partitions)
         self.release()
 
@@ -118,6 +123,7 @@ class Dispatcher:
 
     def finished(self, event: AttemptFinished, attempt_id: str) -> None:
         """Note that an attempt has ended, whatever its run makes of it."""
+        self._bundles.ended(attempt_id, event.took)
         ready = self._gate.finished(attempt_id)
         if ready is not None:
             self._load.finished(ready, event)
@@ -159,6 +165,8 @@ class Dispatcher:
                 await asyncio.sleep(TICK_S)
                 if self._bus.connected:  # else nobody can be heard, and nothing goes out
                     self._gate.tick(monotonic_ms())
+                    self._sizes.tick(monotonic_ms())
+                    self._bundles.tick()
                     self.release()
                 self._load.tick()
                 loads = self._gate.loads()

@@ -7,10 +7,12 @@ from hocket.coordinator.core.run.commands import CancelAttempt
 from hocket.coordinator.core.run.faults import unsendable
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.scheduling.lanes import lane_of
+from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
+from hocket.coordinator.dispatch.bundles import CALL_MODELS, Bundles
 from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.process.clock import monotonic_ms
+from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.access.grants import EVERYTHING, missing_at_step
 from hocket.schemas.capabilities import Capabilities
@@ -22,13 +24,14 @@ LOST_MS = 30_000.0
 
 
 class StepPublisher:
-    """Publishes steps, as far as their tenants have `grants` for what they use. `by_slack`: whether
-    short slack puts a step into the urgent lane."""
+    """Publishes steps, as far as their tenants have `grants` for what they use: short ones side by side
+    in `bundles`. `by_slack`: whether short slack puts a step into the urgent lane."""
 
     def __init__(
         self,
         bus: Bus,
         grants: GrantBook,
+        sizes: BundleSizes,
         *,
         by_slack: bool = True,
         capabilities: Capabilities | None = None,
@@ -37,6 +40,7 @@ class StepPublisher:
         self._grants = grants
         self._by_slack = by_slack
         self._capabilities = capabilities
+        self.bundles = Bundles(bus, sizes, failed=self._failed, again=self._publish_alone)
         self._losses = bus.losses
         self._lost_until_ms = 0.0
 
@@ -59,16 +63,21 @@ class StepPublisher:
             return
         lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
         subject = subjects.step(command.pool, lane)
-        headers = {"traceparent": run.traceparent} if run.traceparent else None
-        if command.again and self._may_be_lost():
-            headers = {**(headers or {}), subjects.ASKED_AGAIN: "1"}
         try:
             payload = command.body(slack_ms, held_ms)
+            if self.bundles.takes(command):
+                self.bundles.add(subject, command, payload)
+                return
+            headers = {"traceparent": run.traceparent} if run.traceparent else None
+            if command.again:
+                self.bundles.withdrawn(command.attempt_id)
+                if self._may_be_repeated(command):
+                    headers = {**(headers or {}), subjects.ASKED_AGAIN: "1"}
             self._bus.publish_durable(subject, payload, msg_id=command.msg_id, headers=headers)
         except BusUnavailable:
             raise
         except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
-            self.end(command, unsendable(error), _result_id(command))
+            self._failed(command, error)
 
     def end(self, command: Dispatch, error: ErrorInfo, msg_id: str) -> None:
         """Post the end of an attempt that does not go out."""
@@ -89,6 +98,8 @@ class StepPublisher:
 
     def cancel(self, command: CancelAttempt) -> None:
         """Tell the worker that has an attempt to stop it."""
+        self.bundles.send()  # it may be among those: what comes after its cancellation runs
+        self.bundles.withdrawn(ids.attempt_id(command.run_id, command.step, command.attempt))
         cancelled = StepCancelled(
             run_id=command.run_id,
             step=command.step,
@@ -97,6 +108,19 @@ class StepPublisher:
             capability=self._capability(command),
         )
         self._bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
+
+    def _failed(self, command: Dispatch, error: Exception) -> None:
+        self.end(command, unsendable(error), _result_id(command))
+
+    def _publish_alone(self, command: Dispatch) -> None:
+        """Publish a step of a bundle again that nobody took from it."""
+        command.again = True
+        self.publish(command, command.latest_start_at_ms - now_ms(), 0.0)
+
+    def _may_be_repeated(self, command: Dispatch) -> bool:
+        """Tell whether a worker may have a step already that is handed out again: in a bundle, of which
+        the stream does not know, or where the stream may have lost it."""
+        return command.type not in CALL_MODELS or self._may_be_lost()
 
     def _may_be_lost(self) -> bool:
         """Tell whether NATS was away lately: what comes back may have lost a step that a worker has, and

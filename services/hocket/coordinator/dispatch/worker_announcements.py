@@ -10,6 +10,7 @@ from nats.aio.subscription import Subscription
 from pydantic import ValidationError
 
 from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import monotonic_ms
@@ -24,11 +25,15 @@ log = structlog.get_logger(__name__)
 
 
 class WorkerAnnouncements:
-    """Tells the gate which slots there are; `changed` is called after each announcement."""
+    """Tells the gate which slots there are, and `sizes` who takes bundles; `changed` is called after
+    each announcement."""
 
-    def __init__(self, bus: Bus, gate: Gate, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, bus: Bus, gate: Gate, sizes: BundleSizes, changed: Callable[[], None]
+    ) -> None:
         self._bus = bus
         self._gate = gate
+        self._sizes = sizes
         self._changed = changed
         self._reporting = Reporting()
         self._answered = asyncio.Event()
@@ -53,6 +58,7 @@ class WorkerAnnouncements:
 
     def _came_back(self) -> None:
         self._gate.hears_again(monotonic_ms())
+        self._sizes.hears_again(monotonic_ms())
         self._bus.publish_nowait(subjects.WORKER_ASKED, b"")
 
     async def _announced(self, message: Msg) -> None:
@@ -70,4 +76,5 @@ class WorkerAnnouncements:
         self._answered.set()
         pool = pool_of_subject(message.subject)
         self._gate.announced(announced.worker, announced.slots, monotonic_ms(), pool)
+        self._sizes.announced(announced, message.subject, monotonic_ms())
         self._changed()

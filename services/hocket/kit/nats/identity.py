@@ -30,6 +30,11 @@ class Identity:
         return self.kind == "guest"
 
     @property
+    def takes_bundles(self) -> bool:
+        """Whether it may get several steps in one message: a guest could not give one of them back."""
+        return not self.is_guest
+
+    @property
     def key_id(self) -> str:
         """The id of a guest's key."""
         return self.inbox.rpartition(".")[2]

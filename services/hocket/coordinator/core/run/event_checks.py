@@ -13,6 +13,7 @@ from hocket.coordinator.core.run.state.charges import RESERVED
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptReturned,
     CacheAnswered,
     LogEvent,
     OutlookChanged,
@@ -48,7 +49,7 @@ def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) ->
         return _doubt_outlook(event)
     if ids.partition_of(event.run_id, partitions) != partition:
         return "its run is of another partition"
-    if isinstance(event, AttemptFinished):
+    if isinstance(event, AttemptFinished | AttemptReturned):
         return None if event.attempt >= 1 else "attempts begin with 1"
     if isinstance(event, RunAccepted):
         return _doubt_acceptance(event, partitions, now_ms)

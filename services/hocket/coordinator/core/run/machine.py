@@ -14,7 +14,7 @@ from hocket.coordinator.core.run.constructs.deadline_actions import (
     turn_came,
     waited_in_vain,
 )
-from hocket.coordinator.core.run.constructs.redispatch import hand_out_again
+from hocket.coordinator.core.run.constructs.redispatch import hand_out_again, returned
 from hocket.coordinator.core.run.constructs.result_checks import may_tell
 from hocket.coordinator.core.run.constructs.results import (
     cache_answered,
@@ -38,6 +38,7 @@ from hocket.coordinator.core.run.work import work_off
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptReturned,
     CacheAnswered,
     CancelRequested,
     FlowDecided,
@@ -67,7 +68,7 @@ def apply(
     """Do to a run what an event of the log does to it; `now_ms` is the log's own time. `forecast` is
     None only for a run that has ended. `believed`: whoever sends it is known to be its attempt's
     worker."""
-    if isinstance(event, AttemptFinished) and not (
+    if isinstance(event, AttemptFinished | AttemptReturned) and not (
         believed or may_tell(run, event, run.owner.capabilities)
     ):
         return Outcome(run)
@@ -109,6 +110,8 @@ def _apply(t: Transition, event: RunEvent) -> None:
             turn_came(t, event)
         else:
             finished(t, event)
+    elif isinstance(event, AttemptReturned):
+        returned(t, event)
     elif isinstance(event, TimerFired):
         _time_passed(t)
     elif isinstance(event, SignalReceived):

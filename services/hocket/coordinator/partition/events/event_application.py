@@ -23,6 +23,7 @@ from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptReturned,
     CancelRequested,
     LogEvent,
     OutlookChanged,
@@ -75,6 +76,8 @@ class EventApplication:
             if run is not None and not is_known and not may_tell(run, event, self._capabilities):
                 return
             self._dispatcher.finished(event, attempt_id)
+        elif self._is_strangers(event, run):
+            return
         if run is None:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
@@ -85,6 +88,12 @@ class EventApplication:
             outcome = await self._applied_anew(run, event, at_ms, error)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
+
+    def _is_strangers(self, event: RunEvent, run: Run | None) -> bool:
+        """Tell whether an attempt is given back by somebody who was not handed it."""
+        if run is None or not isinstance(event, AttemptReturned):
+            return False
+        return not may_tell(run, event, self._capabilities)
 
     async def give_up(self, event: LogEvent, info: ErrorInfo, at_ms: float) -> None:
         """End the run of an event that cannot be applied."""

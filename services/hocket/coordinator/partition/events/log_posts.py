@@ -17,13 +17,14 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.messages import (
     AttemptFinished,
+    AttemptReturned,
     AttemptsFinished,
     RunCharged,
     RunEvent,
     encoded,
 )
 
-_BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind)
+_BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind, AttemptReturned.kind)
 
 
 class LogPosts:

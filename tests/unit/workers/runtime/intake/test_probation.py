@@ -27,6 +27,7 @@ from hocket.workers.runtime.intake.probation import (
 )
 from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.runtime.transport.probation_records import NOTHING, Record, kind_of
+from hocket.workers.runtime.transport.step_message import StepMessage
 from support.worker_rig import Rig
 
 WAIT_S = 10.0
@@ -126,9 +127,13 @@ class Parts(NamedTuple):
     isolation: Isolation
 
 
+def message() -> StepMessage:
+    return StepMessage("$JS.ACK.x", 0, 0.0, b"")
+
+
 def attempt(rig: Rig, sent_at_ms: float = 1.0, deliveries: int = FREE_DELIVERIES + 1) -> Attempt:
     delivery = Delivery(deliveries, int(sent_at_ms), 1, int(sent_at_ms * 1e6), 0)
-    return Attempt(rig.step(), "$JS.ACK.x", delivery, {}, 0.0, 0)
+    return Attempt(rig.step(), message(), delivery, b"")
 
 
 @pytest.fixture
@@ -160,7 +165,7 @@ def is_tried(tried: Probation, step: RequestedStep) -> bool:
 
 def suspect(rig: Rig, sent_at_ms: float, begun: int, tenant: str = "t", **step: Any) -> Suspect:
     delivery = Delivery(FREE_DELIVERIES + 1, int(sent_at_ms), 1, int(sent_at_ms * 1e6), 0)
-    given = Attempt(rig.step(tenant=tenant, **step), "$JS.ACK.x", delivery, {}, 0.0, 0)
+    given = Attempt(rig.step(tenant=tenant, **step), message(), delivery, b"")
     return Suspect(None, None, given, Record(begun, 0))  # type: ignore[arg-type]
 
 
@@ -342,7 +347,12 @@ async def test_a_kind_whose_steps_ended_workers_waits_longer_and_others_do_not(
 ) -> None:
     tried, slots, *_ = parts
     monkeypatch.setattr(probation, "SETTLE_S", 0.001)
-    hostile = Attempt(rig.step(tenant="hostile"), "$JS.ACK.x", Delivery(9, 1, 1, 1, 0), b"", 0.0, 0)
+    hostile = Attempt(
+        rig.step(tenant="hostile"),
+        message(),
+        Delivery(9, 1, 1, 1, 0),
+        b"",
+    )
     tried.kinds.suspicion.died_alone(kind_of(hostile.step))
     name = add(tried, slots, hostile)
     for _ in range(20):

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 from nats.js.errors import NotFoundError
 
-from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.kit.nats.identity import Identity
-from hocket.schemas.messages import Priority
-from hocket.schemas.structs.steps import RequestedStep
-from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.transport import acks as module
 from hocket.workers.runtime.transport.acks import Acks
+from hocket.workers.runtime.transport.step_message import PostedResult, StepMessage
 
 ACK = "$JS.ACK.STEPS.c.1.7.1.0.0"
 
@@ -46,28 +43,12 @@ class Bus:
         return SimpleNamespace(headers={"Nats-Msg-Id": self._stored[seq]})
 
 
-def attempt(**given: Any) -> Attempt:
-    step = RequestedStep(
-        run_id="r",
-        tenant="t",
-        pipeline="p",
-        version=1,
-        step="a",
-        node="a",
-        type="python",
-        attempt=1,
-        input=None,
-        config={},
-        deadline_at_ms=1.0,
-        slack_ms=1.0,
-        timeout_ms=1.0,
-        priority=Priority.STANDARD,
-        partition=0,
-        epoch=1,
-        **given,
-    )
-    made = Attempt(step, ACK, Delivery(1, 7, 1, 0, 0), b"", 0.0, 0)
-    made.result = b"{}"
+def message(msg_id: str = "r:a:1", *results: str, steps: int = 1) -> StepMessage:
+    head = f"NATS/1.0\r\nNats-Msg-Id: {msg_id}\r\n\r\n".encode()
+    made = StepMessage(ACK, 0, 0.0, head)
+    made.hold(steps)
+    for attempt_id in results or ("r:a:1",):
+        made.results.append(PostedResult(attempt_id, None, None, 0, b"{}"))
     return made
 
 
@@ -80,7 +61,7 @@ async def test_what_waits_is_looked_up_before_it_is_sent_over_another_connection
     for stored, acked in (("r:a:1", [ACK]), ("r:other:1", [])):
         bus = Bus({7: stored})
         acks: Any = Acks(bus)  # type: ignore[arg-type]
-        acks.add(attempt())
+        acks.add(message())
         bus.losses += 1
         acks.send()
         assert bus.acked == []
@@ -94,7 +75,7 @@ async def test_what_was_sent_just_before_a_connection_was_lost_is_sent_again_whe
     for stored, acked in ({7: "r:a:1"}, [ACK, ACK]), ({7: "r:other:1"}, [ACK]), ({}, [ACK]):
         bus = Bus(stored)
         acks: Any = Acks(bus)  # type: ignore[arg-type]
-        acks.add(attempt())
+        acks.add(message())
         acks.send()
         bus.losses += 1
         acks.repeat()
@@ -111,9 +92,9 @@ async def test_what_was_sent_long_before_is_not_looked_up(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "RECENT_S", 0.0)
     bus = Bus({7: "r:a:1", 8: "r:a:1"})
     acks: Any = Acks(bus)  # type: ignore[arg-type]
-    later = attempt()
+    later = message()
     later.ack_subject = ACK.replace(".7.", ".8.")
-    for held in (attempt(), later):
+    for held in (message(), later):
         await asyncio.sleep(0.001)
         acks.add(held)
         acks.send()
@@ -131,7 +112,7 @@ async def test_a_server_that_comes_up_is_asked_until_it_answers_or_time_is_up(
         monkeypatch.setattr(module, "PATIENCE_S", patience_s)
         bus = Bus({7: "r:a:1"})
         acks: Any = Acks(bus)  # type: ignore[arg-type]
-        acks.add(attempt())
+        acks.add(message())
         acks.send()
         bus.losses, bus.away = 1, 5
         acks.repeat()
@@ -140,7 +121,7 @@ async def test_a_server_that_comes_up_is_asked_until_it_answers_or_time_is_up(
 
 
 async def test_one_whose_step_waits_for_the_answer_is_looked_up_once() -> None:
-    bus, held = Bus({7: "r:a:1"}), attempt()
+    bus, held = Bus({7: "r:a:1"}), message()
     acks = Acks(bus)  # type: ignore[arg-type]
     bus.losses, bus.away = 1, 1
     assert not await acks.recognise(held)
@@ -150,7 +131,7 @@ async def test_one_whose_step_waits_for_the_answer_is_looked_up_once() -> None:
 async def test_a_connection_that_is_lost_again_meanwhile_is_waited_for() -> None:
     bus = Bus({7: "r:a:1"})
     acks: Any = Acks(bus)  # type: ignore[arg-type]
-    acks.add(attempt())
+    acks.add(message())
     acks.send()
     bus.losses += 1
     acks.repeat()
@@ -162,7 +143,7 @@ async def test_a_connection_that_is_lost_again_meanwhile_is_waited_for() -> None
 
 async def test_a_message_that_is_still_there_is_recognised() -> None:
     bus = Bus({7: "r:a:1:5000:c"})
-    held = attempt(dispatched_at_ms=5.0, capability="c")
+    held = message("r:a:1:5000:c")
     acks = Acks(bus)  # type: ignore[arg-type]
     bus.losses += 1
     assert not acks.known(held)
@@ -172,9 +153,23 @@ async def test_a_message_that_is_still_there_is_recognised() -> None:
     assert bus.acked == [ACK]
 
 
+async def test_a_bundle_is_acknowledged_again_when_the_log_surely_has_all_its_results() -> None:
+    for results, acked in (("r:a:1", "r:b:1"), [ACK, ACK]), (("r:b:1",), [ACK]):
+        bus = Bus({7: "r:a:1:2"})
+        acks: Any = Acks(bus)  # type: ignore[arg-type]
+        acks.add(message("r:a:1:2", *results, steps=2))
+        acks.send()
+        bus.losses += 1
+        acks.repeat()
+        await settled(acks)
+        assert bus.acked == acked
+        posted = [msg_id for _, _, msg_id in bus.posted]
+        assert posted == (["r:a:1:f", "r:b:1:f"] if len(acked) > 1 else [])
+
+
 async def test_another_step_in_its_place_is_left_alone() -> None:
     bus = Bus({7: "r:other:1"})
-    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    acks, held = Acks(bus), message()  # type: ignore[arg-type]
     bus.losses += 1
     assert not await acks.recognise(held)
 
@@ -187,8 +182,8 @@ async def test_one_that_was_delivered_again_is_looked_up_where_it_came_from_last
     ):
         bus = Bus(stored)
         acks = Acks(bus)  # type: ignore[arg-type]
-        held = attempt(dispatched_at_ms=5.0, capability="c")
-        again = attempt(dispatched_at_ms=5.0, capability="c")
+        held = message("r:a:1:5000:c")
+        again = message("r:a:1:5000:c")
         again.ack_subject = ACK.replace(".7.", ".8.")
         held.delivered_again(again)
         bus.losses += 1
@@ -198,7 +193,7 @@ async def test_one_that_was_delivered_again_is_looked_up_where_it_came_from_last
 
 async def test_a_message_that_is_gone_stays_unknown() -> None:
     bus = Bus({})
-    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    acks, held = Acks(bus), message()  # type: ignore[arg-type]
     bus.losses += 1
     assert not await acks.recognise(held)
 
@@ -207,6 +202,6 @@ async def test_a_guest_looks_nothing_up_because_it_may_not_read_the_stream() -> 
     bus = Bus({})
     bus.identity = Identity("guest")
     bus.js = None  # type: ignore[assignment]
-    acks, held = Acks(bus), attempt()  # type: ignore[arg-type]
+    acks, held = Acks(bus), message()  # type: ignore[arg-type]
     bus.losses += 1
     assert not await acks.recognise(held)

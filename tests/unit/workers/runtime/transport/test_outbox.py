@@ -42,7 +42,7 @@ class Attempt(NamedTuple):
     """Stands for an attempt: what an outbox reads of it."""
 
     step: SimpleNamespace
-    result_id: str
+    posted: SimpleNamespace
 
 
 class Box:
@@ -54,12 +54,14 @@ class Box:
         self._outbox = Outbox(self.bus, Acks())  # type: ignore[arg-type]
 
     def post(self, partition: int, number: int) -> None:
-        attempt: Any = Attempt(SimpleNamespace(partition=partition), f"id{number}")
+        attempt: Any = Attempt(
+            SimpleNamespace(partition=partition), SimpleNamespace(msg_id=f"id{number}")
+        )
         finished = AttemptFinished(run_id="r", step=f"s{number}", attempt=1)
         self._outbox.post(finished.model_dump_json().encode(), attempt, self._posted)
 
     def _posted(self, attempt: Any, failure: str | None) -> None:
-        self.ends[attempt.result_id] = failure
+        self.ends[attempt.posted.msg_id] = failure
 
 
 def steps_in(post: tuple[str, bytes, str | None, Any]) -> list[str]:

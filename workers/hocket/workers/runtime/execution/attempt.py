@@ -15,6 +15,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.suspending import Suspension
+from hocket.workers.runtime.transport.step_message import PostedResult, StepMessage
 
 
 class State(Enum):
@@ -26,13 +27,11 @@ class State(Enum):
 
 
 class Attempt:
-    """A delivered step. `ack_subject` is that of its latest delivery, `touched_s` when the server last
-    knew that it is in work (event loop time), `losses` how often the bus had been lost when the delivery
-    came, or was recognised. `head` are the headers of its message."""
+    """A delivered step. `message` is what it came in, alone or with others; `head` are the headers of a
+    message of its own."""
 
     __slots__ = (
         "__weakref__",
-        "ack_subject",
         "alarm",
         "delivery",
         "has_references",
@@ -42,7 +41,7 @@ class Attempt:
         "input_digest",
         "key",
         "let_go",
-        "losses",
+        "message",
         "place",
         "result",
         "started_at_ms",
@@ -51,26 +50,21 @@ class Attempt:
         "stopped",
         "suspension",
         "task",
-        "touched_s",
     )
 
     def __init__(
         self,
         step: RequestedStep,
-        ack_subject: str,
+        message: StepMessage,
         delivery: Delivery,
         head: bytes,
-        touched_s: float,
-        losses: int,
         *,
         has_references: bool = False,
     ) -> None:
         self.step = step
-        self.ack_subject = ack_subject
+        self.message = message
         self.delivery = delivery
         self.head = head
-        self.touched_s = touched_s
-        self.losses = losses
         self.has_references = has_references
         self.id = ids.attempt_id(step.run_id, step.step, step.attempt)
         self.key = ids.capable(self.id, step.capability)
@@ -93,10 +87,17 @@ class Attempt:
         """The number of its alarm (`Alarms`), 0 for none."""
 
     @property
-    def result_id(self) -> str:
-        """The `Nats-Msg-Id` of its result."""
-        msg_id = ids.result_id(self.id, self.step.dispatched_at_ms)
-        return ids.capable(msg_id, self.step.capability)
+    def ack_subject(self) -> str:
+        """That of its message's latest delivery."""
+        return self.message.ack_subject
+
+    @property
+    def posted(self) -> PostedResult:
+        """Its result, as it is posted."""
+        step = self.step
+        return PostedResult(
+            self.id, step.dispatched_at_ms, step.capability, step.partition, self.result
+        )
 
     @property
     def latest_end_ms(self) -> float:
@@ -113,12 +114,6 @@ class Attempt:
     def is_suspended(self) -> bool:
         """Whether it ends because its handler waits, and for nothing else."""
         return self.suspension is not None and self.stopped is None
-
-    def delivered_again(self, delivered: "Attempt") -> None:
-        """Take note of another delivery of the same step: its calls have the first delivery's count in
-        their ids."""
-        self.ack_subject, self.touched_s = delivered.ack_subject, delivered.touched_s
-        self.losses = delivered.losses
 
     def is_concerned(self, cancelled: StepCancelled) -> bool:
         """Tell whether a cancellation means this attempt."""

@@ -7,6 +7,7 @@ from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.transport.held_steps import HeldSteps
 from hocket.workers.runtime.transport.probation_records import kind_of
 from hocket.workers.runtime.transport.settlement import Settlement
+from hocket.workers.runtime.transport.step_message import StepMessage
 
 
 class Attempts:
@@ -31,9 +32,24 @@ class Attempts:
         attempt.place = self._held.add(attempt.ack_subject, kind_of(attempt.step))
 
     def came_again(self, held: Attempt, delivered: Attempt) -> None:
-        """Take note of another delivery of an attempt that is held."""
-        held.delivered_again(delivered)
+        """Take note of another delivery of an attempt that is held: its calls have the first delivery's
+        count in their ids. Where one of the two is of a bundle, the message of its own is the one that
+        counts."""
+        if delivered.message.is_bundle:
+            self._settlement.settle(delivered.message)
+            return
+        if held.message.is_bundle:
+            self._settlement.settle(held.message)
+            held.message = delivered.message
+        else:
+            held.message.delivered_again(delivered.message)
         self._held.moved(held.place, held.ack_subject)
+
+    def moved(self, message: StepMessage) -> None:
+        """Take note of another delivery of a bundle."""
+        for attempt in self:
+            if attempt.message is message:
+                self._held.moved(attempt.place, message.ack_subject)
 
     def drop(self, attempt: Attempt) -> None:
         """Hold an attempt no longer; nothing is said about its message."""
@@ -64,10 +80,10 @@ class Attempts:
         """Tell the server about attempts that it has not heard of for so long."""
         now_s = self._loop.time()
         for attempt in self:
-            if now_s - attempt.touched_s >= older_than_s:
-                self._settlement.in_progress(attempt, now_s)
+            if now_s - attempt.message.touched_s >= older_than_s:
+                self._settlement.in_progress(attempt.message, now_s)
 
     def recognise_all(self) -> None:
         """Look all messages up, after the connection was lost."""
-        for attempt in self:
-            self._settlement.recognise(attempt)
+        for message in dict.fromkeys(attempt.message for attempt in self):
+            self._settlement.recognise(message)

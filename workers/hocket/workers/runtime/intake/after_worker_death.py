@@ -78,7 +78,7 @@ async def take_over(held: HeldSteps, kinds: KnownKinds) -> list[str]:
 
 def give_back(bus: Bus, ack_subjects: Sequence[str]) -> None:
     """Have the server deliver at once what ended workers held."""
-    known = [subject for subject in ack_subjects if is_ack_of(subject, subjects.STEPS)]
+    known = [one for one in dict.fromkeys(ack_subjects) if is_ack_of(one, subjects.STEPS)]
     for subject in known:
         bus.publish_nowait(subject, _AGAIN)
     if known:

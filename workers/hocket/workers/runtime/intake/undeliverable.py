@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SOURCE = "step"
 TERM = b"+TERM"
 MAX_PARTITIONS = 1_024
+_MORE = b'"more":'
 
 log = structlog.get_logger()
 _reporting = Reporting(at_once=20)
@@ -57,11 +58,16 @@ class Name(BaseModel):
 
 async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, worker: str) -> None:
     """Dead-letter a message that is no StepRequested."""
-    fault = first_fault(error)
-    reason = f"{fault.field('the body')}: {fault.reason}"
-    info = StepMalformed(reason=reason, component=COMPONENT).info()
-    kept = letters.takes(len(msg.data) + len(msg.head))
+    info, kept = _malformed(msg, error)
     await _bury_and_end(bus, msg, info, worker, kept=kept)
+
+
+async def bury_malformed_member(
+    bus: Bus, msg: "RawMessage", error: ValidationError, worker: str
+) -> None:
+    """Dead-letter a part of a bundle that is no StepRequested; its message is for the others."""
+    info, kept = _malformed(msg, error)
+    await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)
 
 
 async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, worker: str) -> None:
@@ -79,6 +85,14 @@ async def bury_ending_worker(
     error = StepEndsWorker(deaths=deaths, **told) if deaths else StepUndeliverable(**told)
     info = _with_time_sent(error, delivery)
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker)
+
+
+def _malformed(msg: "RawMessage", error: ValidationError) -> tuple[ErrorInfo, bool]:
+    """Return what is wrong with a message, and whether there is room to keep it."""
+    fault = first_fault(error)
+    reason = f"{fault.field('the body')}: {fault.reason}"
+    info = StepMalformed(reason=reason, component=COMPONENT).info()
+    return info, letters.takes(len(msg.data) + len(msg.head))
 
 
 async def _bury_and_end(
@@ -110,6 +124,7 @@ async def _bury(
             not_kept=letters.unkept,
             count=count,
         )
+    payload = _alone(payload)
     told = info.model_copy(update={"details": {**info.details, "given_up_by": worker}})
     if kept:
         await dead_letters.bury(
@@ -136,6 +151,19 @@ async def _bury(
             finished.model_dump_json().encode(),
             msg_id=ids.capable(msg_id, name.capability),
         )
+
+
+def _alone(payload: bytes) -> bytes:
+    """Return the first step of a bundle without the others, which are not given up with it."""
+    if _MORE not in payload:
+        return payload
+    try:
+        body: Any = from_json(payload)
+    except ValueError:
+        return payload
+    if not isinstance(body, dict) or not body.pop("more", None):
+        return payload
+    return to_json(body)
 
 
 def name_of(payload: bytes) -> Name | None:

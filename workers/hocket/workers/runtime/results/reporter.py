@@ -97,6 +97,7 @@ class Reporter:
             capability=step.capability,
             waits=places_json(waits.waits if waits else ()),
             journaled=places_json(waits.journaled if waits else ()),
+            took=attempt.message.steps if attempt.message.is_bundle else 0,
         )
 
     async def _encoded(

@@ -27,10 +27,10 @@ from nats.js.errors import NotFoundError
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.process.task_stop import stop_tasks
-from hocket.schemas import ids, subjects
+from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
-from hocket.workers.runtime.execution.attempt import Attempt
+from hocket.workers.runtime.transport.step_message import PostedResult, StepMessage, msg_id_of
 
 ACK_DELAY_S = 0.005
 MAX_WAITING = 256
@@ -47,26 +47,14 @@ log = structlog.get_logger()
 
 
 class Ack(NamedTuple):
-    """The acknowledgement of one message, and what tells that message from others in its place."""
+    """The acknowledgement of one message, and what tells that message from others in its place: its
+    headers. `steps` came in it, and of so many the log has the `results`."""
 
     ack_subject: str
     losses: int
-    attempt_id: str
-    dispatched_at_ms: float | None
-    capability: str | None
-    partition: int
-    result: bytes
-
-    @property
-    def result_id(self) -> str:
-        """The `Nats-Msg-Id` of the result."""
-        result_id = ids.result_id(self.attempt_id, self.dispatched_at_ms)
-        return ids.capable(result_id, self.capability)
-
-    @property
-    def msg_id(self) -> str:
-        """The `Nats-Msg-Id` of the message."""
-        return ids.capable(ids.dispatch_id(self.attempt_id, self.dispatched_at_ms), self.capability)
+    head: bytes
+    steps: int
+    results: tuple[PostedResult, ...]
 
 
 class Acks:
@@ -82,9 +70,9 @@ class Acks:
         self._doubtful: deque[Ack] = deque()
         self._repeating: asyncio.Task[None] | None = None
 
-    def add(self, attempt: Attempt) -> None:
-        """Acknowledge an attempt's message soon; it must be `known`."""
-        self._waiting.append(_ack_of(attempt))
+    def add(self, message: StepMessage) -> None:
+        """Acknowledge a message soon; it must be `known`."""
+        self._waiting.append(_ack_of(message))
         if len(self._waiting) >= MAX_WAITING:
             self.send()
         elif self._timer is None:
@@ -122,20 +110,20 @@ class Acks:
         if self._repeating is not None:
             await stop_tasks((self._repeating,))
 
-    def known(self, attempt: Attempt) -> bool:
-        """Tell whether the attempt's message is surely the one that its ack subject names."""
-        return attempt.losses == self._bus.losses
+    def known(self, message: StepMessage) -> bool:
+        """Tell whether a message is surely the one that its ack subject names."""
+        return message.losses == self._bus.losses
 
-    async def recognise(self, attempt: Attempt, *, patience_s: float = 0.0) -> bool:
-        """Look an attempt's message up after a lost connection; tell whether it is known now. One that
-        is gone, or cannot be looked up, stays unknown: if it is there, it is delivered again. A server
-        that does not answer is asked again until `patience_s` are over."""
-        losses, ack = self._bus.losses, _ack_of(attempt)
+    async def recognise(self, message: StepMessage, *, patience_s: float = 0.0) -> bool:
+        """Look a message up after a lost connection; tell whether it is known now. One that is gone, or
+        cannot be looked up, stays unknown: if it is there, it is delivered again. A server that does not
+        answer is asked again until `patience_s` are over."""
+        losses, ack = self._bus.losses, _ack_of(message)
         if not await self._is_there(ack, patience_s):
             return False
-        if attempt.ack_subject == ack.ack_subject:  # else it was delivered anew meanwhile
-            attempt.losses = losses
-        return self.known(attempt)
+        if message.ack_subject == ack.ack_subject:  # else it was delivered anew meanwhile
+            message.losses = losses
+        return self.known(message)
 
     def _keep(self, sent: list[Ack]) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -167,15 +155,17 @@ class Acks:
             log.debug("steps_acknowledged_again", count=len(again), looked_up=len(some))
 
     async def _may_end(self, ack: Ack) -> bool:
-        """Tell whether a message is there and the log has its result, which is posted for that."""
-        if not ack.result or not await self._is_there(ack, PATIENCE_S):
+        """Tell whether a message is there and the log has its results, which are posted for that."""
+        if len(ack.results) < ack.steps or not await self._is_there(ack, PATIENCE_S):
             return False
-        subject = self._bus.identity.result_subject(ack.partition, AttemptFinished.kind)
-        try:
-            await self._bus.publish_durable(subject, ack.result, msg_id=ack.result_id)
-        except HocketError as error:
-            log.info("result_not_posted_again", attempt_id=ack.attempt_id, reason=str(error))
-            return False
+        to = self._bus.identity.result_subject
+        for result in ack.results:
+            try:
+                subject = to(result.partition, AttemptFinished.kind)
+                await self._bus.publish_durable(subject, result.body, msg_id=result.msg_id)
+            except HocketError as error:
+                log.info("result_not_posted_again", attempt_id=result.attempt_id, reason=str(error))
+                return False
         return True
 
     async def _is_there(self, ack: Ack, patience_s: float) -> bool:
@@ -194,25 +184,19 @@ class Acks:
             except (NatsError, JetStreamError, TimeoutError, OSError) as error:
                 if now_s() + LOOK_PAUSE_S > until_s or losses != self._bus.losses:
                     reason = repr(error)
-                    log.info("step_not_looked_up", attempt_id=ack.attempt_id, reason=reason)
+                    log.info("step_not_looked_up", stream_seq=seq, reason=reason)
                     return False
                 await asyncio.sleep(LOOK_PAUSE_S)
             else:
-                return (stored.headers or {}).get("Nats-Msg-Id") == ack.msg_id
+                msg_id = msg_id_of(ack.head)
+                return bool(msg_id) and (stored.headers or {}).get("Nats-Msg-Id") == msg_id
 
 
-def _ack_of(attempt: Attempt) -> Ack:
-    step = attempt.step
+def _ack_of(message: StepMessage) -> Ack:
     return Ack(
-        attempt.ack_subject,
-        attempt.losses,
-        attempt.id,
-        step.dispatched_at_ms,
-        step.capability,
-        step.partition,
-        attempt.result,
+        message.ack_subject, message.losses, message.head, message.steps, tuple(message.results)
     )
 
 
 def _size(acks: list[Ack]) -> int:
-    return sum(len(ack.result) for ack in acks)
+    return sum(len(result.body) for ack in acks for result in ack.results)

@@ -90,5 +90,7 @@ class Announcements:
             self._announce_on(subject, {pool: slots[pool]} if pool in slots else {})
 
     def _announce_on(self, subject: str, slots: Mapping[str, int]) -> None:
-        announced = WorkerAnnounced(worker=self._worker, slots=dict(slots))
+        announced = WorkerAnnounced(
+            worker=self._worker, slots=dict(slots), bundles=self._bus.identity.takes_bundles
+        )
         self._bus.publish_nowait(subject, announced.model_dump_json().encode())

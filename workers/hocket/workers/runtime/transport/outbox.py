@@ -87,7 +87,7 @@ class Outbox:
         try:
             if len(payloads) == 1:
                 subject = to(lane.partition, AttemptFinished.kind)
-                msg_id = ends[0][0].result_id
+                msg_id = ends[0][0].posted.msg_id
                 posted = self._bus.publish_durable(subject, payloads[0], msg_id=msg_id)
             else:
                 subject = to(lane.partition, AttemptsFinished.kind)

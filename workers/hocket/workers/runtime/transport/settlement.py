@@ -1,14 +1,26 @@
 """What the server is told of the messages of steps: that a step goes on, has ended, is to be delivered
-anew, or never again. Nothing is said of a message that is not surely the step's (`acks.py`)."""
+anew, or never again. Nothing is said of a message that is not surely the step's (`acks.py`).
+
+The steps of a bundle share one message. It is acknowledged when each of them has ended or was given
+back: what does not end here goes back by the log (`AttemptReturned`), and comes again alone.
+"""
+
+import structlog
 
 from hocket.kit.nats.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import AttemptReturned, encoded
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.intake.undeliverable import TERM
 from hocket.workers.runtime.transport.acks import PATIENCE_S, Acks
+from hocket.workers.runtime.transport.step_message import StepMessage
 
 IN_PROGRESS = b"+WPI"
 AGAIN = b"-NAK"
+
+log = structlog.get_logger()
 
 
 class Settlement:
@@ -19,40 +31,72 @@ class Settlement:
         self._acks = acks
         self._background = background
 
-    def in_progress(self, attempt: Attempt, now_s: float) -> None:
-        """Tell the server that an attempt goes on, by the event loop's time."""
-        if self._acks.known(attempt):
-            attempt.touched_s = now_s
-            self._say(attempt, IN_PROGRESS)
+    def in_progress(self, message: StepMessage, now_s: float) -> None:
+        """Tell the server that a message is in work, by the event loop's time."""
+        if self._acks.known(message):
+            message.touched_s = now_s
+            self._say(message, IN_PROGRESS)
 
     def send_back(self, attempt: Attempt, after_s: float = 0.0) -> None:
-        """Let the server deliver an attempt's message anew, later if need be."""
+        """Let an attempt come anew, later if need be: its message, or by the log where others came in
+        it."""
+        if attempt.message.is_bundle:
+            self._background.start(self._give_back(attempt))
+            return
         delay = b' {"delay": %d}' % round(after_s * 1e9) if after_s else b""
-        self._say(attempt, AGAIN + delay)
+        self._say(attempt.message, AGAIN + delay)
 
     def end(self, attempt: Attempt) -> None:
-        """Take an attempt's message out of the stream."""
-        self._say(attempt, TERM)
+        """Take an attempt's message out of the stream; a bundle when its other steps are settled."""
+        if attempt.message.is_bundle:
+            self.settle(attempt.message)
+        else:
+            self._say(attempt.message, TERM)
 
     def acknowledge(self, attempt: Attempt) -> None:
         """Acknowledge an attempt's message soon, once it is sure which one that is."""
-        if self._acks.known(attempt):
-            self._acks.add(attempt)
+        attempt.message.results.append(attempt.posted)
+        self.settle(attempt.message)
+
+    def settle(self, message: StepMessage) -> None:
+        """Wait for one of a message's attempts no more; acknowledge it where that was the last."""
+        message.open -= 1
+        if message.open:
+            return
+        if self._acks.known(message):
+            self._acks.add(message)
         else:
-            self._background.start(self._acknowledge_recognised(attempt))
+            self._background.start(self._acknowledge_recognised(message))
 
-    def recognise(self, attempt: Attempt) -> None:
-        """Look an attempt's message up, after the connection was lost."""
-        self._background.start(_recognise(self._acks, attempt))
+    def recognise(self, message: StepMessage) -> None:
+        """Look a message up, after the connection was lost."""
+        self._background.start(_recognise(self._acks, message))
 
-    async def _acknowledge_recognised(self, attempt: Attempt) -> None:
-        if await self._acks.recognise(attempt, patience_s=PATIENCE_S):
-            self._acks.add(attempt)
+    async def _give_back(self, attempt: Attempt) -> None:
+        step = attempt.step
+        returned = AttemptReturned(
+            run_id=step.run_id,
+            step=step.step,
+            attempt=step.attempt,
+            dispatched_at_ms=step.dispatched_at_ms,
+            capability=step.capability,
+        )
+        subject = subjects.log(step.partition, AttemptReturned.kind)
+        try:
+            await self._bus.publish(subject, encoded(returned))
+        except HocketError as error:  # the whole bundle comes again
+            log.warning("step_not_given_back", attempt_id=attempt.id, reason=str(error))
+        else:
+            self.settle(attempt.message)
 
-    def _say(self, attempt: Attempt, what: bytes) -> None:
-        if self._acks.known(attempt):
-            self._bus.publish_nowait(attempt.ack_subject, what)
+    async def _acknowledge_recognised(self, message: StepMessage) -> None:
+        if await self._acks.recognise(message, patience_s=PATIENCE_S):
+            self._acks.add(message)
+
+    def _say(self, message: StepMessage, what: bytes) -> None:
+        if self._acks.known(message):
+            self._bus.publish_nowait(message.ack_subject, what)
 
 
-async def _recognise(acks: Acks, attempt: Attempt) -> None:
-    await acks.recognise(attempt)
+async def _recognise(acks: Acks, message: StepMessage) -> None:
+    await acks.recognise(message)

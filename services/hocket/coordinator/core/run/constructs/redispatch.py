@@ -4,8 +4,9 @@ from hocket.coordinator.core.run.constructs.caching import ask_of
 from hocket.coordinator.core.run.constructs.leaf import dispatch_again
 from hocket.coordinator.core.run.constructs.sub_runs import start_sub_run
 from hocket.coordinator.core.run.plan.nodes import SUBRUN
-from hocket.coordinator.core.run.state.run import DISPATCHED, LOOKING_UP
+from hocket.coordinator.core.run.state.run import DISPATCHED, LOOKING_UP, Step
 from hocket.coordinator.core.run.transition import Transition
+from hocket.schemas.messages import AttemptReturned
 
 
 def hand_out_again(t: Transition) -> None:
@@ -16,5 +17,18 @@ def hand_out_again(t: Transition) -> None:
         elif step.state == DISPATCHED and step.role == SUBRUN:
             t.commands.append(start_sub_run(t, step))
         elif step.state == DISPATCHED:
-            step.set_seldom(is_repeated=True)
-            t.commands.append(dispatch_again(t, step))
+            _hand_out(t, step)
+
+
+def returned(t: Transition, event: AttemptReturned) -> None:
+    """Hand an attempt out again that its worker gave back, unless it has ended all the same."""
+    step = t.run.steps.get(event.step)
+    if step is None or step.state != DISPATCHED or step.role == SUBRUN:
+        return
+    if (step.attempt, step.dispatched_at_ms) == (event.attempt, event.dispatched_at_ms):
+        _hand_out(t, step)
+
+
+def _hand_out(t: Transition, step: Step) -> None:
+    step.set_seldom(is_repeated=True)
+    t.commands.append(dispatch_again(t, step))

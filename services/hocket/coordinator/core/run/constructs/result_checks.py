@@ -7,10 +7,12 @@ from hocket.coordinator.core.run.plan.nodes import SUBRUN
 from hocket.coordinator.core.run.state.run import TERMINAL, Run, Step
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.ids import input_digest
-from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.messages import AttemptFinished, AttemptReturned
 
 
-def may_tell(run: Run, event: AttemptFinished, capabilities: Capabilities | None) -> bool:
+def may_tell(
+    run: Run, event: AttemptFinished | AttemptReturned, capabilities: Capabilities | None
+) -> bool:
     """Tell whether a result comes from who got its attempt: it has the capability of that dispatch.
     What was dispatched without one, by a release that knew none, needs none until it has ended:
     whether a step that ended had one is not kept."""

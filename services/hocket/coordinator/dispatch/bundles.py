@@ -1,0 +1,203 @@
+"""Several steps of a node type in one message: what a message costs NATS and a worker, a few short steps
+share.
+
+The steps that go out in one turn of the event loop, to one lane of one pool, go together: as many as
+`bundle_sizes.py` says, and as are expected to take MAX_WORK_MS in sum, because a worker may run them one
+after the other. A step with effects outside, one that calls models, and one that is handed out again go
+alone.
+
+A bundle is the message of its first step, with the others in `more`. Its worker says with the first
+step's result that it took them all. A worker that knows no bundles does not say so: then the others,
+which it has not seen, are handed out again, each alone. So is, by `AttemptReturned`, what a worker does
+not end. Of a bundle whose first step nobody here hears of any more, because it was cancelled or has
+another owner, what is open after FORGOTTEN_MS is handed out again: once too often at most.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from pydantic_core import to_json
+
+from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process.clock import monotonic_ms
+
+MAX_WORK_MS = 20.0
+MAX_BYTES = 64 * 1024
+FORGOTTEN_MS = 5_000.0
+CALL_MODELS = frozenset({"llm", "agent", "planning"})
+"""Steps of these types go alone: a call of theirs is known by its attempt and delivery."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Member:
+    command: Dispatch
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Open:
+    """Steps of one turn that go to one subject."""
+
+    members: list[_Member] = field(default_factory=list)
+    work_ms: float = 0.0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A bundle that is out: its first step, and those that have not ended."""
+
+    first: str
+    left: dict[str, Dispatch]
+    forgotten_at_ms: float | None = None
+    """Since when nobody here hears of its first step."""
+
+
+class Bundles:
+    """Sends steps to the stream, with company where they find some. `failed` is told of one that cannot
+    go out, `again` is given those that have to go alone."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        sizes: BundleSizes,
+        *,
+        failed: Callable[[Dispatch, Exception], None],
+        again: Callable[[Dispatch], None],
+    ) -> None:
+        self._bus = bus
+        self._sizes = sizes
+        self._failed = failed
+        self._again = again
+        self._open: dict[str, _Open] = {}
+        self._sent: dict[str, _Sent] = {}
+        """By the attempts of each."""
+        self._forgotten: list[_Sent] = []
+        self._scheduled = False
+
+    def takes(self, command: Dispatch) -> bool:
+        """Tell whether a step may have company."""
+        return (
+            command.expected_ms <= MAX_WORK_MS / 2
+            and not command.again
+            and not command.is_external
+            and command.type not in CALL_MODELS
+            and self._sizes.of(command.pool) > 1
+        )
+
+    def add(self, subject: str, command: Dispatch, body: bytes) -> None:
+        """Send a step at the end of this turn of the loop, or before."""
+        found = self._open.get(subject)
+        if found is None:
+            found = self._open[subject] = _Open()
+        elif (
+            len(found.members) >= self._sizes.of(command.pool)
+            or found.work_ms + command.expected_ms > MAX_WORK_MS
+            or found.size_bytes + len(body) > MAX_BYTES
+        ):
+            self._send(subject, found)
+            found = self._open[subject] = _Open()
+        found.members.append(_Member(command, body))
+        found.work_ms += command.expected_ms
+        found.size_bytes += len(body)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn_ended)
+
+    def send(self) -> None:
+        """Send what waits, now."""
+        waiting, self._open = self._open, {}
+        for subject, found in waiting.items():
+            self._send(subject, found)
+
+    def ended(self, attempt_id: str, took: int) -> None:
+        """Note that an attempt has ended, whose worker took so many steps from its message."""
+        bundle = self._sent.pop(attempt_id, None)
+        if bundle is None:
+            return
+        del bundle.left[attempt_id]
+        if attempt_id == bundle.first:
+            self._close(bundle, again=not took)
+
+    def lost(self, partition: int) -> None:
+        """Forget the steps of a partition: it has another owner."""
+        for attempt_id, bundle in list(self._sent.items()):
+            command = bundle.left[attempt_id]
+            if command.run.owner.partition == partition:
+                self.withdrawn(attempt_id)
+
+    def withdrawn(self, attempt_id: str) -> None:
+        """Wait for an attempt's end no more."""
+        bundle = self._sent.pop(attempt_id, None)
+        if bundle is not None:
+            del bundle.left[attempt_id]
+            if attempt_id == bundle.first and bundle.left:
+                bundle.forgotten_at_ms = monotonic_ms()
+                self._forgotten.append(bundle)
+
+    def tick(self) -> None:
+        """Hand out what is open of bundles whose first step nobody hears of; call it now and then."""
+        due_ms = monotonic_ms() - FORGOTTEN_MS
+        while self._forgotten and (self._forgotten[0].forgotten_at_ms or 0.0) <= due_ms:
+            self._close(self._forgotten.pop(0), again=True)
+
+    def _close(self, bundle: _Sent, *, again: bool) -> None:
+        """Wait for a bundle's steps no more, or hand them out again."""
+        left, bundle.left = bundle.left, {}
+        for attempt_id, command in left.items():
+            del self._sent[attempt_id]
+            if again:
+                log.info("step_sent_alone", attempt_id=attempt_id, bundle=bundle.first)
+                self._again(command)
+
+    def _turn_ended(self) -> None:
+        self._scheduled = False
+        try:
+            self.send()
+        except BusUnavailable as error:  # the process ends; the next owner hands out what is open
+            log.info("steps_not_sent", reason=str(error))
+
+    def _send(self, subject: str, found: _Open) -> None:
+        members = found.members
+        try:
+            self._post(subject, members)
+        except BusUnavailable:
+            raise
+        except Exception as error:  # whatever it is: nobody comes back to these steps
+            if len(members) == 1:
+                self._failed(members[0].command, error)
+            else:
+                log.exception("bundle_not_sent", subject=subject, steps=len(members))
+                for member in members:
+                    self._send(subject, _Open([member]))
+
+    def _post(self, subject: str, members: list[_Member]) -> None:
+        first = members[0].command
+        traceparent = first.run.traceparent
+        headers = {"traceparent": traceparent} if traceparent else None
+        if len(members) == 1:
+            self._bus.publish_durable(
+                subject, members[0].body, msg_id=first.msg_id, headers=headers
+            )
+            return
+        more = b",".join(_traced(member) for member in members[1:])
+        body = b'%b,"more":[%b]}' % (members[0].body[:-1], more)
+        msg_id = f"{first.msg_id}:{len(members)}"
+        self._bus.publish_durable(subject, body, msg_id=msg_id, headers=headers)
+        bundle = _Sent(first.attempt_id, {one.command.attempt_id: one.command for one in members})
+        self._sent.update(dict.fromkeys(bundle.left, bundle))
+
+
+def _traced(member: _Member) -> bytes:
+    """Return a step with what stands in the header of a message of its own."""
+    traceparent = member.command.run.traceparent
+    if not traceparent:
+        return member.body
+    return b'{"traceparent":%b,%b' % (to_json(traceparent), member.body[1:])
