@@ -142,6 +142,14 @@ class RunAccepted(Message):
     labels: Labels | None = None
 
 
+class RunsAccepted(Message):
+    """Several tasks of one partition were admitted at the same moment: one message for all of them."""
+
+    kind: ClassVar[str] = "acceptances"
+
+    runs: tuple[RunAccepted, ...]
+
+
 class Spend(Message):
     """What an attempt's model calls used in sum."""
 
@@ -421,6 +429,8 @@ def read_log(kind: str, body: bytes) -> tuple[LogEvent, ...]:
     can be read."""
     if kind == AttemptsFinished.kind:
         return AttemptsFinished.model_validate_json(body).results
+    if kind == RunsAccepted.kind:
+        return RunsAccepted.model_validate_json(body).runs
     model = LOG_EVENTS.get(kind)
     if model is None:
         raise ValueError(f"`{kind}` is not a kind of log event")

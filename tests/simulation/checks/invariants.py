@@ -29,6 +29,7 @@ from hocket.schemas.messages import (
     CacheAnswered,
     RunAccepted,
     RunFinished,
+    RunsAccepted,
     TaskRejected,
 )
 from simulation.checks.funded_attempts import FundedAttempts
@@ -194,7 +195,7 @@ class Checks:
         code = from_json(fields["Hocket-Dead-Error"])["code"]
         if source == "log" and code == "event_not_applicable":
             told = from_json(stored.data)
-            of = [told, *told.get("results", ())]
+            of = [told, *told.get("results", ()), *told.get("runs", ())]
             return any(one.get("run_id") in self._raised for one in of)
         if source == "run" and code == "run_not_storable":
             return from_json(stored.data)["run_id"] in self._database.refused
@@ -202,13 +203,13 @@ class Checks:
 
     def _log_stored(self, stored: Stored, why: str) -> None:
         kind = stored.subject.rsplit(".", 1)[1]
-        if kind == RunAccepted.kind:
-            accepted = from_json(stored.data)
-            self._accepted_again(accepted)
-            known = self._deadlines.get(accepted["run_id"], 0.0)
-            self._deadlines[accepted["run_id"]] = max(known, accepted["deadline_at_ms"])
-            return
         told = from_json(stored.data)
+        if kind in (RunAccepted.kind, RunsAccepted.kind):
+            for accepted in told.get("runs", (told,)):
+                self._accepted_again(accepted)
+                known = self._deadlines.get(accepted["run_id"], 0.0)
+                self._deadlines[accepted["run_id"]] = max(known, accepted["deadline_at_ms"])
+            return
         if kind == AttemptReturned.kind:
             self._returned.add(ids.attempt_id(told["run_id"], told["step"], told["attempt"]))
         if kind in (AttemptFinished.kind, CacheAnswered.kind):

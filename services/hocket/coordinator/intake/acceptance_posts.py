@@ -1,9 +1,28 @@
-"""Posting the acceptance of a task, or its refusal, to the log of its run's partition."""
+"""Posting the acceptance of a task, or its refusal, to the log of its run's partition.
+
+Those of one turn of the event loop share a message, by partition: it costs the log and its reader
+several times what one more acceptance inside it costs. A large one goes alone, and so does one that is
+nested so deeply that it could not be read inside another message. One that goes alone has an id of its
+own, so that the stream drops a repeat; a task that comes again is known by its run in any case.
+
+A message that cannot be posted leaves its tasks in TASKS, which gives them out again.
+"""
+
+import asyncio
+
+import structlog
 
 from hocket.coordinator.intake.admission_queue import Candidate
 from hocket.coordinator.partition.events.log_posts import LogPosts
-from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import RunAccepted, encoded_without_defaults
+from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.messages import RunAccepted, RunsAccepted, encoded_without_defaults
+from hocket.schemas.structs.fields import is_shallow
+
+MAX_ACCEPTANCES = 32
+"""Of one message: the partition applies them without doing anything else between."""
+MAX_BYTES = 64 * 1024
+
+log = structlog.get_logger(__name__)
 
 
 class AcceptancePosts:
@@ -11,15 +30,41 @@ class AcceptancePosts:
 
     def __init__(self, posts: LogPosts) -> None:
         self._posts = posts
+        self._waiting: dict[int, list[tuple[str, bytes]]] = {}
+        """By partition: the ids and bodies of what is posted at the end of this turn."""
+        self._scheduled = False
 
     def post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
         """Post a task that is begun, or refused with an error."""
         event = candidate.accepted
         if refused is not None:
             event = event.model_copy(update={"rejected": refused})
-        self._posts.post(
-            candidate.partition,
-            RunAccepted.kind,
-            encoded_without_defaults(event),
-            msg_id=candidate.msg_id,
-        )
+        body = encoded_without_defaults(event)
+        partition = candidate.partition
+        if len(body) > MAX_BYTES // MAX_ACCEPTANCES or not is_shallow(body):
+            self._posts.post(partition, RunAccepted.kind, body, msg_id=candidate.msg_id)
+            return
+        waiting = self._waiting.setdefault(partition, [])
+        waiting.append((candidate.msg_id, body))
+        if len(waiting) >= MAX_ACCEPTANCES:
+            self._send(partition, self._waiting.pop(partition))
+        elif not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        self._scheduled = False
+        waiting, self._waiting = self._waiting, {}
+        for partition, acceptances in waiting.items():
+            try:
+                self._send(partition, acceptances)
+            except HocketError as error:  # NATS is closed, and this process ends
+                log.warning("acceptances_not_posted", tasks=len(acceptances), reason=str(error))
+
+    def _send(self, partition: int, acceptances: list[tuple[str, bytes]]) -> None:
+        if len(acceptances) == 1:
+            msg_id, body = acceptances[0]
+            self._posts.post(partition, RunAccepted.kind, body, msg_id=msg_id)
+        else:
+            bodies = b",".join(body for _, body in acceptances)
+            self._posts.post(partition, RunsAccepted.kind, b'{"runs":[%b]}' % bodies)
