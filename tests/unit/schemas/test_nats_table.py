@@ -120,6 +120,10 @@ TABLE: dict[str, dict[str, set[str]]] = {
     },
     "hocket.worker.journal.read.python": {P: {"worker", "worker-gateway"}, S: {"coordinator"}},
     "hocket.worker.journal.write.python": {P: {"worker", "worker-gateway"}, S: {"coordinator"}},
+    "hocket.worker.lines.crm-lookup": {
+        P: {"worker", "worker-gateway", "teams-worker"},
+        S: {"ledger"},
+    },
     "hocket.journal.r1.j1": {P: {"coordinator"}, S: set()},
     "hocket.journal.r1.j1.x": {P: set(), S: set()},
     "$JS.API.DIRECT.GET.JOURNALS": {P: {"coordinator", "REST"}, S: set()},
