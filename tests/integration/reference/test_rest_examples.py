@@ -1,8 +1,11 @@
-"""docs/reference/rest-api.md has an example of each operation, and they are answered as it says. Of all
-that they write, nothing has a secret in clear, and nothing comes into another tenant's answer."""
+"""docs/reference/rest-api.md has an example of each operation, and they are answered as it says; so are
+the commands of docs/reference/command-line.md. Of all that they write, nothing has a secret in clear,
+and nothing comes into another tenant's answer."""
 
+import asyncio
 import json
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -14,10 +17,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from typer.testing import CliRunner
 
+from hocket.cli.app import app
 from hocket.cli.local.platform import Platform
 from hocket.kit.nats.bus import Bus
 from support.administration.api_examples import Player, examples
+from support.administration.command_examples import REFUSED, Places, commands
 from support.contract_rig import document
 from support.places import ROOT
 
@@ -102,6 +108,25 @@ async def test_no_secret_is_in_what_the_platform_wrote(play: Play) -> None:
     }
 
     assert holding == {}
+
+
+async def test_every_command_of_the_page_does_what_it_says(
+    play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(HANDLERS))
+    monkeypatch.setenv("HOCKET_DATA_DIR", str(play.platform.data_dir))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    failed: list[str] = []
+    async with aiohttp.ClientSession(headers=bearer(play.platform.api_key)) as session:
+        places = Places(session, play.platform.api_url, play.player)
+        for line in commands():
+            words = [await places.filled(line, word) for word in shlex.split(line, comments=True)]
+            result = await asyncio.to_thread(CliRunner().invoke, app, words[1:])
+            if result.exit_code != (1 if line.startswith(REFUSED) else 0):
+                failed.append(f"{line}: {result.output[-300:]} {result.exception!r}")
+
+    assert "\n".join(failed) == ""
 
 
 async def test_nothing_of_a_tenant_is_in_another_ones_answers(play: Play) -> None:
