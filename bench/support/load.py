@@ -204,5 +204,5 @@ SELECT status, count(*) AS runs FROM hocket.run WHERE tenant = $1 AND pipeline =
 """
 _STEPS = """
 SELECT step.state, count(*) AS steps FROM hocket.step JOIN hocket.run USING (run_id)
-WHERE tenant = $1 AND pipeline = $2 GROUP BY 1
+WHERE run.tenant = $1 AND run.pipeline = $2 GROUP BY 1
 """

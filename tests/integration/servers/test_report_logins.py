@@ -242,6 +242,12 @@ SELECT * FROM hocket.refused_call
 SELECT * FROM retrieval.collection
 SELECT * FROM public.hocket_revision
 SELECT hocket.report_tenant()
+SELECT * FROM hocket.step_days
+SELECT * FROM hocket.stale_day
+SELECT hocket.cover_steps(now())
+SELECT hocket.make_step_days(now(), now() + interval '1 day')
+SET hocket.deletes = 'on'; DELETE FROM hocket.step
+SET hocket.retention = 'on'; DELETE FROM hocket.run
 SELECT * FROM pg_authid
 SELECT * FROM pg_shadow
 SELECT rolpassword FROM pg_authid

@@ -1,12 +1,13 @@
 """What making a call needs: where it can go, what it may cost, and where it is booked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.calls.call import UsageRecorder
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.rates.model_rates import ModelRates
 
@@ -31,3 +32,4 @@ class CallDependencies:
     gateway: str = ""
     metrics: GatewayMetrics | None = None
     rates: ModelRates | None = None
+    speeds: DecodeSpeeds = field(default_factory=DecodeSpeeds)

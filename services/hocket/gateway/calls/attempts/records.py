@@ -9,6 +9,7 @@ import structlog
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.decisions import recorded
 from hocket.gateway.core.calls.records import UsageKind, usage_record
 from hocket.gateway.core.routing.history import Kind
@@ -63,6 +64,9 @@ class AttemptRecords:
         if lane.error is None:
             cached_tokens = lane.completion.cached_tokens
             self._on.scheduler.caches.metered(slot.spec.key, slot.cached_tokens, cached_tokens)
+            if slot.spec.stops_on_disconnect and not lane.completion.estimated:
+                tokens = lane.completion.output_tokens / request_content.choices(call.request)
+                self._on.speeds.learn(slot.spec.key, tokens, lane.latency_ms)
         read_on = lane.cancellation.asked and not lane.completion.estimated
         if cost_usd and (lane.error is None or read_on):
             self._on.spending.learn(call.request, kind, slot.spec.prices, cost_usd)

@@ -62,7 +62,7 @@ class ReplicaRequests:
         finally:
             lane.latency_ms = self._on.now_ms() - lane.started_ms
             if lane.completion.estimated:
-                lane.completion = upstream.used(call.request, lane)
+                lane.completion = upstream.used(call.request, lane, self._on.speeds)
             if lane.error is not None:
                 self._note_rest(spec.key, lane.error)
             slot.release(lane.error)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from hocket.gateway.backends.protocol import Backend, BackendError, BackendTimedOut, Chunks
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.core.calls import unmetered
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.schemas.errors import HocketError
@@ -57,7 +58,7 @@ async def asked(
     return completion, None
 
 
-def used(request: CallRequest, lane: UpstreamRequest) -> Completion:
+def used(request: CallRequest, lane: UpstreamRequest, speeds: DecodeSpeeds) -> Completion:
     """Return what a lane's request used, estimated where its backend did not say."""
     assert lane.slot is not None
     spec = lane.slot.spec
@@ -69,6 +70,7 @@ def used(request: CallRequest, lane: UpstreamRequest) -> Completion:
         cut=_cut(lane),
         goes_on=not spec.stops_on_disconnect,
         elapsed_ms=lane.latency_ms,
+        written=speeds.tokens_within(spec.key, lane.latency_ms),
     )
 
 

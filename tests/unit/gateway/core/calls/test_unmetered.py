@@ -38,3 +38,12 @@ def test_an_answer_without_usage_is_booked_by_its_text() -> None:
     seen = Completion(text="x" * 400, estimated=True)
     made = used(request(), seen, cut=False, goes_on=True, elapsed_ms=1.0)
     assert (made.output_tokens, made.text) == (100, "x" * 400)
+
+
+def test_of_a_whole_answer_counts_what_the_engine_writes_in_that_time_where_it_is_known() -> None:
+    cut = {"cut": True, "goes_on": False, "elapsed_ms": 2_000}
+    assert used(request(max_tokens=900), Completion(), **cut, written=80.4).output_tokens == 80
+    assert used(request(max_tokens=9), Completion(), **cut, written=80.4).output_tokens == 9
+    body = {"n": 3, "max_tokens": 900}
+    three = request(messages=(), openai={"path": "chat/completions", "body": body})
+    assert used(three, Completion(), **cut, written=80.4).output_tokens == 241
