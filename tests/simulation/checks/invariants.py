@@ -15,6 +15,7 @@ from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS
+from hocket.coordinator.flow.places import FlowQueue
 from hocket.coordinator.storage.commit_batch import Batch
 from hocket.kit.nats import cloudevents
 from hocket.kit.nats.connection.durable_publisher import ACK_TIMEOUT_S
@@ -330,6 +331,19 @@ class Checks:
             self._run_committed(dict(zip(RUN_COLUMNS, values, strict=True)), batch)
         for values in batch.steps:
             self._step_committed(dict(zip(STEP_COLUMNS, values, strict=True)))
+        self._check_flow()
+
+    def _check_flow(self) -> None:
+        """No more runs of a key have begun and not ended than its limit; what begins has a place."""
+        begun: dict[FlowQueue, list[str]] = {}
+        for (run_id, _), place in self._database.flow.places.items():
+            if self._database.steps.get(run_id):
+                begun.setdefault(place.queue, []).append(run_id)
+                if place.state != "passed":
+                    self.fail("flow-order", f"{run_id} has begun and is {place.state}")
+                limit = 1 if "mode" in place.rule else place.rule.get("limit")
+                if limit is not None and len(begun[place.queue]) > limit:
+                    self.fail("flow-limit", f"{' '.join(begun[place.queue])} are under way at once")
 
     def _run_committed(self, row: dict[str, Any], batch: Batch) -> None:
         run_id = row["run_id"]
@@ -422,6 +436,8 @@ class Checks:
             self._fail_unended()
             return
         self._check_tasks()
+        for run_id, _ in sorted(self._database.flow.places):
+            self.fail("flow-left", f"{run_id} has ended and holds a place")
         for run_id in sorted(self._database.runs):
             self._check_run(run_id)
         for heard in self._user.heard:
@@ -520,11 +536,12 @@ class Checks:
         return run_id in self._database.refused and step["output"] is None
 
     def _check_path(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
-        """The pieces of the critical path are steps of the run, and sum to its time."""
+        """The pieces of the critical path are steps of the run, and sum to its time; one that never
+        began has none."""
         if self._is_barest(run_id):
             return
         path = _json(row["critical_path"]) or []
-        took_us = round(1_000 * (row["finished_at"] - row["accepted_at"]))
+        took_us = round(1_000 * (row["finished_at"] - row["accepted_at"])) if steps else 0
         if sum(piece[4] for piece in path) != max(0, took_us):
             self.fail("path", f"{run_id} took {took_us} us and its critical path is {path}")
         if strangers := {piece[0] for piece in path} - set(steps):

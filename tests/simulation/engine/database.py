@@ -28,9 +28,11 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
+from hocket.coordinator.flow.places import FlowQueue
 from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, Batch
 from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.schemas.repeats import StepPlace
+from simulation.engine.flow_tables import FlowTables
 from simulation.engine.world import Process, World
 
 Row = dict[str, Any]
@@ -82,6 +84,7 @@ class Database:
 
     def __post_init__(self) -> None:
         self.dice = self.world.dice("database")
+        self.flow = FlowTables(self.world)
 
     def latency_s(self) -> float:
         low, high = self.weather.latency_s
@@ -110,7 +113,7 @@ class Database:
         )
         return Offset(row.epoch, row.applied_seq, row.applied_msg_id, told)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch) -> list[FlowQueue]:
         try:
             self.check(batch)
         except PartitionLost:
@@ -120,7 +123,9 @@ class Database:
             self.world.note("postgres", f"refuses a batch: {type(error).__name__}")
             raise
         self.write(batch)
+        touched = self.flow.write(batch)
         self.tell("committed", batch)
+        return touched
 
     def check(self, batch: Batch) -> None:
         """Raise what the batch is refused for."""
@@ -296,8 +301,9 @@ class SimulatedStore:
     async def acquire(self, partition: int, owner: str) -> Offset:
         return await self._ask(lambda: self._database.own(partition, owner))
 
-    async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> None:
-        await self._ask(lambda: self._database.commit(batch))
+    async def commit(self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> list[FlowQueue]:
+        touched: list[FlowQueue] = await self._ask(lambda: self._database.commit(batch))
+        return touched
 
     async def rehearse(self, batch: Batch) -> None:
         await self._ask(lambda: self._database.check(batch))

@@ -25,6 +25,7 @@ from hocket.schemas.capabilities import Capabilities
 from hocket.workers.runtime.execution.worker import Worker
 from simulation.engine.cache_tables import CacheTables, SimulatedCacheStore
 from simulation.engine.database import Database, SimulatedPipelineStore, SimulatedStore
+from simulation.engine.flow_tables import SimulatedFlowStore
 from simulation.engine.nats_server import Server
 from simulation.engine.swaps import swapped
 from simulation.engine.world import Process, World
@@ -171,6 +172,7 @@ class Platform:
             partitions=self.layout.partitions,
             max_task_bytes=100_000,
             capabilities=CAPABILITIES,
+            flow_store=SimulatedFlowStore(self.database, process),  # type: ignore[arg-type]
         )
         async with leases.watching():
             await coordinator.run(self._until_stopped(process))

@@ -27,6 +27,8 @@ QUIET_S = 1.0
 """What is left over must show within this time after everything ended."""
 LOOK_EVERY_S = 0.25
 GENEROUS_MS = 600_000.0
+FLOWING = "flows"
+"""Seeds that begin so play pipelines whose runs wait for each other."""
 LATER_S = 1.2
 """When another version of a pipeline is applied."""
 
@@ -77,7 +79,35 @@ def plan_of(seed: str) -> Plan:
             add_calls(plan.documents, Random(f"{seed}:calls"))
         bomb, tasks = hostile.drawn(seed, plan.documents, plan.faults_until_s)
     documents = plan.documents if bomb is None else [*plan.documents, bomb]
+    if seed.startswith(FLOWING):
+        dice = Random(f"{seed}:flow")
+        documents = _flowing(dice, documents)
+        plan = replace(plan, tasks=_crowded(dice, plan.tasks))
     return replace(plan, documents=documents, tasks=[*plan.tasks, *tasks], hostile=tasks)
+
+
+def _crowded(dice: Random, tasks: list[Task]) -> list[Task]:
+    """Return more tasks, all of one pipeline, that come shortly one after the other."""
+    found = []
+    for number, task in enumerate(task for task in tasks for _ in range(3)):
+        key = None if task.key is None else f"{task.key}-{number}"
+        at_s = task.at_s + dice.uniform(0.0, 0.3)
+        found.append(replace(task, pipeline="p0", key=key, at_s=at_s, again=None))
+    return found
+
+
+def _flowing(dice: Random, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return pipelines of which tasks' runs are limited by keys; sub-runs are not."""
+    key = "{{ input.n is defined and input.n is number and input.n > 4 }}"
+    found = []
+    for document in documents:
+        flow: dict[str, Any] = {"concurrency": {"limit": dice.choice((1, 1, 2)), "key": key}}
+        if dice.random() < 0.2:
+            flow = {"singleton": {"mode": dice.choice(("skip", "cancel")), "key": key}}
+        if dice.random() < 0.2:
+            flow["debounce"] = {"wait_s": dice.choice((0.1, 0.5)), "key": key}
+        found.append(document if document["pipeline"] == CHILD else document | {"flow": flow})
+    return found
 
 
 def _drawn(dice: Random) -> Plan:

@@ -125,3 +125,12 @@ def test_a_place_s_row_says_which_gate_is_the_last() -> None:
     ]
     assert found[0]["rule"] == '{"limit":2}'
     assert found[0]["accepted_at"] == START_MS
+
+
+def test_the_time_before_its_start_is_time_that_it_waited() -> None:
+    played = play()
+    played.now_ms += 5_000
+    played.send(FlowDecided(run_id="r1"))
+    played.work(lambda request: request.step)
+    waited_us = sum(piece[4] for piece in played.run.critical_path if piece[3] == "waiting")
+    assert waited_us == 5_000_000

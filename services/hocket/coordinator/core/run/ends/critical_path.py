@@ -55,7 +55,7 @@ class Kind(StrEnum):
     CACHE = "cache"
     """For the cache's answer, or for another run that computed the same."""
     WAITING = "waiting"
-    """For a person, a signal from outside, or a moment that a handler waits for."""
+    """For a person, a signal from outside, a moment that a handler waits for, or its turn to start."""
 
 
 (
@@ -117,7 +117,8 @@ class _Walk:
                 break
             first, step = step, self._through(step)
         if first is not None:
-            self._back(0, first, 0, _COORDINATOR)
+            limited = self._run.plan is not None and self._run.plan.flow
+            self._back(0, first, 0, _WAITING if limited else _COORDINATOR)
         self._path.reverse()
         return _folded(self._path)
 
