@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -149,6 +149,10 @@ dashboards: setup
 # real Prometheus that scrapes a loaded platform; needs Debian's prometheus and prometheus-postgres-exporter
 monitoring-test: setup .venv-deploy/.installed
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.monitoring_play
+
+# a wheel whose hot parts are compiled, of this machine's kind, in dist/; the plain one where no compiler is
+wheel: setup
+	HOCKET_COMPILE=1 $(PY) -m hatchling build -t wheel -d dist
 
 # the wheel of the SDK of workers, in dist/
 sdk: setup

@@ -22,6 +22,7 @@ import structlog
 import uvloop
 from prometheus_client import Gauge, generate_latest
 
+from hocket.kit.compiled import check_compiled
 from hocket.kit.logs import telemetry
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
@@ -168,6 +169,7 @@ def run(
     secrets = process_secrets.taken()
     os.environ.update(secrets)
     try:
+        check_compiled()
         settings = process_settings.read()
     except HocketError as error:
         sys.exit(f"hocket {name}: {error}")  # nothing is set up by which it could be logged

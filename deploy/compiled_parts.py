@@ -1,0 +1,99 @@
+"""Compiles the coordinator's core, its gate and the parser of NATS' protocol with mypyc.
+
+    python deploy/compiled_parts.py FOLDER
+
+puts into FOLDER what a wheel has beside the sources: a library for each module, one that they share, and
+`hocket/kit/compiled/manifest.json`, which names the source that each was made of
+(`services/hocket/kit/compiled/`). The sources are the same; only the docstrings of exceptions, which are
+the texts of our errors and which mypyc drops, are put back at the end of each module.
+"""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("schemas", "services", "workers")
+COMPILED = ("services/hocket/coordinator/core", "services/hocket/kit/nats/protocol.py")
+MANIFEST = Path("hocket") / "kit" / "compiled" / "manifest.json"
+BUILD = """
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+config, *modules = sys.argv[1:]
+found = mypycify(["--config-file", config, *modules], opt_level="2", debug_level="0")
+setup(name="hocket", packages=[], ext_modules=found, script_args=["build_ext", "--inplace"])
+"""
+
+
+def sources(root: Path) -> Iterator[Path]:
+    """Yield the modules that are compiled."""
+    for name in COMPILED:
+        place = root / name
+        found = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+        yield from (one for one in found if one.name != "__init__.py")
+
+
+def with_error_texts(source: str) -> str:
+    """Return a module's source so that its exceptions have their docstrings when it is compiled."""
+    texts = []
+    for node in ast.parse(source).body:
+        if (
+            isinstance(node, ast.ClassDef)
+            and node.bases
+            and (text := ast.get_docstring(node, False))
+        ):
+            names = {one.id for one in node.bases if isinstance(one, ast.Name)}
+            if any(name.endswith("Error") or name == "Exception" for name in names):
+                texts.append(f'setattr({node.name}, "__doc__", {text!r})\n')
+    return source + "".join(texts)
+
+
+def compile_into(folder: Path) -> None:
+    """Compile the modules; raise CalledProcessError where that fails."""
+    sys.path[:0] = [str(ROOT / room) for room in ROOMS]
+    from hocket.kit.compiled import digest_of
+
+    with tempfile.TemporaryDirectory(prefix="hocket-mypyc-") as name:
+        copy = Path(name)
+        for room in ROOMS:
+            shutil.copytree(
+                ROOT / room / "hocket",
+                copy / room / "hocket",
+                ignore=shutil.ignore_patterns("__pycache__", "*.so"),
+            )
+        top = copy / "services"
+        modules, digests = [], {}
+        for source in sources(copy):
+            module = source.relative_to(top)
+            text = source.read_text("utf-8")
+            digests[str(module)] = digest_of(text.encode())
+            source.write_text(with_error_texts(text), "utf-8")
+            modules.append(str(module))
+        paths = os.pathsep.join(str(copy / room) for room in ROOMS)
+        subprocess.run(
+            [sys.executable, "-c", BUILD, ROOT / "pyproject.toml", *modules],
+            cwd=top,
+            env={**os.environ, "MYPYPATH": paths, "PYTHONPATH": paths},
+            check=True,
+        )
+        for library in (*top.glob("*.so"), *(top / "hocket").rglob("*.so")):
+            place = folder / library.relative_to(top)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, place)
+    manifest = folder / MANIFEST
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(json.dumps(digests, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        compile_into(Path(sys.argv[1]))
+    except (subprocess.CalledProcessError, ImportError, OSError) as error:
+        sys.exit(f"not compiled: {error}")
