@@ -18,9 +18,11 @@ from typing import Any
 import aiohttp
 import asyncpg
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from bench.support.processes import BenchFailed, percentile
 from hocket.cli.local.platform import Platform
+from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 
 DAYS = 30
 TENANT = "t0"
@@ -48,6 +50,12 @@ FROM (SELECT n, now() - interval '{DAYS} days' * (1 - n::double precision / $3) 
 RARE = """
 UPDATE hocket.run SET labels = '{"customer": "rare"}' WHERE tenant = $1 AND run_id LIKE 'r0000%'
 """
+
+OPENED = f"""
+UPDATE hocket.rollup_state SET open_day = current_date - {DAYS + 1},
+    open_from = (current_date - {DAYS + 1})::timestamp AT TIME ZONE 'UTC'
+"""
+"""No day is rolled up yet."""
 
 PAGES = {
     "all": "",
@@ -77,7 +85,7 @@ async def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with Platform(Path(folder) / "data", services=("admin",)) as platform:
             owner = await asyncpg.connect(platform.database_url)
-            await filled(owner, arguments.runs)
+            await filled(owner, platform.database_url, arguments.runs)
             headers = {"Authorization": f"Bearer {platform.api_key}", "X-Hocket-Tenant": TENANT}
             async with aiohttp.ClientSession(platform.api_url, headers=headers) as session:
                 pages = await addresses(owner, session)
@@ -90,14 +98,17 @@ async def main(arguments: argparse.Namespace) -> None:
     told(runs=arguments.runs, rounds=arguments.rounds, worst_p95_ms=worst)
 
 
-async def filled(owner: asyncpg.Connection, runs: int) -> None:
-    """Fill the table; foreign keys and triggers rest meanwhile."""
+async def filled(owner: asyncpg.Connection, url: str, runs: int) -> None:
+    """Fill the table, and roll up its days; foreign keys and triggers rest meanwhile."""
     begun_s = time.perf_counter()
     await owner.execute("SET session_replication_role = replica")
     for first in range(0, runs, PIECE_RUNS):
         await owner.execute(RUNS, first, min(first + PIECE_RUNS, runs), runs, timeout=TIMEOUT_S)
     await owner.execute(RARE, TENANT, timeout=TIMEOUT_S)
     await owner.execute("RESET session_replication_role")
+    await owner.execute(OPENED, timeout=TIMEOUT_S)
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        await Rollups(pool, RollupMetrics(CollectorRegistry())).make_pass(rest=0)
     await owner.execute("VACUUM ANALYZE", timeout=TIMEOUT_S)
     size = await owner.fetchval("SELECT pg_size_pretty(pg_total_relation_size('hocket.run'))")
     told(what="filled", runs=runs, size=size, took_s=time.perf_counter() - begun_s)
@@ -125,6 +136,14 @@ async def addresses(owner: asyncpg.Connection, session: aiohttp.ClientSession) -
         found[f"GET /v1/runs: {name}, deep"] = f"/v1/runs?limit=50{query}{after}"
     for name, query in (("24 h", "period=24h"), ("30 days", "period=30d"),
                         ("30 days, failed", "period=30d&status=failed"),
+                        ("30 days, succeeded", "period=30d&status=succeeded"),
+                        ("30 days, pipeline", "period=30d&pipeline=p4"),
+                        ("30 days, version", "period=30d&pipeline=p4&version=2"),
+                        ("30 days, error", "period=30d&error=timeout"),
+                        ("30 days, deadline missed", "period=30d&missed=true"),
+                        ("30 days, cost", "period=30d&min_cost=0.0998"),
+                        ("30 days, content", "period=30d&contains=order%20123"),
+                        ("7 days", "period=7d"),
                         ("30 days, label", "period=30d&labels=customer%3Dc7")):  # fmt: skip
         found[f"console: {name}"] = f"/console/runs?{query}&tenant={TENANT}"
         found[f"console's chart: {name}"] = f"/console/runs/histogram.json?{query}&tenant={TENANT}"

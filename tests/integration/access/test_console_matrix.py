@@ -22,6 +22,7 @@ ALLOWED: dict[str, str] = {
     "GET /console/runs/{run_id}/trace.json": ALL,
     "GET /console/runs/{run_id}/graph.json": ALL,
     "GET /console/runs/{run_id}/steps/{step}": ALL,
+    "GET /console/runs/{run_id}/calls/{call_id}": ALL,
     "GET /console/live/runs": ALL,
     "GET /console/live/runs/{run_id}": ALL,
     "GET /console/live/rows": ALL,
@@ -55,7 +56,9 @@ PUBLIC = {
     "POST /console/sign-out",
 }
 RUN = "r" + "0" * 24
-VALUES = {"run_id": RUN, "name": "none", "step": "none", "message_id": "none"}
+VALUES = {
+    "run_id": RUN, "name": "none", "step": "none", "message_id": "none", "call_id": "none",
+}  # fmt: skip
 QUERIES = {
     "/console/compare": f"a={RUN}&b={RUN}",
     "/console/pipelines/{name}/diff": "a=1&b=2",

@@ -42,6 +42,7 @@ VIEWS = (
     "experiments",
     "lost_calls",
     "slo_attainment",
+    "runs_by_hour",
     "prices",
     "unpriced_calls",
     "ledger",

@@ -35,6 +35,8 @@ PAGES = (
     f"/console/runs/{RUN}?view=values",
     f"/console/runs/{RUN}?view=trace",
     f"/console/runs/{RUN}?view=journal",
+    f"/console/runs/{RUN}?view=logs",
+    f"/console/runs/{RUN}/calls/c1",
     f"/console/runs/{RUN}/steps/hello",
     "/console/pipelines",
     "/console/pipelines/greet",

@@ -22,6 +22,7 @@ from hocket.admin.console.pages import (
 )
 from hocket.admin.console.playground import page as playground
 from hocket.admin.console.rendering import ASSETS
+from hocket.admin.console.run import call as run_call
 from hocket.admin.console.run import data as run_data
 from hocket.admin.console.run import page as run_page
 from hocket.admin.console.run import step as run_step
@@ -34,6 +35,7 @@ PAGES = (
     run_page,
     run_data,
     run_step,
+    run_call,
     bulk,
     compare,
     approvals,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from hocket.admin.context import Ctx
 from hocket.admin.pages import DEFAULT_PAGE, Limit
-from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
@@ -19,6 +19,13 @@ FROM hocket.content
 WHERE tenant = $1 AND run_id = $2
 ORDER BY started_at, call_id
 LIMIT $3
+"""
+
+OF_CALL = """
+SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
+FROM hocket.content
+WHERE tenant = $1 AND run_id = $2 AND call_id = $3
+LIMIT 1
 """
 
 router = APIRouter(prefix="/v1/content", tags=["calls"])
@@ -40,6 +47,12 @@ async def content_of_run(
     return ContentList(
         content=tuple(_shown(dict(row)) for row in rows[:limit]), truncated=len(rows) > limit
     )
+
+
+async def content_of_call(pool: Pool, tenant: str, run_id: str, call_id: str) -> KeptContent | None:
+    """Return what is kept of a call of a run; None where nothing is."""
+    row = await pool.fetchrow(OF_CALL, tenant, run_id, call_id, timeout=QUERY_TIMEOUT_S)
+    return None if row is None else _shown(dict(row))
 
 
 def _shown(row: dict[str, Any]) -> KeptContent:

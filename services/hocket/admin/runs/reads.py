@@ -152,6 +152,8 @@ class RunFilter:
     """Which runs a list shows."""
 
     pipeline: str | None = None
+    version: int | None = None
+    """Of the pipeline. No index has it: `within_reach` bounds the search."""
     status: str | None = None
     since: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -186,6 +188,8 @@ def _conditions(wanted: RunFilter) -> list[tuple[str, tuple[Any, ...]]]:
     conditions: list[tuple[str, tuple[Any, ...]]] = []
     if wanted.pipeline is not None:
         conditions.append(("pipeline = {}", (wanted.pipeline,)))
+    if wanted.version is not None:
+        conditions.append(("version = {}", (wanted.version,)))
     if wanted.status is not None:
         conditions.append(_status(wanted.status))
     if wanted.since is not None:
@@ -214,16 +218,16 @@ def _status(status: str) -> tuple[str, tuple[Any, ...]]:
 
 
 async def within_reach(pool: Pool, tenant: str, wanted: RunFilter, after: str | None) -> RunFilter:
-    """Return a filter that reads the content of SEARCHED_RUNS runs at most, and compares the deadline or
-    cost of TRIED_RUNS: those that come first."""
+    """Return a filter that reads the content of SEARCHED_RUNS runs at most, and compares the deadline,
+    cost or version of TRIED_RUNS: those that come first."""
     if wanted.contains is not None:
         reach = SEARCHED_RUNS
-    elif wanted.missed or wanted.min_cost_usd is not None:
+    elif wanted.missed or wanted.min_cost_usd is not None or wanted.version is not None:
         reach = TRIED_RUNS
     else:
         return wanted
     values: list[Any] = [tenant]
-    plain = replace(wanted, contains=None, missed=False, min_cost_usd=None)
+    plain = replace(wanted, contains=None, missed=False, min_cost_usd=None, version=None)
     query = "SELECT accepted_at, run_id FROM hocket.run WHERE tenant = $1\n"
     query += conditions_of(plain, values, after)
     query += f"{LATEST_FIRST} 1 OFFSET {reach - 1}"

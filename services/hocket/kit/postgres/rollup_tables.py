@@ -17,6 +17,7 @@ REPORTS = (
     "latency_by_node",
     "cache_savings",
     "other_entries",
+    "run_hours",
 )
 TABLES = ("dirty_day", *(f"rollup_{name}" for name in REPORTS))
 """The tables, and the one of the days that changed since."""

@@ -69,6 +69,22 @@ WHERE day < (SELECT open_day FROM hocket.rollup_state) ORDER BY day DESC, tenant
 _NOTE = "INSERT INTO hocket.dirty_day (tenant, day) VALUES ($1, $2)"
 """For as long as a stale day is rolled up: the views add up the rows of days that are noted."""
 _FRESH = "DELETE FROM hocket.stale_day WHERE tenant = $1 AND day = $2"
+_MISSED = """
+INSERT INTO hocket.dirty_day (tenant, day)
+SELECT DISTINCT tenant, day
+FROM (SELECT open_day FROM hocket.rollup_state) state
+CROSS JOIN LATERAL (
+    (SELECT tenant, hocket.day_of(accepted_at) AS day, status, count(*) AS runs
+     FROM hocket.run
+     WHERE accepted_at >= (open_day - 2)::timestamp AT TIME ZONE 'UTC'
+       AND accepted_at < open_day::timestamp AT TIME ZONE 'UTC'
+     GROUP BY 1, 2, 3)
+    EXCEPT
+    (SELECT tenant, day, status, sum(runs)::bigint FROM hocket.rollup_run_hours
+     WHERE day >= open_day - 2 GROUP BY 1, 2, 3)
+) missed
+"""
+"""A ledger of before `run_hours`, while releases are changed, closes days without it: they are noted."""
 _BOUND = "UPDATE hocket.rollup_state SET ends = $1::date::timestamp AT TIME ZONE 'UTC'"
 _BOUND_NOTHING = "UPDATE hocket.rollup_state SET ends = open_from"
 _CLOSE = """
@@ -112,12 +128,20 @@ class Rollups:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Make passes until `stopping`."""
+        try:
+            await self.note_missed()
+        except STATEMENT_ERRORS as error:
+            log.warning("rollups_wait", reason=said(error))
         while not stopping.is_set():
             try:
                 await self.make_pass(stopping)
             except STATEMENT_ERRORS as error:
                 log.warning("rollups_wait", reason=said(error))
             await _rested(stopping, PASS_S)
+
+    async def note_missed(self) -> None:
+        """Note the days that an older ledger closed lately without all that is rolled up now."""
+        await self._pool.execute(_MISSED, timeout=TIMEOUT_S)
 
     async def make_pass(self, stopping: asyncio.Event | None = None, *, rest: int = REST) -> int:
         """Roll up what is over and what has changed; return how many days that was. Raise one of

@@ -188,3 +188,48 @@ async def test_the_editor_begins_with_a_pipeline_that_can_be_applied(rest: Rest)
             headers={"Content-Type": "application/yaml"},
         )
         assert checked.status == 200, checked.body
+
+
+async def test_a_pipelines_page_says_where_its_time_and_money_go(rest: Rest) -> None:
+    path = [["hello", "hello", 1, "queue", 300_000, 1], ["hello", "hello", 1, "model", 700_000, 1]]
+    await add_run(rest, path=path)
+    await insert_call(
+        rest.pool,
+        "c1",
+        NOW,
+        run_id=RUN,
+        pipeline="greet",
+        node="hello",
+        cost=3,
+        labels={"customer": "one"},
+    )
+    await insert_call(
+        rest.pool, "c2", NOW, run_id=RUN, pipeline="greet", node="hello", cost=1, kind="retry"
+    )
+
+    page = (await rest.get("/console/pipelines/greet", headers=PAGE)).body
+    money = (await rest.get("/console/money", headers=PAGE)).body
+    own = await cookie_of(rest, await rest.make_key("viewer"))
+    narrow = (await asked_bare(rest, "GET", "/console/money", headers=own)).body
+
+    first = re.search(
+        r"bottleneck</span></td><td>.*?>model</td>.*?70\N{NO-BREAK SPACE}%", page, re.S
+    )
+    assert first is not None, page
+    assert re.search(r'hello</td><td class="num">\$4.00</td><td class="num">\$1.00</td>', page)
+    assert re.search(r"<td>greet</td>.*?\$4.00.*?<td>", money, re.S)
+    assert "report.month_forecast" in money
+    assert "By tenant" in money
+    assert "By tenant" not in narrow
+    assert "By label" in money
+
+
+async def test_runs_are_found_by_their_version(rest: Rest) -> None:
+    for number in (1, 2):
+        await add_run(rest, f"r{number:024x}", version=number)
+
+    page = (await rest.get("/console/runs?pipeline=greet&version=2", headers=PAGE)).body
+    wrong = await rest.get("/console/runs?version=two", headers=PAGE)
+
+    assert re.findall(r'data-run="(\w+)"', page) == [f"r{2:024x}"]
+    assert wrong.status == 422

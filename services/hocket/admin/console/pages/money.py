@@ -25,7 +25,8 @@ async def console_money(
     days: Annotated[int, Query(ge=1, le=366)] = 7,
 ) -> Response:
     """Show what the last days cost."""
-    spent = await money.spending(context.pool, caller.tenant, days)
+    of_all = caller.bearer.tenant is None
+    spent = await money.spending(context.pool, caller.tenant, days, of_all=of_all)
     values = {
         "section": "Money",
         "days": days,
@@ -33,5 +34,6 @@ async def console_money(
         "calls": spent.calls,
         "waste": spent.waste,
         "tables": spent.tables,
+        "forecasts": await money.forecasts(context.pool, caller.tenant),
     }
     return render(request, caller, "money.html", values)

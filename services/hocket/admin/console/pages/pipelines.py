@@ -6,17 +6,20 @@ import yaml
 from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from hocket.admin.backends.errors import GatewayAway
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, render, without_nulls
-from hocket.admin.console.views import pipeline_list
+from hocket.admin.console.views import pipeline_list, pipeline_time
 from hocket.admin.console.views.graph import graph_of
-from hocket.admin.context import Ctx
+from hocket.admin.context import Context, Ctx
 from hocket.admin.costs import reads as costs
+from hocket.admin.experiments.endpoints import list_experiments
 from hocket.admin.pipelines import reads as pipelines
-from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.parameters import VersionNumber
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.messages import ExperimentState
 from hocket.schemas.rest import Token
 
 ROWS = 50
@@ -76,10 +79,23 @@ async def console_pipeline(
         "section": "Pipelines",
         "pipeline": found,
         "costs": nodes.costs,
+        "last": await pipeline_time.last_days(context.pool, caller.tenant, name),
+        "trials": await _trials(context, caller, name),
         "example": pipeline_list.example_of(found.spec.get("input")) or {},
         "schema": found.spec.get("input") or {},
     }
     return render(request, caller, "pipeline.html", values)
+
+
+async def _trials(context: Context, caller: Caller, name: str) -> list[ExperimentState]:
+    """Return the experiments that runs of a pipeline take part in; none where no gateway answers."""
+    if not caller.bearer.may(Permission.EXPERIMENTS_READ):
+        return []
+    try:
+        found = await list_experiments(context, caller)
+    except GatewayAway:
+        return []
+    return [one for one in found.experiments if one.pipeline in (None, name)]
 
 
 @router.get("/editor")

@@ -10,6 +10,7 @@ from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages import sign_in
 from hocket.admin.console.rendering import address, href, is_part, render
 from hocket.admin.console.views import run_list, tenant_list
+from hocket.admin.console.views.histogram import histogram
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After, in_range
 from hocket.admin.requests.identity import Caller, CallerDep
@@ -108,7 +109,7 @@ async def console_runs_histogram(
     found = filter_of(wanted, caller)
     found = await runs.within_reach(context.pool, caller.tenant, found, after)
     start, end = run_list.span_of(wanted.period, found.since, found.until)
-    bars = await run_list.histogram(context.pool, caller.tenant, found, start, end)
+    bars = await histogram(context.pool, caller.tenant, found, start, end)
     return JSONResponse(bars.as_json(), headers={"Cache-Control": "no-store"})
 
 
@@ -121,6 +122,7 @@ def filter_of(wanted: run_list.Asked, caller: Caller) -> runs.RunFilter:
     until = in_range(wanted.until) if wanted.until else None
     return runs.RunFilter(
         pipeline=wanted.pipeline or None,
+        version=wanted.version or None,
         status=wanted.status or None,
         since=run_list.span_of(wanted.period, since, until)[0],
         until=until,

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from hocket.admin.calls import reads as calls
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, render
+from hocket.admin.console.run import relations
 from hocket.admin.console.views import run_page
 from hocket.admin.console.views.trace_lines import trace_lines
 from hocket.admin.context import Ctx
@@ -83,6 +84,7 @@ async def console_run(
         "burn_down": run_page.burn_down,
         "view": view,
         "views": tuple(View),
+        "related": await relations.related_runs(context.pool, caller.tenant, run_id),
     }
     if view is View.STEPS:
         steps = await runs.list_steps(
@@ -92,6 +94,11 @@ async def console_run(
         values |= {"steps": steps, "older": older}
     if view is View.CALLS:
         values["calls"] = await calls.of_run(context.pool, caller.tenant, run_id, MAX_CALLS)
+        values["elsewhere"] = await relations.elsewhere(context.pool, caller.tenant, run_id)
+        kept = caller.sees_content
+        values["kept"] = (
+            await relations.kept_calls(context.pool, caller.tenant, run_id) if kept else set()
+        )
     if view is View.TRACE:
         now = datetime.now(UTC)
         values |= await trace_of(

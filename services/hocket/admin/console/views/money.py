@@ -25,14 +25,66 @@ LIMIT 5000
 """What each node of each pipeline cost, by kind."""
 
 BY_MODEL = """
-SELECT model AS name, count(*) AS calls, coalesce(sum(cost_usd), 0) AS cost
-FROM hocket.usage
-WHERE tenant = $1 AND started_at >= $2
+SELECT model AS name, sum(calls)::bigint AS calls, coalesce(sum(cost_usd), 0) AS cost
+FROM report.cost_by_model
+WHERE tenant = $1 AND day >= $2
 GROUP BY model
 ORDER BY cost DESC
 LIMIT $3
 """
 """What each model cost."""
+
+
+BY_LABEL = """
+SELECT label || '=' || value AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+FROM report.cost_by_label
+WHERE tenant = $1 AND day >= $2 AND NOT starts_with(label, 'hocket.')
+GROUP BY 1
+ORDER BY cost DESC, name
+LIMIT $3
+"""
+"""What each value of each label cost."""
+
+BY_TENANT = """
+SELECT tenant AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+FROM report.cost_by_tenant
+WHERE day >= $1
+GROUP BY 1
+ORDER BY cost DESC, name
+LIMIT $2
+"""
+"""What each tenant cost."""
+
+FORECAST = """
+SELECT coalesce(f.pipeline, '(no pipeline)') AS pipeline, f.spent_usd, f.usd_per_day, f.forecast_usd,
+       b.runs, b.burn, b.exhausted
+FROM report.month_forecast f
+LEFT JOIN (
+    SELECT pipeline, sum(runs)::bigint AS runs, sum(runs_exhausted)::bigint AS exhausted,
+           sum(mean_spent_usd * runs) / nullif(sum(mean_budget_usd * runs), 0) AS burn
+    FROM report.run_budgets
+    WHERE tenant = $1 AND day >= date_trunc('month', now() AT TIME ZONE 'UTC')::date
+    GROUP BY pipeline
+) b ON b.pipeline = f.pipeline
+WHERE f.tenant = $1
+ORDER BY f.forecast_usd DESC, pipeline
+LIMIT $2
+"""
+"""What this month came to, what it will, and how far runs used the budgets that they had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A pipeline's month in US dollars; of runs with a budget how many there were, what part of it they
+    spent, and how many spent all of it (None without any)."""
+
+    pipeline: str
+    spent_usd: Decimal
+    usd_per_day: Decimal
+    forecast_usd: Decimal
+    runs: int | None
+    burn: Decimal | None
+    exhausted: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +106,23 @@ class Spending:
     tables: list[tuple[str, list[Line], str]]
 
 
-async def spending(pool: Pool, tenant: str, days: int) -> Spending:
-    """Return what the last days cost, today included."""
+async def forecasts(pool: Pool, tenant: str) -> list[Forecast]:
+    """Return what the month will come to, the dearest pipeline first."""
+    rows = await pool.fetch(FORECAST, tenant, TOP, timeout=QUERY_TIMEOUT_S)
+    return [Forecast(**dict(row)) for row in rows]
+
+
+async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) -> Spending:
+    """Return what the last days cost, today included; with `of_all` also by tenant."""
     first = datetime.now(UTC).date() - timedelta(days=days - 1)
     rows = await pool.fetch(COSTS, tenant, first, timeout=QUERY_TIMEOUT_S)
-    start = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    models = await pool.fetch(BY_MODEL, tenant, start, TOP, timeout=QUERY_TIMEOUT_S)
+    models = await pool.fetch(BY_MODEL, tenant, first, TOP, timeout=QUERY_TIMEOUT_S)
+    labels = await pool.fetch(BY_LABEL, tenant, first, TOP, timeout=QUERY_TIMEOUT_S)
+    tenants = await pool.fetch(BY_TENANT, first, TOP, timeout=QUERY_TIMEOUT_S) if of_all else []
+    more = [
+        ("label", _lines(labels), "SELECT * FROM report.cost_by_label"),
+        ("tenant", _lines(tenants), "SELECT * FROM report.cost_by_tenant"),
+    ]
 
     def top(names: list[str]) -> list[Line]:
         costs: Counter[str] = Counter()
@@ -79,13 +142,14 @@ async def spending(pool: Pool, tenant: str, days: int) -> Spending:
             ("node", top([f"{row['pipeline']} / {row['node']}" for row in rows]), source),
             ("waste", _waste(rows), f"{source} WHERE kind <> 'call'"),
             ("kind", top([row["kind"] for row in rows]), source),
-            (
-                "model",
-                [Line(row["name"], row["calls"], row["cost"]) for row in models],
-                "SELECT * FROM report.cost_by_node",
-            ),
+            ("model", _lines(models), "SELECT * FROM report.cost_by_model"),
+            *(table for table in more if table[1]),
         ],
     )
+
+
+def _lines(rows: Sequence[asyncpg.Record]) -> list[Line]:
+    return [Line(row["name"], row["calls"], row["cost"]) for row in rows]
 
 
 def _waste(rows: Sequence[asyncpg.Record]) -> list[Line]:

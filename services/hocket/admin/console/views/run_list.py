@@ -1,16 +1,15 @@
 """The list of runs: what its address asks for, its rows, and how many ran when."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
-from hocket.admin.requests.parameters import Moment, Switch
+from hocket.admin.requests.parameters import Moment, Switch, VersionNumber
 from hocket.admin.runs.parameters import Status
-from hocket.admin.runs.reads import RunFilter, conditions_of
+from hocket.admin.runs.reads import RunFilter
 from hocket.schemas.administration.bulk import BulkFilter
 from hocket.schemas.labels import MAX_LABELS_HEADER_CHARS
 
@@ -36,28 +35,6 @@ class Period(StrEnum):
 
 
 DEFAULT_PERIOD = Period.H24
-BUCKETS = 60
-"""Bars of the histogram."""
-MIN_SPAN = timedelta(seconds=1)
-KINDS = ("good", "failed", "cancelled", "running")
-KIND_OF = {
-    "succeeded": "good",
-    "degraded": "good",
-    "failed": "failed",
-    "expired": "failed",
-    "rejected": "failed",
-    "cancelled": "cancelled",
-    "running": "running",
-}
-"""How a bar shows each status."""
-
-HISTOGRAM = """
-SELECT date_bin($1::interval, accepted_at, $2::timestamptz) AS begun, status, count(*) AS runs
-FROM hocket.run
-WHERE tenant = $3
-"""
-"""How many runs were accepted in each part of a range of time, by how they ended."""
-
 PIPELINES = """
 SELECT DISTINCT name FROM hocket.pipeline WHERE tenant = $1 ORDER BY name LIMIT 500
 """
@@ -68,6 +45,7 @@ class Asked(BaseModel):
     """What the form of the list asks for, in the parameters of its address."""
 
     pipeline: str = Field("", max_length=64)
+    version: Literal[""] | VersionNumber = ""
     status: Literal["", Status] = ""
     period: Period = DEFAULT_PERIOD
     since: Moment | None = None
@@ -82,36 +60,8 @@ class Asked(BaseModel):
     def narrowed(self) -> bool:
         """Whether it asks for less than all runs of a range of time."""
         texts = (self.pipeline, self.status, self.min_cost, self.labels, self.error, self.contains)
-        return any(texts) or self.missed or self.since is not None or self.until is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Bars from `start` on, each `width_s` wide."""
-
-    start: datetime
-    width_s: float
-    good: list[int]
-    failed: list[int]
-    cancelled: list[int]
-    running: list[int]
-
-    @property
-    def total(self) -> int:
-        """How many runs all bars stand for."""
-        return sum(map(sum, (self.good, self.failed, self.cancelled, self.running)))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what the script draws."""
-        return {
-            "total": self.total,
-            "start": self.start.timestamp(),
-            "width": self.width_s,
-            "good": self.good,
-            "failed": self.failed,
-            "cancelled": self.cancelled,
-            "running": self.running,
-        }
+        moments = (self.since, self.until)
+        return any(texts) or bool(self.version) or self.missed or moments != (None, None)
 
 
 def span_of(
@@ -125,7 +75,8 @@ def span_of(
 
 def bulk_filter(wanted: RunFilter) -> BulkFilter | None:
     """Return the filter of a list as that of a bulk operation; None where none can mean the same."""
-    if wanted.contains is not None or wanted.status in NEVER_CHANGED:
+    unknown_to_bulk = wanted.contains is not None or wanted.version is not None
+    if unknown_to_bulk or wanted.status in NEVER_CHANGED:
         return None
     told = {
         "pipeline": wanted.pipeline,
@@ -160,22 +111,6 @@ def filter_text(wanted: BulkFilter) -> str:
     if wanted.min_cost_usd is not None:
         told.append(f"${wanted.min_cost_usd} or more")
     return ", ".join(told)
-
-
-async def histogram(
-    pool: Pool, tenant: str, wanted: RunFilter, start: datetime, end: datetime
-) -> Histogram:
-    """Return how many of the runs of a filter were accepted when."""
-    width = max(end - start, MIN_SPAN) / BUCKETS
-    values: list[Any] = [width, start, tenant]
-    query = HISTOGRAM + conditions_of(wanted, values) + "GROUP BY begun, status"
-    bars = {kind: [0] * BUCKETS for kind in KINDS}
-    for row in await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S):
-        bar = (row["begun"] - start) // width
-        kind = KIND_OF.get(row["status"])
-        if kind is not None and 0 <= bar < BUCKETS:
-            bars[kind][bar] += row["runs"]
-    return Histogram(start=start, width_s=width.total_seconds(), **bars)
 
 
 async def pipeline_names(pool: Pool, tenant: str) -> list[str]:

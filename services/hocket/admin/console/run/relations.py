@@ -1,0 +1,92 @@
+"""What stands beside a run: the runs that it began, those that repeat it, what it would have cost
+elsewhere, and what is kept of its calls."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+
+MAX_RELATED = 20
+MAX_OTHERS = 40
+MAX_KEPT = 500
+
+RELATED = """
+(SELECT 'sub-run' AS relation, run_id, pipeline, status, accepted_at FROM hocket.run
+ WHERE parent IS NOT NULL AND parent ->> 'run_id' = $2 AND tenant = $1
+ ORDER BY accepted_at, run_id LIMIT $3)
+UNION ALL
+(SELECT 'repeat', run_id, pipeline, status, accepted_at FROM hocket.run
+ WHERE facts ? 'origin' AND facts #>> '{origin,run_id}' = $2 AND tenant = $1
+ ORDER BY accepted_at, run_id LIMIT $3)
+"""
+"""The runs that a run began, and those that repeat it."""
+
+ELSEWHERE = """
+WITH calls AS (
+    SELECT model, backend, count(*) AS calls, sum(cost_usd) AS cost_usd,
+           sum(input_tokens - cached_tokens - cache_write_tokens) AS fresh, sum(cached_tokens) AS cached,
+           sum(cache_write_tokens) AS written, sum(output_tokens) AS output
+    FROM hocket.usage
+    WHERE tenant = $1 AND run_id = $2 AND (input_tokens > 0 OR output_tokens > 0)
+    GROUP BY model, backend
+), latest AS (
+    SELECT DISTINCT ON (model, backend) * FROM hocket.price WHERE tenant = $1
+    ORDER BY model, backend, effective_from DESC
+)
+SELECT c.model, c.backend, c.calls, c.cost_usd, p.model AS other_model, p.backend AS other_backend,
+       c.calls * p.request_usd + (c.fresh * p.input_usd_per_mtok
+           + c.cached * coalesce(p.cached_usd_per_mtok, p.input_usd_per_mtok)
+           + c.written * coalesce(p.cache_write_usd_per_mtok, p.input_usd_per_mtok)
+           + c.output * p.output_usd_per_mtok) / 1000000 AS other_cost_usd
+FROM calls c
+JOIN latest p ON (p.model, p.backend) <> (c.model, c.backend)
+ORDER BY c.cost_usd DESC, c.model, c.backend, other_cost_usd, other_model, other_backend
+LIMIT $3
+"""
+"""What a run's calls would have cost elsewhere; `report.model_swap` has it of a pipeline's last days."""
+
+KEPT = "SELECT DISTINCT call_id FROM hocket.content WHERE tenant = $1 AND run_id = $2 LIMIT $3"
+"""The calls whose prompts and answers are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedRun:
+    """A run that another one began (`sub-run`), or that repeats it (`repeat`)."""
+
+    relation: str
+    run_id: str
+    pipeline: str
+    status: str
+    accepted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What the calls of a model at a backend cost, and would have cost with another one."""
+
+    model: str
+    backend: str
+    calls: int
+    cost_usd: Decimal
+    other_model: str
+    other_backend: str
+    other_cost_usd: Decimal
+
+
+async def related_runs(pool: Pool, tenant: str, run_id: str) -> list[RelatedRun]:
+    """Return up to MAX_RELATED runs of each relation, the earliest first."""
+    rows = await pool.fetch(RELATED, tenant, run_id, MAX_RELATED, timeout=QUERY_TIMEOUT_S)
+    return [RelatedRun(**dict(row)) for row in rows]
+
+
+async def elsewhere(pool: Pool, tenant: str, run_id: str) -> list[Elsewhere]:
+    """Return what a run would have cost elsewhere, by the prices that the tenant was charged last."""
+    rows = await pool.fetch(ELSEWHERE, tenant, run_id, MAX_OTHERS, timeout=QUERY_TIMEOUT_S)
+    return [Elsewhere(**dict(row)) for row in rows]
+
+
+async def kept_calls(pool: Pool, tenant: str, run_id: str) -> set[str]:
+    """Return the ids of those of its calls whose prompts and answers are kept."""
+    rows = await pool.fetch(KEPT, tenant, run_id, MAX_KEPT, timeout=QUERY_TIMEOUT_S)
+    return {row["call_id"] for row in rows}

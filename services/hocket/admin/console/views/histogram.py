@@ -1,0 +1,182 @@
+"""How many runs of a list were accepted when, by how they ended.
+
+A long range is added up from the hours of `hocket.rollup_run_hours`, where the filter is one that it
+knows; the hours at both ends, today and the days that changed since they were rolled up come from the
+runs themselves. All of it is read in one snapshot, so that no run counts twice or is left out.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from math import ceil
+from typing import Any
+
+import asyncpg
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.runs.reads import RunFilter, conditions_of
+
+BUCKETS = 60
+"""Bars at most, but for one more where they begin with full hours."""
+HOUR = timedelta(hours=1)
+LONG = timedelta(days=2)
+"""Ranges from here on are added up from hours."""
+MIN_SPAN = timedelta(seconds=1)
+KINDS = ("good", "failed", "cancelled", "running")
+KIND_OF = {
+    "succeeded": "good",
+    "degraded": "good",
+    "failed": "failed",
+    "expired": "failed",
+    "rejected": "failed",
+    "cancelled": "cancelled",
+    "running": "running",
+}
+"""How a bar shows each status."""
+
+BARS = """
+SELECT date_bin($1::interval, accepted_at, $2::timestamptz) AS begun, status, count(*) AS runs
+FROM hocket.run
+WHERE tenant = $3
+"""
+"""How many runs were accepted in each part of a range of time, by how they ended."""
+
+HOURS = """
+SELECT hour AS begun, status, sum(runs)::bigint AS runs
+FROM hocket.rollup_run_hours
+WHERE tenant = $1 AND day >= $2 AND day <= $3 AND hour >= $4 AND hour < $5 AND day <> ALL ($6::date[])
+  AND ($7::text IS NULL OR pipeline = $7) AND ($8::integer IS NULL OR version = $8)
+  AND ($9::text IS NULL OR status = $9)
+GROUP BY hour, status
+"""
+"""The same from hours, without the days that are not rolled up as they are."""
+
+STATE = """
+SELECT open_from, ARRAY(
+    SELECT DISTINCT day FROM hocket.dirty_day
+    WHERE tenant = $1 AND day >= $2 AND day <= $3 AND day < open_day
+) AS dirty
+FROM hocket.rollup_state
+"""
+"""From when on nothing is rolled up, and which days of a tenant changed since they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Bars from `start` on, each `width_s` wide."""
+
+    start: datetime
+    width_s: float
+    good: list[int]
+    failed: list[int]
+    cancelled: list[int]
+    running: list[int]
+
+    @property
+    def total(self) -> int:
+        """How many runs all bars stand for."""
+        return sum(map(sum, (self.good, self.failed, self.cancelled, self.running)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the script draws."""
+        return {
+            "total": self.total,
+            "start": self.start.timestamp(),
+            "width": self.width_s,
+            "good": self.good,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+            "running": self.running,
+        }
+
+
+async def histogram(
+    pool: Pool, tenant: str, wanted: RunFilter, start: datetime, end: datetime
+) -> Histogram:
+    """Return how many of the runs of a filter were accepted when."""
+    if end - start >= LONG and _is_rolled_up(wanted):
+        return await _of_hours(pool, tenant, wanted, start, end)
+    width = max(end - start, MIN_SPAN) / BUCKETS
+    async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
+        rows = await _counted(connection, tenant, wanted, width, start)
+    return _drawn(rows, start, width, BUCKETS)
+
+
+def _is_rolled_up(wanted: RunFilter) -> bool:
+    """Tell whether a filter asks for nothing but what hours are rolled up by."""
+    plain = RunFilter(
+        pipeline=wanted.pipeline,
+        version=wanted.version,
+        status=wanted.status,
+        since=wanted.since,
+        until=wanted.until,
+    )
+    return wanted == plain
+
+
+async def _of_hours(
+    pool: Pool, tenant: str, wanted: RunFilter, start: datetime, end: datetime
+) -> Histogram:
+    width = HOUR * ceil((end - start) / HOUR / BUCKETS)
+    first = _hour(start)
+    rows: list[asyncpg.Record] = []
+    async with (
+        pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        days = first.date(), end.astimezone(UTC).date()
+        state = await connection.fetchrow(STATE, tenant, *days, timeout=QUERY_TIMEOUT_S)
+        from_at = first if first == start else first + HOUR
+        to_at = max(min(_hour(end), state["open_from"]), from_at)
+        rows += await connection.fetch(
+            HOURS,
+            tenant,
+            *days,
+            from_at,
+            to_at,
+            state["dirty"],
+            wanted.pipeline,
+            wanted.version,
+            wanted.status,
+            timeout=QUERY_TIMEOUT_S,
+        )
+        for since, until in (
+            (start, from_at),
+            *_spans(state["dirty"], from_at, to_at),
+            (to_at, end),
+        ):
+            if since < until:
+                part = replace(wanted, since=since, until=until)
+                rows += await _counted(connection, tenant, part, HOUR, first)
+    return _drawn(rows, first, width, ceil((end - first) / width))
+
+
+def _spans(days: list[date], from_at: datetime, to_at: datetime) -> list[tuple[datetime, datetime]]:
+    """Return the days as times, as far as they are within a range."""
+    begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
+    return [(max(begin, from_at), min(begin + timedelta(days=1), to_at)) for begin in begins]
+
+
+async def _counted(
+    connection: asyncpg.Connection,
+    tenant: str,
+    wanted: RunFilter,
+    width: timedelta,
+    start: datetime,
+) -> list[asyncpg.Record]:
+    values: list[Any] = [width, start, tenant]
+    query = BARS + conditions_of(wanted, values) + "GROUP BY begun, status"
+    return list(await connection.fetch(query, *values, timeout=QUERY_TIMEOUT_S))
+
+
+def _drawn(rows: list[asyncpg.Record], start: datetime, width: timedelta, number: int) -> Histogram:
+    bars = {kind: [0] * number for kind in KINDS}
+    for row in rows:
+        bar = (row["begun"] - start) // width
+        kind = KIND_OF.get(row["status"])
+        if kind is not None and 0 <= bar < number:
+            bars[kind][bar] += row["runs"]
+    return Histogram(start=start, width_s=width.total_seconds(), **bars)
+
+
+def _hour(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

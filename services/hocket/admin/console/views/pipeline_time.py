@@ -1,0 +1,75 @@
+"""Where the time and the money of a pipeline's last seven days went."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+
+TOP = 8
+
+TIME = """
+SELECT node, kind, sum(ms)::double precision AS ms
+FROM report.critical_path
+WHERE tenant = $1 AND pipeline = $2 AND day > (now() AT TIME ZONE 'UTC')::date - 7
+GROUP BY node, kind
+ORDER BY ms DESC NULLS LAST, node, kind
+LIMIT 500
+"""
+"""How long each node held up runs, and with what."""
+
+MONEY = """
+SELECT coalesce(node, '(no node)') AS node, sum(cost_usd) AS cost_usd,
+       coalesce(sum(cost_usd) FILTER (WHERE kind <> 'call'), 0) AS waste_usd
+FROM report.cost_by_kind
+WHERE tenant = $1 AND pipeline = $2 AND day > (now() AT TIME ZONE 'UTC')::date - 7
+GROUP BY 1
+ORDER BY cost_usd DESC, node
+LIMIT $3
+"""
+"""What each node cost, and what of that was speculation or tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLine:
+    """A node on the critical paths, with one kind of time."""
+
+    node: str
+    kind: str
+    ms: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyLine:
+    """What a node cost."""
+
+    node: str
+    cost: Decimal
+    waste: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class LastDays:
+    """The largest parts of both; the first of `time` is the bottleneck."""
+
+    time: list[TimeLine]
+    money: list[MoneyLine]
+
+    @property
+    def cost(self) -> Decimal:
+        """What all that is shown cost."""
+        return sum((line.cost for line in self.money), Decimal(0))
+
+
+async def last_days(pool: Pool, tenant: str, pipeline: str) -> LastDays:
+    """Return where the time and the money went."""
+    times = await pool.fetch(TIME, tenant, pipeline, timeout=QUERY_TIMEOUT_S)
+    money = await pool.fetch(MONEY, tenant, pipeline, TOP, timeout=QUERY_TIMEOUT_S)
+    total = sum(row["ms"] or 0.0 for row in times) or 1.0
+    return LastDays(
+        time=[
+            TimeLine(row["node"], row["kind"], row["ms"] or 0.0, (row["ms"] or 0.0) / total)
+            for row in times[:TOP]
+        ],
+        money=[MoneyLine(row["node"], row["cost_usd"], row["waste_usd"]) for row in money],
+    )

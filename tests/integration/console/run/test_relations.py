@@ -1,0 +1,80 @@
+"""What stands beside a run: runs that belong to it, its costs elsewhere, prompts of its calls."""
+
+import json
+import re
+
+from hocket.ledger.upkeep import day_partitions
+from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, asked_bare, cookie_of
+from support.rest_rig import Rest
+from support.runs.rows import insert_call, insert_run
+
+OTHER = "r" + "7" * 24
+PRICES = """
+INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
+    effective_from)
+VALUES ('default', 'smart', 'dear', 10, 30, 0, now()), ('default', 'small', 'cheap', 1, 2, 0, now()),
+       ('rival', 'theirs', 'theirs', 0, 0, 0, now())
+"""
+CONTENT = """
+INSERT INTO hocket.content (call_id, tenant, run_id, model, kept, prompt, answer, started_at)
+VALUES ('c1', 'default', $1, 'smart', 'full', $2, '{"text": "Because."}', now())
+"""
+
+
+async def test_runs_that_belong_together_lead_to_each_other(rest: Rest) -> None:
+    await add_run(rest)
+    for run_id, changed in (
+        (CHILD, {"parent": json.dumps({"run_id": RUN, "step": "hello"})}),
+        (OTHER, {"facts": json.dumps({"origin": {"run_id": RUN, "operation": "retry"}})}),
+    ):
+        await insert_run(rest.pool, run_id, NOW)
+        for column, value in changed.items():
+            await rest.pool.execute(
+                f"UPDATE hocket.run SET {column} = $2 WHERE run_id = $1", run_id, value
+            )
+    page = (await rest.get(f"/console/runs/{RUN}", headers=PAGE)).body
+    child = (await rest.get(f"/console/runs/{CHILD}", headers=PAGE)).body
+    retry = (await rest.get(f"/console/runs/{OTHER}", headers=PAGE)).body
+
+    assert re.search(rf"Sub-runs</dt><dd><a [^>]*/runs/{CHILD}", page)
+    assert re.search(rf"Repeated by</dt><dd><a [^>]*/runs/{OTHER}", page)
+    assert re.search(rf"Parent</dt><dd><a [^>]*/runs/{RUN}", child)
+    assert re.search(rf"Retries</dt><dd><a [^>]*/runs/{RUN}", retry)
+    assert f"/console/compare?a={RUN}&amp;b={OTHER}" in retry
+
+
+async def test_a_run_shows_what_its_calls_would_have_cost_elsewhere(rest: Rest) -> None:
+    await add_run(rest)
+    await rest.pool.execute(PRICES)
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN, model="smart", backend="dear")
+    page = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+
+    part = page[page.index("would have cost elsewhere") :]
+    # 1,200 tokens in at 1 and 300 out at 2 US dollars a million
+    assert '<td>small</td><td>cheap</td><td class="num">$0.0018</td>' in part
+    assert "theirs" not in part
+    assert "report.model_swap" in part
+
+
+async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: Rest) -> None:
+    await add_run(rest)
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN)
+    async with rest.pool.acquire() as connection:
+        await day_partitions.make_ahead(connection)
+    await rest.pool.execute(CONTENT, RUN, json.dumps({"messages": "<b>Why?</b>"}))
+    calls = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    page = (await rest.get(f"/console/runs/{RUN}/calls/c1", headers=PAGE)).body
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    bare = (await asked_bare(rest, "GET", f"/console/runs/{RUN}/calls/c1", headers=viewer)).body
+    rival = await cookie_of(rest, await rest.make_key("admin", "rival"))
+    foreign = await asked_bare(rest, "GET", f"/console/runs/{RUN}/calls/c1", headers=rival)
+    unknown = (await rest.get(f"/console/runs/{RUN}/calls/none", headers=PAGE)).body
+
+    assert f"/console/runs/{RUN}/calls/c1" in calls
+    assert ">prompt</span>" in calls
+    assert "&lt;b&gt;Why?&lt;/b&gt;" in page
+    assert "Because." in page
+    assert "Because." not in bare
+    assert "does not show prompts and answers" in bare
+    assert foreign.status == 404
+    assert "This call is not booked" in unknown
