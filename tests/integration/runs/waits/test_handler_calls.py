@@ -92,7 +92,9 @@ async def test_a_step_says_for_which_call_it_waits_and_its_deadline_ends_both(
     assert step["waits_for"]["reason"] == "It waits for what its handler called: a/store-1."
     assert (await rig.ended(run_id))["status"] == "expired"
     states = {name: one["state"] for name, one in (await rig.steps(run_id)).items()}
-    assert states == {"a": "cancelled", "a/store-1": "cancelled"}
+    # its worker ends the call at that moment too, and may be heard before the run's timer
+    assert states.pop("a/store-1") in ("cancelled", "failed")
+    assert states == {"a": "cancelled"}
 
 
 async def test_a_call_is_cancelled_with_its_run(rig: WaitingRuns) -> None:
