@@ -53,3 +53,11 @@ def test_no_docstring_sends_its_reader_to_the_module() -> None:
     files = [p for f in (*FOLDERS, "tests", "bench") for p in (ROOT / f).rglob("*.py")]
     opening = '"""' + "See the module"
     assert not [p for p in files if ".venv" not in p.parts and opening in p.read_text()]
+
+
+def test_each_decision_has_a_number_of_its_own_and_says_it() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [page.name.partition("-")[0] for page in pages]
+    assert numbers == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    for page, number in zip(pages, numbers, strict=True):
+        assert page.read_text("utf-8").startswith(f"# {number} "), page.name

@@ -1,5 +1,5 @@
 """Which tables have the steps and attempts of a run: those of the day on which it was accepted
-(migration 0051, docs/decisions/0024-steps-by-day.md).
+(migration 0051, docs/decisions/0025-steps-by-day.md).
 
 A day's tables are made by the ledger, ahead, or by the first that asks for them; they are dropped when
 no run needs them any more. What Postgres said is kept until a table is gone (`forget`).
