@@ -27,6 +27,15 @@ USAGE = """
 INSERT INTO hocket.usage (call_id, tenant, model, backend, status, started_at, latency_ms)
 VALUES ($1, 't', 'm', 'b', 'ok', $2, 1)
 """
+RUN = """
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+                        accepted_at, deadline_at, finished_at)
+VALUES ($1, 0, 't', 'p', 1, 'succeeded', 'standard', '{}', $2, $2, $2)
+"""
+STEP = """
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at)
+VALUES ($1, 'a', 'a', 'python', 'leaf', 'succeeded', 1, $2)
+"""
 DAYS = (0, 3, 40)
 """How long ago calls were made that the ledger has, and whose content is kept."""
 
@@ -39,6 +48,15 @@ async def kept_for_days(source: asyncpg.Connection) -> None:
         at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
         await source.execute(USAGE, f"c{days}", at)
         await source.execute(CONTENT, f"c{days}", at)
+
+
+async def ran_for_days(source: asyncpg.Connection) -> None:
+    """Write runs, with their steps in tables that are not those of a new schema."""
+    for days in (0, 1, 2):
+        at = datetime.now(UTC).replace(hour=0, minute=1) - timedelta(days=days)
+        await source.execute(RUN, f"r{days}", at)
+        await source.execute(STEP, f"r{days}", at)
+    assert await source.fetchval("SELECT count(*) FROM ONLY hocket.step") == 0
 
 
 async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
@@ -55,6 +73,7 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
             "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'letters')"
         )
         await kept_for_days(source)
+        await ran_for_days(source)
         urls = {"nats_url": nats_url, "database_url": database_url}
         manifest = await backups.take(tmp_path / "backup", **urls)
         assert manifest["messages"][subjects.TASKS] == 1
@@ -77,6 +96,12 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
             row = await target.fetchrow("SELECT * FROM hocket.restoration")
             assert row["backup_began_at"].isoformat() == manifest["began_at"]
             assert await target.fetchval(TRIGGERS) == await source.fetchval(TRIGGERS) > 0
+            assert await target.fetchval("SELECT count(*) FROM hocket.step") == 3
+            spans = "SELECT suffix, from_at, to_at FROM hocket.step_days ORDER BY from_at"
+            assert await target.fetch(spans) == await source.fetch(spans)
+            await target.execute(RUN, "later", datetime.now(UTC))
+            await target.execute(STEP, "later", datetime.now(UTC))  # goes where the others are
+            assert await target.fetchval("SELECT count(*) FROM ONLY hocket.step") == 0
             new = "INSERT INTO retrieval.collection (tenant, name) VALUES ('acme', 'bills')"
             await target.execute(new)  # its number follows those that were restored
         finally:

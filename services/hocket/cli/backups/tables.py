@@ -1,5 +1,5 @@
 """The tables of Postgres: copied in one snapshot, and put back into a schema of the same release, with
-the partitions that they had."""
+the partitions that they had, and with the tables of steps by day (decision 0025)."""
 
 # ruff: noqa: ASYNC240  # nothing else runs in this loop
 
@@ -12,7 +12,7 @@ import asyncpg
 SCHEMAS = ("hocket", "retrieval")
 COPY_TIMEOUT_S = 3_600.0
 _TABLES = """
-SELECT n.nspname AS schema, c.relname AS name,
+SELECT n.nspname AS schema, c.relname AS name, c.relkind = 'p' AS partitioned,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
                AND a.attgenerated = '' ORDER BY a.attnum) AS columns,
@@ -29,7 +29,11 @@ SELECT format('%s.%s', pn.nspname, p.relname) AS parent, n.nspname AS schema, c.
 FROM pg_inherits i
 JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace
-WHERE pn.nspname = ANY ($1) AND c.relkind = 'r' AND NOT i.inhdetachpending ORDER BY 1, 3
+WHERE pn.nspname = ANY ($1) AND c.relkind = 'r' AND c.relispartition AND NOT i.inhdetachpending
+ORDER BY 1, 3
+"""
+_STEP_DAYS = """
+SELECT suffix, from_at::text, to_at::text FROM hocket.step_days WHERE suffix <> '' ORDER BY from_at
 """
 _BOUND = re.compile(
     r"FOR VALUES FROM \((MINVALUE|'[\d :.+-]+')\) TO \((MAXVALUE|'[\d :.+-]+')\)|DEFAULT"
@@ -50,7 +54,7 @@ async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, An
             name = f"{table['schema']}.{table['name']}"
             columns = ", ".join(_quoted(column) for column in table["columns"])
             done = await connection.copy_from_query(
-                f"SELECT {columns} FROM {_place(table)}",
+                f"SELECT {columns} FROM {_own_rows(table)}",
                 output=str(folder / f"{name}.copy"),
                 format="binary",
                 timeout=COPY_TIMEOUT_S,
@@ -60,18 +64,25 @@ async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, An
             row["name"]: row["last_value"] for row in await connection.fetch(_SEQUENCES, SCHEMAS)
         }
         partitions = [dict(row) for row in await connection.fetch(_PARTITIONS, SCHEMAS)]
-    return {"tables": rows, "sequences": sequences, "partitions": partitions}
+        step_days = [dict(row) for row in await connection.fetch(_STEP_DAYS)]
+    return {
+        "tables": rows,
+        "sequences": sequences,
+        "partitions": partitions,
+        "step_days": step_days,
+    }
 
 
 async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str, Any]) -> None:
     """Fill the tables of a schema that was just made, in one transaction: whatever a table refers to is
     there before it, and no trigger runs."""
-    tables = {f"{t['schema']}.{t['name']}": t for t in await connection.fetch(_TABLES, SCHEMAS)}
     async with connection.transaction():
+        await _partition_as(connection, copied["partitions"])
+        await _divide_steps_as(connection, copied["step_days"])
+        tables = {f"{t['schema']}.{t['name']}": t for t in await connection.fetch(_TABLES, SCHEMAS)}
         for name in reversed(_in_order(tables)):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {_place(tables[name])})"):
                 await connection.execute(f"DELETE FROM {_place(tables[name])}")  # by migrations
-        await _partition_as(connection, copied["partitions"])
         # what triggers wrote when the rows were new is among the rows
         for name in tables:
             await connection.execute(f"ALTER TABLE {_place(tables[name])} DISABLE TRIGGER USER")
@@ -104,10 +115,27 @@ async def _partition_as(connection: asyncpg.Connection, wanted: list[dict[str, s
         )
 
 
+async def _divide_steps_as(connection: asyncpg.Connection, wanted: list[dict[str, str]]) -> None:
+    """Give steps and attempts the tables by day that they had."""
+    for made in await connection.fetch(_STEP_DAYS):
+        for parent in ("attempt", "step"):
+            await connection.execute(f"DROP TABLE hocket.{_quoted(parent + '_' + made['suffix'])}")
+    await connection.execute("DELETE FROM hocket.step_days")
+    for one in wanted:
+        suffix = await connection.fetchval(
+            "SELECT hocket.make_step_days($1::text::timestamptz, $2::text::timestamptz)",
+            one["from_at"],
+            one["to_at"],
+        )
+        assert suffix == one["suffix"], (suffix, one)
+
+
 async def counted(connection: asyncpg.Connection) -> dict[str, int]:
     """Return how many rows each table has."""
     return {
-        f"{t['schema']}.{t['name']}": await connection.fetchval(f"SELECT count(*) FROM {_place(t)}")
+        f"{t['schema']}.{t['name']}": await connection.fetchval(
+            f"SELECT count(*) FROM {_own_rows(t)}"
+        )
         for t in await connection.fetch(_TABLES, SCHEMAS)
     }
 
@@ -126,6 +154,11 @@ def _in_order(tables: dict[str, Any]) -> list[str]:
     for name in tables:
         place(name)
     return list(placed)
+
+
+def _own_rows(table: Any) -> str:
+    """Return where the rows of a table are, without those of its tables by day."""
+    return _place(table) if table["partitioned"] else f"ONLY {_place(table)}"
 
 
 def _place(table: Any) -> str:
