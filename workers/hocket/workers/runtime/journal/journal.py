@@ -90,6 +90,23 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """What failed: in which task, and what the handler had asked for by then."""
+
+    entry: JournalEntry
+    task: "asyncio.Task[Any] | None"
+    asked: Counter[tuple[str, str]]
+
+    def is_behind(self, entry: JournalEntry) -> bool:
+        """Tell whether the handler went on: the entry, of this task, was asked for later, by the task
+        that failed, or in a branch around or within. One that ran beside it tells nothing."""
+        scope, failed = entry.scope, self.entry.scope
+        is_later = entry.ordinal > self.asked[scope, entry.digest]
+        is_beside = not scope.startswith(failed) and not failed.startswith(scope)
+        return is_later and (not is_beside or asyncio.current_task() is self.task)
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """An entry of an earlier delivery, `unpaid` where that was of this attempt, whose result was never
     reported."""
@@ -108,7 +125,7 @@ class Journal:
         self._worker = worker
         self._asked = Counter[tuple[str, str]]()
         self._known: dict[tuple[str, str, int], Found] = {}
-        self.noted: list[JournalEntry] = []
+        self.noted: list[Failure] = []
         """Of things that failed; written once the handler goes on, for then it has dealt with them."""
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
@@ -147,13 +164,12 @@ class Journal:
 
     def failed(self, entry: JournalEntry) -> None:
         """Note what failed: it is kept if the handler goes on, and tried again if it does not."""
-        self.noted.append(entry)
+        self.noted.append(Failure(entry, asyncio.current_task(), self._asked.copy()))
 
     async def keep_failures(self) -> None:
         """Write what failed and was dealt with, before a wait that may end the attempt."""
-        if self.noted:
-            *self.noted, last = self.noted
-            await self.record(last)
+        failures, self.noted = self.noted, []
+        await asyncio.gather(*(self.record(one.entry) for one in failures))
 
     async def record(self, entry: JournalEntry) -> None:
         """Add an entry, and return when it is stored. It is stored though the caller stops waiting."""
@@ -162,7 +178,8 @@ class Journal:
             reason = f"it has {journals.MAX_ENTRIES} entries, and `{entry.name}` would be one more"
             raise JournalFull(reason=reason)
         loop = asyncio.get_running_loop()
-        failures, self.noted = self.noted, []
+        failures = [one.entry for one in self.noted if one.is_behind(entry)]
+        self.noted = [one for one in self.noted if not one.is_behind(entry)]
         for one in (*failures, entry):
             waiting = _Waiting(one, len(encoded(one)), loop.create_future())
             waiting.stored.add_done_callback(_seen)

@@ -130,7 +130,7 @@ class Waits:
 
 def _has(journal: Journal, place: HandlerPlace) -> bool:
     """Tell whether a journal has what was done at a place, and does not merely note it."""
-    return all((one.scope, one.ordinal) != place.key for one in journal.noted)
+    return all((one.entry.scope, one.entry.ordinal) != place.key for one in journal.noted)
 
 
 def _check_same(place: Place, wait: HandlerWait, known: HandlerWait | WaitEnded) -> None:
