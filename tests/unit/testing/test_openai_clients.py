@@ -142,9 +142,10 @@ def test_an_agent_whose_worker_dies_after_any_call_makes_no_call_twice(after: in
     assert len(calls_of(play, deaths=min(after, 1))) == CALLS
 
 
-def test_the_agent_of_the_page_answers() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_agents_of_the_page_answer(number: int) -> None:
     page = (ROOT / "docs/how-to/durable-handlers.md").read_text("utf-8")
-    block = page.split("## Agent frameworks", 1)[1].split("```python")[1].split("```")[0]
+    block = page.split("## Agent frameworks", 1)[1].split("```python")[number].split("```")[0]
     found: dict[str, Any] = {}
     exec(compile(block, "agents.py", "exec"), found)
     play = Play(PIPELINE | {"nodes": {"a": NODE | {"with": {"q": "{{ input.question }}"}}}})

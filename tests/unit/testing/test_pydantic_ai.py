@@ -201,3 +201,19 @@ def test_a_run_has_the_same_ids_in_each_attempt() -> None:
 async def test_an_agent_runs_outside_of_handlers_as_it_did() -> None:
     own = Agent(TestModel(call_tools=[]), name="own", tools=[weigh], capabilities=[Durability()])
     assert (await own.run(QUESTION)).output == "success (no tool calls)"
+
+
+def test_calls_without_ids_are_found_again() -> None:
+    """Some servers give none; a framework makes them up, by chance."""
+    done.clear()
+    dying = Play(PIPELINE)
+    dying.node("a", handler)
+    weighed = {"name": "weigh", "arguments": '{"item": "rope"}'}
+    lit = {"name": "weigh", "arguments": '{"item": "lamp"}'}
+    calls = [{"id": "", "type": "function", "function": one} for one in (weighed, lit)]
+    dying.model("writer", Answer(tool_calls=calls), "8 kg.")
+    dying.dies("a", after=3)
+    played = dying.run()
+    assert played.output == "8 kg.", str(played)
+    assert sorted(done) == ["lamp", "rope"]
+    assert len(played.calls) == 2

@@ -90,7 +90,7 @@ async def _answered(path: str, content: bytes, ask: Ask) -> tuple[int, dict[str,
                 wants_usage=options.get("include_usage") is True,
                 packed=body.get("encoding_format") == "base64",
             )
-            answer = whole(asked, reply)
+            answer = _with_ids(whole(asked, reply), reply.call_id)
             if stream:
                 events = _events(asked, answer, reply)
                 return 200, {"content-type": "text/event-stream"}, events
@@ -107,6 +107,18 @@ def _read(content: bytes) -> dict[str, Any]:
     if not isinstance(body, dict) or not isinstance(body.get("model"), str):
         raise InvalidInput(field="model", reason="it is not a text", cure="Name a model.")
     return body
+
+
+def _with_ids(answer: dict[str, Any], call_id: str) -> dict[str, Any]:
+    """Return an answer whose calls of tools have ids, the same in each attempt: frameworks would make up
+    those that the model's server left out."""
+    for number, choice in enumerate(answer.get("choices") or ()):
+        message = choice.get("message") if isinstance(choice, dict) else None
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        for index, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict) and not call.get("id"):
+                call["id"] = f"{call_id}_{number}_{index}"
+    return answer
 
 
 def _events(asked: ResponseOptions, answer: dict[str, Any], reply: CallReply) -> bytes:
