@@ -128,6 +128,40 @@ async def test_a_day_that_an_older_ledger_closed_without_hours_is_rolled_up_agai
     assert kept == true
 
 
+async def test_totals_are_what_the_hours_come_to_when_some_are_deleted(
+    rest: Rest, dice: random.Random
+) -> None:
+    await rest.pool.execute(
+        "UPDATE hocket.rollup_state SET open_day = current_date - 8,"
+        " open_from = (current_date - 8)::timestamp AT TIME ZONE 'UTC'"
+    )
+    await fill(rest, dice, 0, 120, 7)
+    await Rollups(rest.pool, RollupMetrics(CollectorRegistry())).make_pass(rest=0)
+    rolled_up = await hours_beside_totals(rest)
+    assert len(rolled_up) > 20
+    assert all(row["of_hours"] == row["of_totals"] for row in rolled_up)
+    await rest.pool.execute(
+        "DELETE FROM hocket.rollup_run_hours WHERE tenant = 'default' AND pipeline = 'one'"
+    )
+    left = await hours_beside_totals(rest)
+    assert {row["tenant"] for row in left} == {"default", "rival"}
+    assert all(row["of_hours"] == row["of_totals"] for row in left)
+    await rest.pool.execute("DELETE FROM hocket.rollup_run_hours WHERE tenant = 'default'")
+    assert {row["tenant"] for row in await hours_beside_totals(rest)} == {"rival"}
+
+
+async def hours_beside_totals(rest: Rest) -> list[asyncpg.Record]:
+    """What both tables say of each hour and status that one of them has."""
+    found = "SELECT tenant, day, hour, status, sum(runs) AS {} FROM hocket.{} GROUP BY 1, 2, 3, 4"
+    hours = found.format("of_hours", "rollup_run_hours")
+    totals = found.format("of_totals", "rollup_run_totals")
+    return list(
+        await rest.pool.fetch(
+            f"SELECT * FROM ({hours}) h FULL JOIN ({totals}) t USING (tenant, day, hour, status)"
+        )
+    )
+
+
 async def test_the_chart_of_a_month_does_not_read_the_runs_of_days_that_are_rolled_up(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

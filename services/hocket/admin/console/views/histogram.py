@@ -1,8 +1,9 @@
 """How many runs of a list were accepted when, by how they ended.
 
 A long range is added up from the hours of `hocket.rollup_run_hours`, where the filter is one that it
-knows; the hours at both ends, today and the days that changed since they were rolled up come from the
-runs themselves. All of it is read in one snapshot, so that no run counts twice or is left out.
+knows; all pipelines together from `hocket.rollup_run_totals`. The hours at both ends, today and the days
+that changed since they were rolled up come from the runs themselves. All of it is read in one snapshot,
+so that no run counts twice or is left out.
 """
 
 from dataclasses import dataclass, replace
@@ -40,15 +41,16 @@ WHERE tenant = $3
 """
 """How many runs were accepted in each part of a range of time, by how they ended."""
 
-HOURS = """
+ROLLED_UP = """
 SELECT hour AS begun, status, sum(runs)::bigint AS runs
-FROM hocket.rollup_run_hours
+FROM hocket.{table}
 WHERE tenant = $1 AND day >= $2 AND day <= $3 AND hour >= $4 AND hour < $5 AND day <> ALL ($6::date[])
-  AND ($7::text IS NULL OR pipeline = $7) AND ($8::integer IS NULL OR version = $8)
-  AND ($9::text IS NULL OR status = $9)
-GROUP BY hour, status
 """
 """The same from hours, without the days that are not rolled up as they are."""
+HOURS = "rollup_run_hours"
+"""A row an hour, status, pipeline and version."""
+TOTALS = "rollup_run_totals"
+"""A row an hour and status: what HOURS come to over all pipelines."""
 
 STATE = """
 SELECT open_from, ARRAY(
@@ -127,17 +129,8 @@ async def _of_hours(
         state = await connection.fetchrow(STATE, tenant, *days, timeout=QUERY_TIMEOUT_S)
         from_at = first if first == start else first + HOUR
         to_at = max(min(_hour(end), state["open_from"]), from_at)
-        rows += await connection.fetch(
-            HOURS,
-            tenant,
-            *days,
-            from_at,
-            to_at,
-            state["dirty"],
-            wanted.pipeline,
-            wanted.version,
-            wanted.status,
-            timeout=QUERY_TIMEOUT_S,
+        rows += await _rolled_up(
+            connection, wanted, [tenant, *days, from_at, to_at, state["dirty"]]
         )
         for since, until in (
             (start, from_at),
@@ -154,6 +147,24 @@ def _spans(days: list[date], from_at: datetime, to_at: datetime) -> list[tuple[d
     """Return the days as times, as far as they are within a range."""
     begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
     return [(max(begin, from_at), min(begin + timedelta(days=1), to_at)) for begin in begins]
+
+
+async def _rolled_up(
+    connection: asyncpg.Connection, wanted: RunFilter, values: list[Any]
+) -> list[asyncpg.Record]:
+    """Return what the hours that `values` bound say of the runs of a filter."""
+    of_all = wanted.pipeline is None and wanted.version is None
+    query = ROLLED_UP.format(table=TOTALS if of_all else HOURS)
+    for column, value in (
+        ("pipeline", wanted.pipeline),
+        ("version", wanted.version),
+        ("status", wanted.status),
+    ):
+        if value is not None:
+            values.append(value)
+            query += f"  AND {column} = ${len(values)}\n"
+    query += "GROUP BY hour, status"
+    return list(await connection.fetch(query, *values, timeout=QUERY_TIMEOUT_S))
 
 
 async def _counted(
