@@ -5,7 +5,7 @@ Every query is bound to the caller's tenant; a run of another tenant does not ex
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -185,32 +185,47 @@ def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None
 
 
 def _conditions(wanted: RunFilter) -> list[tuple[str, tuple[Any, ...]]]:
-    conditions: list[tuple[str, tuple[Any, ...]]] = []
+    return [
+        *_kind_conditions(wanted),
+        *_time_conditions(wanted),
+        *_content_conditions(wanted),
+    ]
+
+
+def _kind_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the conditions on which runs they are: of which pipeline, status, labels, ids."""
     if wanted.pipeline is not None:
-        conditions.append(("pipeline = {}", (wanted.pipeline,)))
+        yield "pipeline = {}", (wanted.pipeline,)
     if wanted.version is not None:
-        conditions.append(("version = {}", (wanted.version,)))
+        yield "version = {}", (wanted.version,)
     if wanted.status is not None:
-        conditions.append(_status(wanted.status))
-    if wanted.since is not None:
-        conditions.append(("accepted_at >= {}", (wanted.since,)))
+        yield _status(wanted.status)
     if wanted.labels:
-        conditions.append(("labels @> {}::jsonb", (json.dumps(dict(wanted.labels)),)))
-    if wanted.until is not None:
-        conditions.append(("accepted_at < {}", (wanted.until,)))
-    if wanted.missed:
-        conditions.append((MISSED, ()))
-    if wanted.min_cost_usd is not None:
-        conditions.append((f"spent_usd + {OUTSIDE_USD} >= {{}}", (wanted.min_cost_usd,)))
-    if wanted.error_code is not None:
-        conditions.append(("error IS NOT NULL AND error ->> 'code' = {}", (wanted.error_code,)))
-    if wanted.contains is not None:
-        conditions.append((CONTAINS, (_pattern(wanted.contains),)))
+        yield "labels @> {}::jsonb", (json.dumps(dict(wanted.labels)),)
     if wanted.run_ids is not None:
-        conditions.append(("run_id = ANY ({}::text[])", (list(wanted.run_ids),)))
+        yield "run_id = ANY ({}::text[])", (list(wanted.run_ids),)
+
+
+def _time_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the conditions on when they were accepted, and on their deadline."""
+    if wanted.since is not None:
+        yield "accepted_at >= {}", (wanted.since,)
+    if wanted.until is not None:
+        yield "accepted_at < {}", (wanted.until,)
     if wanted.back_to is not None:
-        conditions.append(("(accepted_at, run_id) >= ({}, {})", wanted.back_to))
-    return conditions
+        yield "(accepted_at, run_id) >= ({}, {})", wanted.back_to
+    if wanted.missed:
+        yield MISSED, ()
+
+
+def _content_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the conditions on what they cost and said."""
+    if wanted.min_cost_usd is not None:
+        yield f"spent_usd + {OUTSIDE_USD} >= {{}}", (wanted.min_cost_usd,)
+    if wanted.error_code is not None:
+        yield "error IS NOT NULL AND error ->> 'code' = {}", (wanted.error_code,)
+    if wanted.contains is not None:
+        yield CONTAINS, (_pattern(wanted.contains),)
 
 
 def _status(status: str) -> tuple[str, tuple[Any, ...]]:

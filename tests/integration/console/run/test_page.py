@@ -29,7 +29,7 @@ async def test_a_view_that_there_is_not_is_refused(rest: Rest) -> None:
 async def test_the_steps_of_a_long_run_come_in_pages(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hocket.admin.console.run.page.STEP_ROWS", 2)
+    monkeypatch.setattr("hocket.admin.console.run.views.STEP_ROWS", 2)
     await add_run(rest)
     for number in range(3):
         await add_step(rest, f"hello[{number}]")

@@ -1,0 +1,126 @@
+"""The views of a run's page, of which it shows one at a time: steps, calls, trace, logs, journal."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, get_args
+
+from fastapi import Request
+
+from hocket.admin.calls import reads as calls
+from hocket.admin.console.rendering import address
+from hocket.admin.console.run import relations
+from hocket.admin.console.views.trace_lines import trace_lines
+from hocket.admin.context import Context
+from hocket.admin.logs.reads import LogFilter, logs_of
+from hocket.admin.requests.identity import Caller
+from hocket.admin.runs import reads as runs
+from hocket.admin.runs.step_journals import journal_of
+from hocket.admin.traces.reads import trace_of
+from hocket.schemas.tracing.log_lines import Level
+
+STEP_ROWS = 200
+LINE_ROWS = 500
+LEVELS = get_args(Level)
+MAX_CALLS = 500
+
+
+class View(StrEnum):
+    """What the lower half of the page shows."""
+
+    TIMELINE = "timeline"
+    STEPS = "steps"
+    CALLS = "calls"
+    TRACE = "trace"
+    LOGS = "logs"
+    JOURNAL = "journal"
+    VALUES = "values"
+
+    @property
+    def label(self) -> str:
+        """The name on its tab."""
+        return "Model calls" if self is View.CALLS else self.capitalize()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose view it is, the page of it, and which lines of its logs."""
+
+    run_id: str
+    after: str | None = None
+    step: str = ""
+    level: Level | None = None
+
+
+Values = dict[str, Any]
+
+
+async def values_of(
+    view: View, request: Request, context: Context, caller: Caller, asked: Asked
+) -> Values:
+    """Return what the template shows in a view; nothing for those that the run itself is enough for."""
+    read = READS.get(view)
+    return {} if read is None else await read(request, context, caller, asked)
+
+
+async def _steps(request: Request, context: Context, _caller: Caller, asked: Asked) -> Values:
+    steps = await runs.list_steps(
+        context.pool, asked.run_id, after=asked.after, limit=STEP_ROWS, values=False
+    )
+    return {"steps": steps, "older": _older(request, steps.next)}
+
+
+async def _calls(_request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
+    of = context.pool, caller.tenant, asked.run_id
+    return {
+        "calls": await calls.of_run(*of, MAX_CALLS),
+        "elsewhere": await relations.elsewhere(*of),
+        "kept": await relations.kept_calls(*of) if caller.sees_content else set(),
+    }
+
+
+async def _trace(_request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
+    now = datetime.now(UTC)
+    return await trace_of(
+        context,
+        caller.tenant,
+        asked.run_id,
+        lambda trace: {"trace": trace, "lines": trace_lines(trace, now)},
+    )
+
+
+async def _logs(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
+    lines = await logs_of(
+        context.pool,
+        caller.tenant,
+        asked.run_id,
+        LogFilter(asked.step or None, asked.level),
+        after=asked.after,
+        limit=LINE_ROWS,
+        with_texts=caller.sees_content,
+    )
+    return {
+        "logs": lines,
+        "older": _older(request, lines.next),
+        "step": asked.step,
+        "level": asked.level or "",
+        "levels": LEVELS,
+    }
+
+
+async def _journal(_request: Request, context: Context, _caller: Caller, asked: Asked) -> Values:
+    return {"journal": await journal_of(context, asked.run_id)}
+
+
+def _older(request: Request, after: str | None) -> str | None:
+    return address(request, after=after) if after else None
+
+
+READS: Mapping[View, Callable[[Request, Context, Caller, Asked], Awaitable[Values]]] = {
+    View.STEPS: _steps,
+    View.CALLS: _calls,
+    View.TRACE: _trace,
+    View.LOGS: _logs,
+    View.JOURNAL: _journal,
+}
