@@ -31,6 +31,8 @@ from hocket.kit.access.key_book import KeyBook
 FOLDER = Path(__file__).parents[1] / "client"
 RESOURCES = {
     "runs": "RunsApi",
+    "steps": "StepsApi",
+    "logs": "LogsApi",
     "pipelines": "PipelinesApi",
     "approvals": "ApprovalsApi",
     "flow": "FlowApi",
@@ -53,9 +55,9 @@ METHODS = {
     "submit_run": "runs.submit",
     "list_runs": "runs.list",
     "show_run": "runs.get",
-    "list_steps": "runs.steps",
+    "list_steps": "steps.list",
     "show_journal": "runs.journal",
-    "show_logs": "runs.logs",
+    "show_logs": "logs.list",
     "show_cost": "runs.cost",
     "show_trace": "runs.trace",
     "compare_runs": "runs.compare",

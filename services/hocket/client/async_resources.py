@@ -238,38 +238,6 @@ class AsyncRunsApi:
         )
         return answer
 
-    async def steps(
-        self,
-        run_id: str,
-        *,
-        values: bool | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> StepList:
-        """List the steps of a run with their times, deadlines, slack and failed attempts."""
-        answer: StepList = await self._send(
-            ApiRequest(
-                method="GET",
-                path=path_of("runs", run_id, "steps"),
-                query={"values": values, "after": after, "limit": limit},
-                may_repeat=True,
-            ),
-            StepList,
-        )
-        return answer
-
-    async def each_step(
-        self, run_id: str, *, values: bool | None = None, limit: int | None = None
-    ) -> AsyncIterator[StepDetail]:
-        """Yield what `steps` has on all its pages, `limit` at a time."""
-        after: str | None = None
-        while True:
-            page = await self.steps(run_id, values=values, limit=limit, after=after)
-            for one in page.steps:
-                yield one
-            if (after := page.next) is None:
-                return
-
     async def journal(self, run_id: str) -> RunJournal:
         """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
         quarter of an hour after the run's end.
@@ -392,7 +360,63 @@ class AsyncRunsApi:
         )
         return answer
 
-    async def logs(
+    async def trace(self, run_id: str) -> RunTrace:
+        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
+        prompt and no answer stands in it.
+        """
+        answer: RunTrace = await self._send(
+            ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
+            RunTrace,
+        )
+        return answer
+
+
+class AsyncStepsApi:
+    """`client.steps`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        values: bool | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> StepList:
+        """List the steps of a run with their times, deadlines, slack and failed attempts."""
+        answer: StepList = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "steps"),
+                query={"values": values, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            StepList,
+        )
+        return answer
+
+    async def each(
+        self, run_id: str, *, values: bool | None = None, limit: int | None = None
+    ) -> AsyncIterator[StepDetail]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.list(run_id, values=values, limit=limit, after=after)
+            for one in page.steps:
+                yield one
+            if (after := page.next) is None:
+                return
+
+
+class AsyncLogsApi:
+    """`client.logs`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def list(
         self,
         run_id: str,
         *,
@@ -415,7 +439,7 @@ class AsyncRunsApi:
         )
         return answer
 
-    async def each_log(
+    async def each(
         self,
         run_id: str,
         *,
@@ -423,24 +447,14 @@ class AsyncRunsApi:
         level: Literal["debug", "info", "warning", "error", "critical"] | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[RunLine]:
-        """Yield what `logs` has on all its pages, `limit` at a time."""
+        """Yield what `list` has on all its pages, `limit` at a time."""
         after: str | None = None
         while True:
-            page = await self.logs(run_id, step=step, level=level, limit=limit, after=after)
+            page = await self.list(run_id, step=step, level=level, limit=limit, after=after)
             for one in page.lines:
                 yield one
             if (after := page.next) is None:
                 return
-
-    async def trace(self, run_id: str) -> RunTrace:
-        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
-        prompt and no answer stands in it.
-        """
-        answer: RunTrace = await self._send(
-            ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
-            RunTrace,
-        )
-        return answer
 
 
 class AsyncPipelinesApi:
@@ -1778,6 +1792,8 @@ class AsyncResources:
 
     def __init__(self, send: Send) -> None:
         self.runs = AsyncRunsApi(send)
+        self.steps = AsyncStepsApi(send)
+        self.logs = AsyncLogsApi(send)
         self.pipelines = AsyncPipelinesApi(send)
         self.approvals = AsyncApprovalsApi(send)
         self.flow = AsyncFlowApi(send)

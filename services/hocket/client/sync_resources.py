@@ -237,37 +237,6 @@ class RunsApi:
         )
         return answer
 
-    def steps(
-        self,
-        run_id: str,
-        *,
-        values: bool | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> StepList:
-        """List the steps of a run with their times, deadlines, slack and failed attempts."""
-        answer: StepList = self._send(
-            ApiRequest(
-                method="GET",
-                path=path_of("runs", run_id, "steps"),
-                query={"values": values, "after": after, "limit": limit},
-                may_repeat=True,
-            ),
-            StepList,
-        )
-        return answer
-
-    def each_step(
-        self, run_id: str, *, values: bool | None = None, limit: int | None = None
-    ) -> Iterator[StepDetail]:
-        """Yield what `steps` has on all its pages, `limit` at a time."""
-        after: str | None = None
-        while True:
-            page = self.steps(run_id, values=values, limit=limit, after=after)
-            yield from page.steps
-            if (after := page.next) is None:
-                return
-
     def journal(self, run_id: str) -> RunJournal:
         """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
         quarter of an hour after the run's end.
@@ -390,7 +359,62 @@ class RunsApi:
         )
         return answer
 
-    def logs(
+    def trace(self, run_id: str) -> RunTrace:
+        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
+        prompt and no answer stands in it.
+        """
+        answer: RunTrace = self._send(
+            ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
+            RunTrace,
+        )
+        return answer
+
+
+class StepsApi:
+    """`client.steps`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self,
+        run_id: str,
+        *,
+        values: bool | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> StepList:
+        """List the steps of a run with their times, deadlines, slack and failed attempts."""
+        answer: StepList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "steps"),
+                query={"values": values, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            StepList,
+        )
+        return answer
+
+    def each(
+        self, run_id: str, *, values: bool | None = None, limit: int | None = None
+    ) -> Iterator[StepDetail]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(run_id, values=values, limit=limit, after=after)
+            yield from page.steps
+            if (after := page.next) is None:
+                return
+
+
+class LogsApi:
+    """`client.logs`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
         self,
         run_id: str,
         *,
@@ -413,7 +437,7 @@ class RunsApi:
         )
         return answer
 
-    def each_log(
+    def each(
         self,
         run_id: str,
         *,
@@ -421,23 +445,13 @@ class RunsApi:
         level: Literal["debug", "info", "warning", "error", "critical"] | None = None,
         limit: int | None = None,
     ) -> Iterator[RunLine]:
-        """Yield what `logs` has on all its pages, `limit` at a time."""
+        """Yield what `list` has on all its pages, `limit` at a time."""
         after: str | None = None
         while True:
-            page = self.logs(run_id, step=step, level=level, limit=limit, after=after)
+            page = self.list(run_id, step=step, level=level, limit=limit, after=after)
             yield from page.lines
             if (after := page.next) is None:
                 return
-
-    def trace(self, run_id: str) -> RunTrace:
-        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
-        prompt and no answer stands in it.
-        """
-        answer: RunTrace = self._send(
-            ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
-            RunTrace,
-        )
-        return answer
 
 
 class PipelinesApi:
@@ -1757,6 +1771,8 @@ class Resources:
 
     def __init__(self, send: Send) -> None:
         self.runs = RunsApi(send)
+        self.steps = StepsApi(send)
+        self.logs = LogsApi(send)
         self.pipelines = PipelinesApi(send)
         self.approvals = ApprovalsApi(send)
         self.flow = FlowApi(send)
