@@ -1,17 +1,20 @@
 """Graphs of LangGraph: a worker that dies at any point costs no model's call beyond those under way."""
 
+import itertools
+from collections.abc import AsyncIterator, Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from hocket.testing import Play
 from hocket.worker import Context, Retryable
-from hocket.worker.langgraph import run
+from hocket.worker.langgraph import Checkpoints, run
 
 NODE: dict[str, Any] = {"type": "python", "handler": "m:f"}
 PIPELINE: dict[str, Any] = {"pipeline": "p", "slo_ms": 60_000, "nodes": {"a": NODE}}
@@ -81,10 +84,14 @@ def report_graph(context: Context, raises_at: int = 0) -> Any:
     return graph.compile()
 
 
-async def report(_given: Any, context: Context, raises_at: int = 0) -> dict[str, Any]:
-    state = await run(report_graph(context, raises_at), {"parts": []}, context)
+def told(state: Report) -> dict[str, Any]:
     kept = [part for part in state["parts"] if part.startswith("part")]
     return {"parts": sorted(kept), "texts": [str(one.content) for one in state["messages"]]}
+
+
+async def report(_given: Any, context: Context, raises_at: int = 0) -> dict[str, Any]:
+    state = await run(report_graph(context, raises_at), {"parts": []}, context)
+    return told(state)
 
 
 REPORT = {"parts": ["part x!", "part y!", "part z!"], "texts": ["check!", "title!"]}
@@ -109,16 +116,20 @@ def test_a_worker_that_dies_in_a_graph_costs_at_most_the_nodes_under_way(entries
     dying = play(report)
     dying.dies("a", after=entries)
     played = dying.run()
-    assert played.output == REPORT, str(played)
     assert any("lost its worker" in line for line in played.trace)
+    assert played.output == REPORT, str(played)
     assert len(played.calls) <= CALLS + 1, done
     assert len(done) <= CALLS + 1, done
 
 
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
-def test_an_attempt_that_fails_in_a_graph_costs_no_model_call(call: int) -> None:
+@pytest.mark.parametrize("has_checkpoints", [False, True])
+def test_an_attempt_that_fails_in_a_graph_costs_no_model_call(
+    has_checkpoints: bool, call: int
+) -> None:
     async def fails_once(given: Any, context: Context) -> dict[str, Any]:
-        return await report(given, context, raises_at=call)
+        handler = checkpointed if has_checkpoints else report
+        return await handler(given, context, raises_at=call)
 
     played = play(fails_once, retry={"max_attempts": 2}).run()
     assert played.output == REPORT, str(played)
@@ -133,7 +144,9 @@ class Asked(TypedDict, total=False):
     names: Annotated[list[str], add]
 
 
-async def asking(_given: Any, context: Context) -> dict[str, Any]:
+async def asking(
+    _given: Any, context: Context, saver: Callable[[Context], Any] = Checkpoints
+) -> dict[str, Any]:
     async def draft(_state: Asked) -> Asked:
         return {"names": [(await context.model("writer", "draft")).text]}
 
@@ -146,7 +159,7 @@ async def asking(_given: Any, context: Context) -> dict[str, Any]:
     graph = StateGraph(Asked)
     graph.add_sequence([draft, confirm, send])
     graph.add_edge(START, "draft")
-    compiled = graph.compile(checkpointer=InMemorySaver())
+    compiled = graph.compile(checkpointer=saver(context))
     config = {"configurable": {"thread_id": "1"}}
     state = await run(compiled, {"names": []}, context, config)
     questions = []
@@ -157,16 +170,113 @@ async def asking(_given: Any, context: Context) -> dict[str, Any]:
     return {"questions": questions, "names": state["names"]}
 
 
-def test_a_graph_that_asks_people_is_suspended_and_goes_on_where_it_was() -> None:
-    asked = play(asking)
+async def asking_in_memory(given: Any, context: Context) -> dict[str, Any]:
+    return await asking(given, context, lambda _: InMemorySaver())
+
+
+def asked(handler: Any) -> Play:
+    asked = play(handler)
     asked.signals("answer", "Ann", after_ms=1_000)
     asked.signals("answer", "Bob", after_ms=9_000)
-    played = asked.run()
-    assert played.output == {
-        "questions": ["first?", "second?"],
-        "names": ["draft!", "Ann", "Bob", "send!"],
-    }, str(played)
+    return asked
+
+
+ANSWERED = {"questions": ["first?", "second?"], "names": ["draft!", "Ann", "Bob", "send!"]}
+
+
+@pytest.mark.parametrize("handler", [asking, asking_in_memory])
+def test_a_graph_that_asks_people_is_suspended_and_goes_on_where_it_was(handler: Any) -> None:
+    played = asked(handler).run()
+    assert played.output == ANSWERED, str(played)
     assert len(played.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("attempt", "entries"),
+    [(attempt, n) for attempt, count in ((1, 9), (2, 4), (3, 10)) for n in range(count)],
+)
+def test_a_worker_that_dies_beside_checkpoints_goes_on_from_the_last_one(
+    attempt: int, entries: int
+) -> None:
+    dying = asked(asking)
+    dying.dies("a", after=entries, attempt=attempt)
+    played = dying.run()
+    assert any("lost its worker" in line for line in played.trace)
+    assert played.output == ANSWERED, str(played)
+    assert len(played.calls) <= 2 + 1
+
+
+async def checkpointed(_given: Any, context: Context, raises_at: int = 0) -> dict[str, Any]:
+    graph = report_graph(context, raises_at)
+    graph.checkpointer = Checkpoints(context)
+    state = await run(graph, {"parts": []}, context, {"configurable": {"thread_id": "1"}})
+    return told(state)
+
+
+@pytest.mark.parametrize("entries", range(47))
+def test_a_worker_that_dies_in_a_graph_with_checkpoints_costs_at_most_what_is_under_way(
+    entries: int,
+) -> None:
+    dying = play(checkpointed)
+    dying.dies("a", after=entries)
+    played = dying.run()
+    assert any("lost its worker" in line for line in played.trace)
+    assert played.output == REPORT, str(played)
+    assert len(played.calls) <= CALLS + 1, done
+    assert len(done) <= CALLS + 1, done
+
+
+async def talking(_given: Any, context: Context) -> list[str]:
+    async def reply(state: Asked) -> Asked:
+        done.append(state["names"][-1])
+        return {"names": [(await context.model("writer", state["names"][-1])).text]}
+
+    graph = StateGraph(Asked)
+    graph.add_node("reply", reply)
+    graph.add_edge(START, "reply")
+    saver = Checkpoints(context)
+    compiled = graph.compile(checkpointer=saver)
+    config: Any = {"configurable": {"thread_id": "1"}}
+    for word in ("one", "two", "three"):
+        state = await run(compiled, {"names": [word]}, context, config)
+    found = await saver.aget_tuple(config)
+    assert found is not None
+    assert found.checkpoint["channel_values"]["names"] == state["names"]
+    return list(state["names"])
+
+
+@pytest.mark.parametrize("entries", range(24))
+def test_several_runs_on_one_thread_go_on_from_one_another(entries: int) -> None:
+    dying = play(talking)
+    dying.dies("a", after=entries)
+    played = dying.run()
+    assert any("lost its worker" in line for line in played.trace)
+    assert played.output == ["one", "one!", "two", "two!", "three", "three!"], str(played)
+    assert len(played.calls) <= 3 + 1
+    assert len(done) <= 3 + 1
+
+
+async def conforming(_given: Any, context: Context) -> dict[str, Any]:
+    numbers = itertools.count()
+
+    @checkpointer_test(name="Checkpoints")
+    async def checkpoints() -> AsyncIterator[Checkpoints]:
+        with context.branch(f"saver {next(numbers)}"):
+            saver = Checkpoints(context)
+        yield saver
+
+    report = await validate(checkpoints)
+    return dict(report.to_dict())
+
+
+def test_checkpoints_are_as_the_conformance_suite_of_langgraph_wants_them() -> None:
+    played = play(conforming).run()
+    assert played.output, str(played)
+    assert played.output["conformance_level"] == "FULL", played.output
+    results = played.output["results"]
+    passed = {name for name, result in results.items() if result["tests_passed"]}
+    assert passed >= {"put", "put_writes", "get_tuple", "list", "delete_thread"}
+    assert not any(result["failures"] for result in results.values())
 
 
 async def failing(_given: Any, context: Context) -> list[str]:
@@ -192,8 +302,8 @@ def test_what_a_graph_tried_again_itself_is_not_tried_by_another_attempt() -> No
     dying = play(failing)
     dying.dies("a", after=3)
     played = dying.run()
-    assert played.output == ["at last", "last!"], str(played)
     assert any("lost its worker" in line for line in played.trace)
+    assert played.output == ["at last", "last!"], str(played)
     assert done == ["shaky", "shaky"]
 
 

@@ -2,30 +2,54 @@
 node that was done nor a model is asked again, whatever becomes of the attempt. Needs the package
 `langgraph`."""
 
+import asyncio
 from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote
 
 from langchain_core.runnables import Runnable
+from langgraph.checkpoint.base import get_checkpoint_metadata
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import RESUME
 from langgraph.errors import GraphBubbleUp
 from langgraph.pregel import Pregel
 from langgraph.pregel._read import DEFAULT_BOUND, PregelNode
+from pydantic_core import to_json
 
+from hocket.kit.process.clock import now_ms
 from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.journal.durable import SCOPE
 from hocket.workers.runtime.journal.errors import JournalFault
+from hocket.workers.runtime.journal.journal import Place
 
 _SERDE = JsonPlusSerializer()
 """What LangGraph itself keeps checkpoints with: messages, commands, and dataclasses have their types."""
+
+_RUN: ContextVar[int] = ContextVar("hocket_graph_run", default=0)
+"""Which run of a graph with Checkpoints this is, in its handler."""
+
+_NOT_ASYNC = "`Checkpoints` are written by async methods alone: `await` the graph's `a...` method"
+
+_OPERATIONS = {
+    "put": InMemorySaver.put,
+    "put_writes": InMemorySaver.put_writes,
+    "delete_thread": InMemorySaver.delete_thread,
+}
 
 
 async def run(graph: Any, given: Any, context: Context, config: Any = None, **options: Any) -> Any:
     """Run a compiled graph as its `ainvoke` does, with these options, within the attempt of a handler.
 
     Another attempt goes on behind the nodes that ended. A node that fails raises StepFailed. A graph
-    that is interrupted needs a checkpointer: `InMemorySaver`, for what is in it follows from the
-    journal."""
-    return await durable(graph, context).ainvoke(given, config, **options)
+    that is interrupted needs a checkpointer: `Checkpoints`, or `InMemorySaver`, whose checkpoints each
+    attempt makes anew."""
+    graph = durable(graph, context)
+    if isinstance(graph.checkpointer, Checkpoints):
+        return await graph.checkpointer.run(graph, given, config, options)
+    return await graph.ainvoke(given, config, **options)
 
 
 def durable(graph: Any, context: Context) -> Any:
@@ -69,17 +93,15 @@ class _Once(_InBranch):
     async def _run(self, given: Any, config: Any, options: dict[str, Any]) -> Any:
         async def kept() -> list[str]:
             try:
-                value = await self._bound.ainvoke(given, config, **options)
+                return _packed(await self._bound.ainvoke(given, config, **options))
             except GraphBubbleUp as signal:
                 raise _Interrupted(signal) from None
-            kind, data = _SERDE.dumps_typed(value)
-            return [kind, b64encode(data).decode()]
 
         try:
-            kind, data = await self._context.step(config["metadata"]["langgraph_node"], kept)
+            value = await self._context.step(config["metadata"]["langgraph_node"], kept)
         except _Interrupted as interrupted:
             raise interrupted.signal from None
-        return _SERDE.loads_typed((kind, b64decode(data)))
+        return _unpacked(value)
 
 
 class _Interrupted(JournalFault):
@@ -99,3 +121,142 @@ def _branch_of(config: Any) -> str:
     kind, *path = task["langgraph_path"]
     sent = path[:1] if kind == "__pregel_push" else []
     return quote(" ".join(map(str, (task["langgraph_step"], task["langgraph_node"], *sent))), " ")
+
+
+class Checkpoints(InMemorySaver):
+    """Checkpoints that are in the journal of a handler's step: `run` goes on from the last one that an
+    earlier attempt has written, where it would otherwise go through the graph from its beginning.
+
+    They go with the journal, and count for its bounds. A handler has one, a branch of it another one."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(serde=_SERDE)
+        self._context = context
+        self._scope = f"{SCOPE.get()}#checkpoints/"
+        self._loading = asyncio.Lock()
+        self._next: Place | None = None
+        self._is_loaded = False
+        self._runs = 0
+        self._written: list[tuple[int, str, Any]] = []
+        """What earlier attempts did: in which run, the operation, and what it was given."""
+
+    def with_allowlist(self, _extra_allowlist: Any) -> "Checkpoints":
+        """Return this: a copy would not know what this one has written."""
+        return self
+
+    async def run(self, graph: Any, given: Any, config: Any, options: dict[str, Any]) -> Any:
+        """Run a graph with these checkpoints: what an earlier attempt began goes on, what it ended is
+        what it gave. A checkpoint is written before the next nodes run."""
+        self._runs += 1
+        number = self._runs
+        await self._load()
+
+        async def state() -> list[str]:
+            token = _RUN.set(number)
+            try:
+                done = {operation for run, operation, _ in self._written if run == number}
+                goes_on = "put" in done
+                if done and not goes_on:
+                    self._ask_again(number)
+                how = {"durability": "sync", **options}
+                return _packed(await graph.ainvoke(None if goes_on else given, config, **how))
+            finally:
+                _RUN.reset(token)
+
+        with self._context.branch(f"graph {number}"):
+            return _unpacked(await self._context.step("graph", state))
+
+    def _ask_again(self, number: int) -> None:
+        """Forget which answers nodes took in a run that is given them once more: a node that asks twice
+        would take the first one for its second question, too."""
+        self.storage.clear()
+        self.writes.clear()
+        self.blobs.clear()
+        for run, operation, given in self._written:
+            if run == number and operation == "put_writes":
+                config, writes, *task = given
+                unasked = [one for one in writes if one[0] != RESUME]
+                InMemorySaver.put_writes(self, config, unasked, *task)
+            else:
+                _OPERATIONS[operation](self, *given)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        await self._load()
+        return self.get_tuple(config)
+
+    async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
+        await self._load()
+        for one in self.list(config, **options):
+            yield one
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        values = checkpoint["channel_values"]
+        changed = {name: values[name] for name in new_versions if name in values}
+        checkpoint = {**checkpoint, "channel_values": changed}
+        metadata = get_checkpoint_metadata(config, metadata)
+        return await self._do("put", _thread(config), checkpoint, metadata, dict(new_versions))
+
+    async def aput_writes(
+        self, config: Any, writes: Any, task_id: str, task_path: str = ""
+    ) -> None:
+        await self._do("put_writes", _thread(config), list(writes), task_id, task_path)
+
+    def put(self, *_given: Any) -> Any:
+        raise TypeError(_NOT_ASYNC)
+
+    def put_writes(self, *_given: Any) -> None:
+        raise TypeError(_NOT_ASYNC)
+
+    def delete_thread(self, *_given: Any) -> None:
+        raise TypeError(_NOT_ASYNC)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self._do("delete_thread", thread_id)
+
+    async def _do(self, operation: str, *given: Any) -> Any:
+        """Write down what changes the checkpoints, and do it."""
+        await self._load()
+        context = self._context
+        place, self._next = self._next or self._next_place(), None
+        value = [_RUN.get(), operation, *_packed(given)]
+        with context._waits.working():
+            await context._record(place, now_ms(), value, len(to_json(value)))
+        return _OPERATIONS[operation](self, *given)
+
+    async def _load(self) -> None:
+        """Do what earlier attempts have written down."""
+        async with self._loading:
+            if self._is_loaded:
+                return
+            place = self._next_place()
+            if place.ordinal > 1:
+                raise ValueError("a handler has one `Checkpoints`; give each other one a branch")
+            with self._context._waits.working():
+                while (found := await self._context._journal.find(place)) is not None:
+                    number, operation, *packed = await self._context._value_of(found.entry)
+                    given = _unpacked(packed)
+                    _OPERATIONS[operation](self, *given)
+                    self._written.append((number, operation, given))
+                    place = self._next_place()
+            self._next, self._is_loaded = place, True
+
+    def _next_place(self) -> Place:
+        return self._context._journal.place(self._scope, "step", "checkpoint")
+
+
+def _thread(config: Any) -> dict[str, Any]:
+    """Return what says of a config where its checkpoints are."""
+    told = config["configurable"]
+    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+    return {"configurable": {name: told[name] for name in names if name in told}}
+
+
+def _packed(value: Any) -> list[str]:
+    """Return a value as JSON has it."""
+    kind, data = _SERDE.dumps_typed(value)
+    return [kind, b64encode(data).decode()]
+
+
+def _unpacked(packed: Any) -> Any:
+    kind, data = packed
+    return _SERDE.loads_typed((kind, b64decode(data)))
