@@ -2,13 +2,17 @@
 `python -m support.durable.handlers NATS_URL POINT ...`."""
 
 import asyncio
+import operator
 import os
 import signal
 import sys
 from contextlib import closing
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from langgraph.graph import START, StateGraph
 
 from hocket.kit.nats.bus import Bus
+from hocket.worker.langgraph import run
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import described, run_function
 from hocket.workers.runtime.execution.step_threads import StepThreads
@@ -17,6 +21,12 @@ from support.worker_rig import running_worker
 
 CALLS = 10
 ACK_WAIT_S = 1.0
+
+
+class Said(TypedDict):
+    """What a graph has."""
+
+    said: Annotated[list[str], operator.add]
 
 
 async def agent(context: Context, die: str = "") -> list[str]:
@@ -33,6 +43,28 @@ async def agent(context: Context, die: str = "") -> list[str]:
     return said
 
 
+async def graph_agent(context: Context, die: str = "") -> list[str]:
+    """Ask a model ten times, each time with the last answer, in ten nodes of a graph of LangGraph."""
+
+    def node(number: int) -> Any:
+        async def ask(state: Said) -> Said:
+            _die(die, "before", number)
+            reply = await context.model("clerk", f"{number} {state['said'][-1]}")
+            _die(die, "after", number)
+            return {"said": [reply.text]}
+
+        return ask
+
+    graph = StateGraph(Said)
+    graph.add_sequence([(f"ask {number}", node(number)) for number in range(1, CALLS + 1)])
+    graph.add_edge(START, "ask 1")
+    state = await run(graph.compile(), {"said": ["begin"]}, context)
+    return list(state["said"])
+
+
+AGENTS = {"plain": agent, "langgraph": graph_agent}
+
+
 async def note(context: Context, text: str) -> str:
     """Ask the outside world, as the gateway does, outside of the journal."""
     reply = await context.model("world", text, journal=False)
@@ -40,18 +72,18 @@ async def note(context: Context, text: str) -> str:
 
 
 def node_type(point: str) -> str:
-    """Return the type whose steps only the worker with that point runs."""
+    """Return the type whose steps only the worker with that point (`plain before 3`) runs."""
     return "durable." + point.replace(" ", "_")
 
 
-def handler(threads: StepThreads, point: str = "") -> Any:
-    async def run(context: Context) -> Any:
+def handler(threads: StepThreads, framework: str, die: str = "") -> Any:
+    async def handle(context: Context) -> Any:
         async def call(_given: Any, context: Context) -> list[str]:
-            return await agent(context, point)
+            return await AGENTS[framework](context, die)
 
         return await run_function(described("agent", call), context, threads)
 
-    return run
+    return handle
 
 
 def _die(point: str, where: str, number: int) -> None:
@@ -60,22 +92,23 @@ def _die(point: str, where: str, number: int) -> None:
 
 
 async def _serve(nats_url: str, point: str) -> None:
-    where, _, number = point.partition(" ")
+    framework, die = point.split(" ", 1)
+    where, _, number = die.partition(" ")
     if where in ("unwritten", "written"):
         write, left = JournalStore.write, [int(number)]
 
         async def dying(self: JournalStore, *args: Any, **kwargs: Any) -> int:
             left[0] -= 1
             if where == "unwritten":
-                _die(point, where, int(number) + left[0])
+                _die(die, where, int(number) + left[0])
             seq = await write(self, *args, **kwargs)
-            _die(point, where, int(number) + left[0])
+            _die(die, where, int(number) + left[0])
             return seq
 
         JournalStore.write = dying  # type: ignore[method-assign]
     with closing(StepThreads(2)) as threads:
         bus = await Bus.connect(nats_url, name=point)
-        handlers = {node_type(point): handler(threads, point)}
+        handlers = {node_type(point): handler(threads, framework, die)}
         async with running_worker(bus, handlers, name=node_type(point)[8:], ack_wait_s=ACK_WAIT_S):
             await asyncio.sleep(60)
 
