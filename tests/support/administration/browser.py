@@ -1,6 +1,7 @@
 """Pages of the console in a real browser: Debian's chromium, driven by Playwright."""
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -92,4 +93,28 @@ async def serious(page: Any) -> list[tuple[str, str]]:
         (one["id"], one["nodes"][0]["html"][:200])
         for one in found
         if one["impact"] in ("serious", "critical")
+    ]
+
+
+@asynccontextmanager
+async def main_thread_tasks(page: Any) -> AsyncIterator[list[float]]:
+    """Fill the list, at the end, with how long each task of the page's main thread took meanwhile, in
+    milliseconds of the processor: what else the machine does is not the page's."""
+    browser, tasks_ms = page.context.browser, list[float]()
+    await browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+    try:
+        yield tasks_ms
+    finally:
+        events = json.loads(await browser.stop_tracing())["traceEvents"]
+    mains = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    tasks_ms += [
+        event["tdur"] / 1_000
+        for event in events
+        if event["name"].endswith("RunTask")
+        and (event["pid"], event["tid"]) in mains
+        and "tdur" in event
     ]

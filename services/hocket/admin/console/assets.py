@@ -1,6 +1,7 @@
 """The console's scripts and styles, read from the package once and served under addresses that change
 with their content."""
 
+import gzip
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -10,6 +11,7 @@ from mimetypes import guess_type
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hocket.admin.console.compression import compressed_response
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.permissions import public
 from hocket.admin.requests.request_rules import NoSuchAddress
@@ -40,6 +42,8 @@ class Asset:
     """A file with its type, and the digest that stands in its address."""
 
     body: bytes
+    compressed: bytes
+    """As gzip."""
     media_type: str
     digest: str
 
@@ -52,7 +56,8 @@ def assets() -> dict[str, Asset]:
     for name in NAMES:
         body = root.joinpath(name).read_bytes()
         media_type = guess_type(name)[0] or "application/octet-stream"
-        found[name] = Asset(body, media_type, sha256(body).hexdigest()[:DIGEST_CHARS])
+        compressed = gzip.compress(body, mtime=0)
+        found[name] = Asset(body, compressed, media_type, sha256(body).hexdigest()[:DIGEST_CHARS])
     return found
 
 
@@ -69,4 +74,6 @@ async def serve_asset(request: Request) -> Response:
         path = shown_text(request.url.path, 100)
         return error_response(NoSuchAddress(path=path).info())
     headers = {"Cache-Control": FOREVER, "X-Content-Type-Options": "nosniff"}
-    return Response(asset.body, media_type=asset.media_type, headers=headers)
+    return compressed_response(
+        request, asset.body, headers, media_type=asset.media_type, compressed=asset.compressed
+    )

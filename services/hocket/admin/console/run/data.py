@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from hocket.admin.console.compression import compressed_response
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.views import timeline
 from hocket.admin.console.views.graph import graph_of
@@ -43,6 +44,7 @@ def _for_perfetto(trace: RunTrace) -> str:
 @router.get("/runs/{run_id}/timeline.json")
 @needs(Permission.RUNS_READ)
 async def console_timeline(
+    request: Request,
     run_id: RunId,
     context: Ctx,
     caller: CallerDep,
@@ -55,7 +57,10 @@ async def console_timeline(
         found = await timeline.overview(context.pool, run)
     else:
         found = await timeline.steps(context.pool, run, node, after)
-    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+    body = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return compressed_response(
+        request, body, {"Cache-Control": "no-store"}, media_type="application/json"
+    )
 
 
 @router.get("/runs/{run_id}/graph.json")
