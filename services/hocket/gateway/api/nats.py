@@ -15,10 +15,10 @@ from functools import partial
 import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
-from pydantic import ValidationError
 
 from hocket.gateway.api.attribution import check_attribution
+from hocket.gateway.api.call_requests import checked, without_reserved_labels
+from hocket.gateway.api.cancels import Cancels, drained
 from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
@@ -28,30 +28,19 @@ from hocket.gateway.core.errors import (
     GatewayFull,
     ModelNotGranted,
 )
-from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 from hocket.schemas.access.nats_table import GUESTS_CALL
 from hocket.schemas.capabilities import SEAL, Capabilities
-from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import HocketError
 from hocket.schemas.labels import reserved_among
-from hocket.schemas.messages import (
-    CallCancelled,
-    CallReply,
-    CallRequest,
-    StepCancelled,
-)
+from hocket.schemas.messages import CallReply, CallRequest
 
 QUEUE = "gateway"
 OPEN_TIMEOUT_S = 10
-CLOSE_TIMEOUT_MS = 5_000.0
-MAX_ID_CHARS = 512
-MAX_ATTRIBUTION_CHARS = 16_384
 
 log = structlog.get_logger()
-_reporting = Reporting()
 
 
 async def _as_told(request: CallRequest) -> CallRequest:
@@ -74,7 +63,7 @@ class NatsDoor:
         self._as_stored = as_stored
         self._registry = registry
         self._subscriptions: list[Subscription] = []
-        self._cancels: list[Subscription] = []
+        self._cancels = Cancels(bus, registry)
         self._peers = Peers(bus, registry, self._tell, living)
         self.look = self._peers.look
         """To be called whenever other gateways may have come or gone."""
@@ -82,42 +71,30 @@ class NatsDoor:
 
     async def open(self) -> None:
         """Subscribe; when it returns, the server sends calls here."""
-        subscribe = self._bus.subscribe
         self._subscriptions = [
             await self._bus.subscribe_raw(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
             await self._bus.subscribe_raw(GUESTS_CALL, self._on_call, queue=QUEUE),
-            await subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
+            await self._bus.subscribe(subjects.GATEWAY_MODELS, self._on_models, queue=QUEUE),
         ]
-        self._cancels = [
-            await subscribe(subjects.GATEWAY_CANCEL, self._on_cancel),
-            await subscribe(subjects.CANCEL_FILTER, self._on_step_cancelled),
-        ]
+        await self._cancels.open()
         await self._peers.open()
         await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
 
     async def stop_accepting(self) -> None:
         """Unsubscribe, after what was delivered already has been taken; calls can still be stopped."""
         for subscription in self._subscriptions:
-            await self._drained(subscription)
+            await drained(subscription)
         if self._asking:
             await asyncio.wait(self._asking)
 
     async def close(self) -> None:
         """Stop listening altogether."""
         await self._peers.close()
-        for subscription in self._cancels:
-            await self._drained(subscription)
-
-    async def _drained(self, subscription: Subscription) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
-                await subscription.drain()  # type: ignore[no-untyped-call]
-        except (NatsError, TimeoutError) as error:
-            log.warning("drain_incomplete", subject=subscription.subject, reason=repr(error))
+        await self._cancels.close()
 
     def _on_call(self, message: RawMessage) -> None:
         try:
-            request = _checked(message.data)
+            request = checked(message.data)
             of_guest = message.subject == GUESTS_CALL
             check_attribution(self._capabilities, request, of_guest=of_guest)
         except (CallMalformed, CallNotAttributable) as error:
@@ -126,7 +103,7 @@ class NatsDoor:
         headers = message.headers or {}
         labels = request.attribution.labels
         if labels and reserved_among(labels) and not self._is_ours(message.data, headers):
-            request = _without_reserved_labels(request)
+            request = without_reserved_labels(request)
         tenant = request.attribution.tenant
         is_lost = subjects.ASKED_AGAIN in headers and (
             self._registry.find(tenant, request.call_id) is None
@@ -184,25 +161,6 @@ class NatsDoor:
         if message.reply:
             self._bus.respond(message.reply, reply)
 
-    async def _on_cancel(self, message: Msg) -> None:
-        try:
-            wanted = CallCancelled.model_validate_json(message.data)
-        except ValidationError as error:
-            if count := _reporting.due("cancel_malformed"):
-                log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
-            return
-        if self._registry.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
-            self._registry.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
-
-    async def _on_step_cancelled(self, message: Msg) -> None:
-        try:
-            cancelled = StepCancelled.model_validate_json(message.data)
-        except ValidationError as error:
-            if count := _reporting.due("cancel_malformed"):
-                log.warning("cancel_malformed", reason=str(_malformed(error)), count=count)
-            return
-        self._registry.cancel_attempt(cancelled)
-
     async def _on_models(self, message: Msg) -> None:
         table = self._registry.table
         models = [
@@ -222,36 +180,3 @@ class NatsDoor:
         }
         told = {"models": models, "prices": prices}
         self._answer(message, json.dumps(told).encode())
-
-
-def _checked(payload: bytes) -> CallRequest:
-    """Return the request, or raise CallMalformed; what it asks to book must fit a usage record."""
-    try:
-        request = CallRequest.model_validate_json(payload)
-    except ValidationError as error:
-        raise _malformed(error) from error
-    if not (0 < len(request.call_id) <= MAX_ID_CHARS and request.call_id.isprintable()):
-        reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
-        raise CallMalformed(field="call_id", reason=reason)
-    if (
-        len(payload) > MAX_ATTRIBUTION_CHARS  # else what is a part of it is short enough, too
-        and len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS
-    ):
-        reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
-        raise CallMalformed(field="attribution", reason=reason)
-    if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
-        raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
-    return request
-
-
-def _without_reserved_labels(request: CallRequest) -> CallRequest:
-    """Return a call without the labels that only the platform sets: by them budgets are kept."""
-    labels = request.attribution.labels or {}
-    kept = {key: value for key, value in labels.items() if not reserved_among((key,))}
-    attribution = request.attribution.model_copy(update={"labels": kept or None})
-    return request.model_copy(update={"attribution": attribution})
-
-
-def _malformed(error: ValidationError) -> CallMalformed:
-    fault = first_fault(error)
-    return CallMalformed(field=fault.field("body"), reason=fault.reason)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hocket.gateway.api.nats import _checked
+from hocket.gateway.api.call_requests import checked
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
@@ -67,7 +67,7 @@ def test_a_call_that_could_not_be_booked_is_refused_before_it_is_made(
     body = wanted("ours").model_dump(mode="json")
     body["attribution"] |= who
     with pytest.raises(CallMalformed) as refused:
-        _checked(CallRequest.model_construct(**body).model_dump_json(warnings=False).encode())
+        checked(CallRequest.model_construct(**body).model_dump_json(warnings=False).encode())
     assert refused.value.fields["field"] == field
 
 

@@ -1,0 +1,46 @@
+"""Which messages can be calls: what is checked of a CallRequest, and the error of one that is none."""
+
+from pydantic import ValidationError
+
+from hocket.gateway.core.errors import CallMalformed
+from hocket.schemas import subjects
+from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.labels import reserved_among
+from hocket.schemas.messages import CallRequest
+
+MAX_ID_CHARS = 512
+MAX_ATTRIBUTION_CHARS = 16_384
+
+
+def checked(payload: bytes) -> CallRequest:
+    """Return the request, or raise CallMalformed; what it asks to book must fit a usage record."""
+    try:
+        request = CallRequest.model_validate_json(payload)
+    except ValidationError as error:
+        raise malformed(error) from error
+    if not (0 < len(request.call_id) <= MAX_ID_CHARS and request.call_id.isprintable()):
+        reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
+        raise CallMalformed(field="call_id", reason=reason)
+    if (
+        len(payload) > MAX_ATTRIBUTION_CHARS  # else what is a part of it is short enough, too
+        and len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS
+    ):
+        reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
+        raise CallMalformed(field="attribution", reason=reason)
+    if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
+        raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
+    return request
+
+
+def without_reserved_labels(request: CallRequest) -> CallRequest:
+    """Return a call without the labels that only the platform sets: by them budgets are kept."""
+    labels = request.attribution.labels or {}
+    kept = {key: value for key, value in labels.items() if not reserved_among((key,))}
+    attribution = request.attribution.model_copy(update={"labels": kept or None})
+    return request.model_copy(update={"attribution": attribution})
+
+
+def malformed(error: ValidationError) -> CallMalformed:
+    """Return the error that names the first field that is wrong."""
+    fault = first_fault(error)
+    return CallMalformed(field=fault.field("body"), reason=fault.reason)

@@ -1,0 +1,71 @@
+"""Stops calls that are no longer wanted: one that its caller gave up, and those of an attempt that was
+cancelled."""
+
+import asyncio
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from hocket.gateway.api.call_requests import malformed
+from hocket.gateway.calls.registry import CallRegistry
+from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import subjects
+from hocket.schemas.messages import CallCancelled, StepCancelled
+
+CLOSE_TIMEOUT_MS = 5_000.0
+
+log = structlog.get_logger()
+_reporting = Reporting()
+
+
+class Cancels:
+    """Hears what is to be stopped, from `open` to `close`."""
+
+    def __init__(self, bus: Bus, registry: CallRegistry) -> None:
+        self._bus = bus
+        self._registry = registry
+        self._subscriptions: list[Subscription] = []
+
+    async def open(self) -> None:
+        """Subscribe."""
+        self._subscriptions = [
+            await self._bus.subscribe(subjects.GATEWAY_CANCEL, self._on_cancel),
+            await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_step_cancelled),
+        ]
+
+    async def close(self) -> None:
+        """Unsubscribe, after what was delivered already has been taken."""
+        for subscription in self._subscriptions:
+            await drained(subscription)
+
+    async def _on_cancel(self, message: Msg) -> None:
+        try:
+            wanted = CallCancelled.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("cancel_malformed"):
+                log.warning("cancel_malformed", reason=str(malformed(error)), count=count)
+            return
+        if self._registry.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
+            self._registry.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
+
+    async def _on_step_cancelled(self, message: Msg) -> None:
+        try:
+            cancelled = StepCancelled.model_validate_json(message.data)
+        except ValidationError as error:
+            if count := _reporting.due("cancel_malformed"):
+                log.warning("cancel_malformed", reason=str(malformed(error)), count=count)
+            return
+        self._registry.cancel_attempt(cancelled)
+
+
+async def drained(subscription: Subscription) -> None:
+    """End a subscription once what was delivered has been taken; wait CLOSE_TIMEOUT_MS at most."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+            await subscription.drain()  # type: ignore[no-untyped-call]
+    except (NatsError, TimeoutError) as error:
+        log.warning("drain_incomplete", subject=subscription.subject, reason=repr(error))
