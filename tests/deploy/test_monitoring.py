@@ -41,7 +41,8 @@ def declared() -> set[str]:
         for folder in ("services", "workers", "deploy/monitoring")
         for file in (ROOT / folder).rglob("*.py")
     ]
-    made = r'(?:Counter|Gauge|Histogram|MetricFamily)\(\s*f?"(hocket_\w+?)(?:\{name\})?"'
+    kinds = "Counter|Gauge|Histogram|MetricFamily|Tally|Distribution"
+    made = rf'(?:{kinds})\(\s*f?"(hocket_\w+?)(?:\{{name\}})?"'
     names = {name for text in texts for name in re.findall(made, text)}
     exporter = (MONITORING / "nats_exporter.py").read_text()
     server = re.search(r"SERVER = (\{.*?\})", exporter, re.DOTALL)
