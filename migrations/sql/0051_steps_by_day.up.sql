@@ -215,22 +215,26 @@ BEGIN
 END
 $$;
 
--- what goes with a run: of the parents by their foreign key, of a day's tables by this
+-- what goes with a run: of the parents by their foreign key, of a day's tables by this; only a superuser may give a
+-- function a parameter such as hocket.deletes, so that it is set, and put back, within
 CREATE OR REPLACE FUNCTION hocket.note_days_of_last_steps() RETURNS trigger LANGUAGE plpgsql
-SET enable_seqscan = off SET hocket.deletes = 'on' AS $$
+SET enable_seqscan = off AS $$
 DECLARE
-    suffix CONSTANT text := (SELECT d.suffix FROM hocket.step_days d
-                             WHERE d.from_at <= OLD.accepted_at AND OLD.accepted_at < d.to_at);
+    suffix  CONSTANT text := (SELECT d.suffix FROM hocket.step_days d
+                              WHERE d.from_at <= OLD.accepted_at AND OLD.accepted_at < d.to_at);
+    deletes CONSTANT text := coalesce(current_setting('hocket.deletes', true), '');
 BEGIN
     INSERT INTO hocket.dirty_day (tenant, day)
     SELECT DISTINCT OLD.tenant, hocket.day_of(finished_at)
     FROM ONLY hocket.step WHERE run_id = OLD.run_id AND finished_at < hocket.today();
     IF suffix <> '' THEN
+        PERFORM set_config('hocket.deletes', 'on', true);
         EXECUTE format('WITH gone AS (DELETE FROM hocket.step_%s WHERE run_id = $1 RETURNING finished_at)'
                        ' INSERT INTO hocket.dirty_day (tenant, day)'
                        ' SELECT DISTINCT $2, hocket.day_of(finished_at) FROM gone WHERE finished_at < hocket.today()',
                        suffix) USING OLD.run_id, OLD.tenant;
         EXECUTE format('DELETE FROM hocket.attempt_%s WHERE run_id = $1', suffix) USING OLD.run_id;
+        PERFORM set_config('hocket.deletes', deletes, true);
     END IF;
     RETURN OLD;
 END

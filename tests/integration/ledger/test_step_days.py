@@ -93,7 +93,7 @@ async def add_run(
     )
 
 
-async def tables(pool: asyncpg.Pool, kind: str = "step") -> dict[str, str]:
+async def tables(pool: asyncpg.Pool | asyncpg.Connection, kind: str = "step") -> dict[str, str]:
     """Return in which table the rows of each run are."""
     rows = await pool.fetch(f"SELECT DISTINCT run_id, tableoid::regclass::text FROM hocket.{kind}")
     return dict(rows)
@@ -241,6 +241,26 @@ async def test_an_old_release_deletes_no_rows_by_a_place_that_is_not_unique(
     with pytest.raises(asyncpg.RaiseError, match="deleted by hocket"):
         await pool.execute("DELETE FROM hocket.step WHERE ctid = '(0,1)'")
     assert await pool.fetchval("SELECT count(*) FROM hocket.step") == 2
+
+
+@pytest.mark.parametrize("said", [None, "off", "on"])
+async def test_steps_that_go_with_their_run_leave_the_guard_as_it_was(
+    pool: asyncpg.Pool, said: str | None
+) -> None:
+    await add_run(pool, "gone", 0)
+    await add_run(pool, "kept", 0)
+    by_hand = "DELETE FROM hocket.step WHERE run_id = 'kept'"
+    async with pool.acquire() as connection, connection.transaction():
+        if said is not None:
+            await connection.execute(f"SET LOCAL hocket.deletes = '{said}'")
+        await connection.execute("DELETE FROM hocket.run WHERE run_id = 'gone'")
+        assert await tables(connection) == {"kept": f"step_{NOON:%Y%m%d}"}
+        if said == "on":
+            await connection.execute(by_hand)
+        else:
+            with pytest.raises(asyncpg.RaiseError, match="deleted by hocket"):
+                async with connection.transaction():
+                    await connection.execute(by_hand)
 
 
 async def test_reports_show_a_day_as_it_was_until_it_is_rolled_up_without_what_was_dropped(
