@@ -459,17 +459,18 @@ def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str,
 
 
 _COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}
-_CONTROL_FIELDS = frozenset(
-    {"nodes", "output", "branches", "pick", "valid", "score", "calls", "max_calls"}
-)
+_CONTROL_FIELDS = frozenset({"nodes", "output", "branches", "pick", "valid", "score"})
+_CALL_FIELDS = frozenset({"calls", "max_calls"})
+"""Of nodes whose handlers call others; an agent's `max_calls` is its worker's."""
 
 
 def _config(node: Node) -> dict[str, Any]:
     if isinstance(node, OwnNode):
         return dict(node.config)
-    config = node.model_dump(
-        mode="json", by_alias=True, exclude=set(_COMMON_FIELDS | _CONTROL_FIELDS), exclude_none=True
-    )
+    hidden = _COMMON_FIELDS | _CONTROL_FIELDS
+    if isinstance(node, CallingNode):
+        hidden |= _CALL_FIELDS
+    config = node.model_dump(mode="json", by_alias=True, exclude=set(hidden), exclude_none=True)
     if isinstance(node, AgentNode):
         config["tools"] = {name: _described(tool) for name, tool in node.tools.items()}
     return config

@@ -56,7 +56,7 @@ def test_a_value_of_the_configuration_stands_in_no_error() -> None:
         parse({"workers": {"ack_wait_s": "s3cr3t", "drain_s": 10**9}, "blobs": {"store": "s3cr3t"}})
     assert fields_of(caught.value) == ["workers.ack_wait_s", "workers.drain_s", "blobs.store"]
     assert "s3cr3t" not in str(caught.value)
-    assert "it is out of bounds. Use 20 or less." in str(caught.value)
+    assert "it is out of bounds. Use 3600 or less." in str(caught.value)
 
 
 def test_parts_of_parts_are_gathered_in_their_order() -> None:
