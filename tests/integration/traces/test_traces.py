@@ -88,7 +88,7 @@ async def run(
     await asyncio.to_thread(api.post, "/v1/pipelines", document)
     await asyncio.to_thread(api.post, "/v1/pipelines", {"pipeline": name, "nodes": nodes})
     asking = Api(api.url)
-    asking._headers = {**api._headers, **headers}
+    asking.headers |= {**api.headers, **headers}
     body = {"pipeline": name, "input": {}, "wait_ms": BOUND_S * 1000}
     end = await asyncio.to_thread(asking.post, "/v1/runs", body)
     assert end["status"] == status
