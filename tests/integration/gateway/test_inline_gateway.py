@@ -135,7 +135,8 @@ async def test_others_reach_it_over_http_and_nats(platform: Platform) -> None:
     client = await nats.connect(platform.nats_url)
     told = await client.request(subjects.GATEWAY_MODELS, b"", timeout=5)
     assert "probe" in {model["name"] for model in json.loads(told.data)["models"]}
-    assert {one["breaker"] for one in json.loads(told.data)["replicas"]} == {"closed"}
+    states = await client.request(subjects.GATEWAY_STATES, b"{}", timeout=5)
+    assert {one["breaker"] for one in json.loads(states.data)["replicas"]} == {"closed"}
     await client.close()
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from hocket.schemas.checks.bounded import Name
 from hocket.schemas.rest import Reply, Request
 
 MAX_REASON_CHARS = 200
@@ -13,7 +14,7 @@ MAX_WARM_S = 7 * 86_400
 
 Reason = Annotated[str, Field(max_length=MAX_REASON_CHARS)]
 ReplicaKey = Annotated[
-    str,
+    Name,
     Field(
         max_length=MAX_REPLICA_CHARS,
         description="One replica, `BACKEND/REPLICA` as the list has it. By default all of the backend.",

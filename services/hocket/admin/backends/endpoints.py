@@ -25,6 +25,7 @@ from hocket.schemas.administration.backends import (
     ReplicaChange,
     ReplicaWarmth,
 )
+from hocket.schemas.checks.bounded import Name
 from hocket.schemas.messages import ReplicaControl, ReplicasTold
 
 GATEWAY_TIMEOUT_MS = 5_000.0
@@ -32,7 +33,7 @@ MAX_NAME_CHARS = 256
 MS_PER_S = 1_000.0
 
 BackendName = Annotated[
-    str, Path(max_length=MAX_NAME_CHARS, description="The backend's name in the configuration.")
+    Name, Path(max_length=MAX_NAME_CHARS, description="The backend's name in the configuration.")
 ]
 
 router = APIRouter(prefix="/v1/backends", tags=["backends"], route_class=PlainJsonRoute)
