@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from hocket.admin.context import Ctx
 from hocket.admin.logs.reads import LogFilter, logs_of
-from hocket.admin.pages import DEFAULT_PAGE, After, Limit
+from hocket.admin.pages import DEFAULT_PAGE, MAX_CURSOR_CHARS, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
@@ -24,6 +24,14 @@ Step = Annotated[
         description="Only lines of this step.",
     ),
 ]
+AfterLine = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_CURSOR_CHARS,
+        pattern=r"^[0-9]{1,17}:[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,9}:[^\x00-\x1f\x7f]*$",
+        description="`next` of the page before.",
+    ),
+]
 AtLeast = Annotated[Level | None, Query(description="Only lines of this level or above.")]
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -37,7 +45,7 @@ async def show_logs(
     caller: CallerDep,
     step: Step = None,
     level: AtLeast = None,
-    after: After = None,
+    after: AfterLine = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunLogs:
     """Show what the handlers of a run's steps logged, the earliest line first, also while it goes on.
