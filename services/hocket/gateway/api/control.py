@@ -23,7 +23,9 @@ from hocket.gateway.core.errors import (
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
+from hocket.schemas.checks.bounded import MAX_NAME_CHARS
 from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import BackendControl, BackendControlled
 
@@ -85,7 +87,8 @@ class ControlDoor:
         served = self._routes().served
         found = served.get(wanted.backend)
         if found is None:
-            raise BackendUnknown(backend=wanted.backend, known=", ".join(served))
+            name = shown_text(wanted.backend, MAX_NAME_CHARS)
+            raise BackendUnknown(backend=name, known=", ".join(served))
         async with found as backend:
             if not isinstance(backend, Loadable):
                 raise BackendNotLoadable(backend=wanted.backend, kind=found.spec.kind)

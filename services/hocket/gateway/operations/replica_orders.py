@@ -21,6 +21,8 @@ from hocket.gateway.core.errors import (
 from hocket.gateway.core.routing.membership_records import ORDER
 from hocket.gateway.core.routing.replica_orders import ReplicaOrder, order_of
 from hocket.gateway.warming.replica_manager import ReplicaManager
+from hocket.schemas.checks.bounded import MAX_NAME_CHARS
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.messages import ReplicaControl
 
 TRIES = 5
@@ -78,12 +80,12 @@ class ReplicaOrders:
         specs = self._table().backends()
         keys = [spec.key for spec in specs if spec.name == wanted.backend]
         if not keys:
-            raise BackendUnknown(backend=wanted.backend, known=_listed({s.name for s in specs}))
+            name = shown_text(wanted.backend, MAX_NAME_CHARS)
+            raise BackendUnknown(backend=name, known=_listed({s.name for s in specs}))
         if wanted.replica:
             if wanted.replica not in keys:
-                raise ReplicaUnknown(
-                    backend=wanted.backend, replica=wanted.replica, known=_listed(keys)
-                )
+                name = shown_text(wanted.replica, MAX_NAME_CHARS)
+                raise ReplicaUnknown(backend=wanted.backend, replica=name, known=_listed(keys))
             keys = [wanted.replica]
         if wanted.action == "warm":
             for key in keys:
