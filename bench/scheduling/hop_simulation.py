@@ -211,8 +211,8 @@ class Simulation:
         self._later(WAY_MS, partial(self._arrive, request, lane))
 
     def _tick(self) -> None:
-        self._gate.announced("worker", self._slots, self._now_ms)
-        self._gate.hears_again(self._now_ms)
+        self._gate.types.announced("worker", self._slots, self._now_ms)
+        self._gate.types.hears_again(self._now_ms)
         self._gate.tick(self._now_ms)
         self._release()
         self._later(TICK_MS, self._tick)

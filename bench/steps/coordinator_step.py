@@ -339,7 +339,7 @@ class Rig:
         """Begin to serve."""
         acks = await self._client.subscribe(self._publisher.inbox + ".*")
         self._client.wire.direct[acks._id] = self._publisher.acknowledged
-        self._gate.announced("w1", {"python": SLOTS}, time.monotonic() * 1_000)
+        self._gate.types.announced("w1", {"python": SLOTS}, time.monotonic() * 1_000)
         for work in (self._partition.read(), self._committer.run(), self._intake.run()):
             self._tasks.append(asyncio.create_task(cast(Any, work)))
             for _ in range(20):  # each subscribes in its turn
@@ -369,7 +369,7 @@ class Rig:
         now_ms = time.monotonic() * 1_000
         if now_ms - self._now_ms > ANNOUNCED_EVERY_MS or self._now_ms > now_ms:
             self._now_ms = now_ms
-            self._gate.announced("w1", {"python": SLOTS}, now_ms)
+            self._gate.types.announced("w1", {"python": SLOTS}, now_ms)
             self._gate.tick(now_ms)
             self._dispatcher.release()
             self._partition.upkeep()

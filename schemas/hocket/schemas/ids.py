@@ -53,6 +53,12 @@ def result_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
     return dispatch_id(attempt_id, dispatched_at_ms) + ":f"
 
 
+def taken(result_id: str) -> str:
+    """Return the `Nats-Msg-Id` of a result that says `took`: one that does not is no repeat of it, it
+    tells that a worker which knows no bundles had the message."""
+    return result_id + ":took"
+
+
 def accepted_id(run_id: str, dispatched_at_ms: float | None) -> str:
     """Return the `Nats-Msg-Id` of the beginning of a sub-run, whose step was handed out at that time."""
     return dispatch_id(f"{run_id}:accepted", dispatched_at_ms)

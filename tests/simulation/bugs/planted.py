@@ -21,6 +21,7 @@ from hocket.coordinator.dispatch import bundles, dispatcher
 from hocket.coordinator.intake import task_admission
 from hocket.coordinator.partition import decision_recorder, partition_set
 from hocket.coordinator.partition.events import (
+    attempt_reports,
     event_application,
     event_handler,
     event_reader,
@@ -301,11 +302,13 @@ def _acks_with_the_first(original: Any) -> Any:
     return settle
 
 
-def _closes_without_sending(original: Any) -> Any:
-    def close(self: Any, bundle: Any, *, again: bool) -> None:
-        original(self, bundle, again=False)
+def _forgets_bundle(_original: Any) -> Any:
+    def take_apart(self: Any, bundle: Any) -> None:
+        for attempt_id in (bundle.first, *bundle.left):
+            self._sent.pop(attempt_id, None)
+        bundle.left = {}
 
-    return close
+    return take_apart
 
 
 # ---- Postgres ------------------------------------------------------------------------------------
@@ -424,7 +427,7 @@ BUGS: dict[str, Bug] = {
         "a result counts without the capability of its attempt",
         _both(
             _replaced(machine, "may_tell", _true),
-            _replaced(event_application, "may_tell", _true),
+            _replaced(attempt_reports, "may_tell", _true),
         ),
     ),
     "event-of-anybody": Bug(
@@ -494,7 +497,7 @@ BUGS: dict[str, Bug] = {
     ),
     "bundle-not-taken": Bug(
         "what a worker that knows no bundles did not see is not handed out again",
-        _replaced(bundles.Bundles, "_close", _closes_without_sending),
+        _replaced(bundles.Bundles, "_take_apart", _forgets_bundle),
         BUNDLES,
     ),
     "returned-ignored": Bug(

@@ -221,7 +221,7 @@ class Checks:
             attempt = result.get("attempt", 0)  # what the cache answers has none
             name = ids.attempt_id(result["run_id"], result["step"], attempt)
             self._posted.setdefault(name, self._world.now_s)
-            self._took[name] = self._took.get(name, False) or result.get("took", 0) > 0
+            self._took[name] = self._took.get(name, True) and result.get("took", 0) > 0
 
     def _accepted_again(self, accepted: dict[str, Any]) -> None:
         """A key whose task was rejected may come with a new task: its run begins then."""

@@ -5,8 +5,8 @@ import json
 import signal
 from typing import Any
 
-from hocket.cli.conformance.stage import Stage, dispatch_id, slots_of
-from hocket.schemas import subjects
+from hocket.cli.conformance.stage import Stage, dispatch_id, result_id, slots_of
+from hocket.schemas import ids, subjects
 from hocket.schemas.messages import StepRequested, encoded
 
 SOON_S = 7.0
@@ -44,8 +44,12 @@ async def _runs_each(stage: Stage) -> None:
     for step in (first, third):
         number = (await stage.result(step)).heard.number
         assert number < last, "a step waited with its result for another one of its bundle"
-    took = (await stage.result(first)).body.get("took")
+    result = await stage.result(first)
+    took = result.body.get("took")
     assert took == len(steps), f"`took` of the first step's result is {took!r}, not {len(steps)}"
+    if result.heard.subject.endswith(".finished"):  # those that came together have another id
+        msg_id = result.heard.headers.get("Nats-Msg-Id")
+        assert msg_id == ids.taken(result_id(first)), f"its Nats-Msg-Id is {msg_id!r}"
     await _until_empty(stage)
     acks = [one.number for one in stage.heard if one.subject.startswith("$JS.ACK") and not one.data]
     acks += [one.number for one in stage.heard if one.data == b"+ACK"]

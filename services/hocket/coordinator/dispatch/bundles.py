@@ -8,9 +8,11 @@ alone.
 
 A bundle is the message of its first step, with the others in `more`. Its worker says with the first
 step's result that it took them all. A worker that knows no bundles does not say so: then the others,
-which it has not seen, are handed out again, each alone. So is, by `AttemptReturned`, what a worker does
-not end. Of a bundle whose first step nobody here hears of any more, because it was cancelled or has
-another owner, what is open after FORGOTTEN_MS is handed out again: once too often at most.
+which it has not seen, are handed out again, each alone. That may come late: where the worker that took
+them died, and one that knows no bundles got the message after it, the first step has a second result. So
+is, by `AttemptReturned`, what a worker does not end. Of a bundle whose first step nobody here hears of
+any more, because it was cancelled or has another owner, what is open after FORGOTTEN_MS is handed out
+again: once too often at most.
 """
 
 import asyncio
@@ -52,9 +54,11 @@ class _Open:
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """A bundle that is out: its first step, and those that have not ended."""
+    """A bundle that is out: its first step, in whose partition its results are heard, and those that
+    have not ended."""
 
     first: str
+    partition: int
     left: dict[str, Dispatch]
     forgotten_at_ms: float | None = None
     """Since when nobody here hears of its first step."""
@@ -78,7 +82,7 @@ class Bundles:
         self._again = again
         self._open: dict[str, _Open] = {}
         self._sent: dict[str, _Sent] = {}
-        """By the attempts of each."""
+        """By the attempts of each that have not ended, and by its first one while there are some."""
         self._forgotten: list[_Sent] = []
         self._scheduled = False
 
@@ -119,43 +123,52 @@ class Bundles:
 
     def ended(self, attempt_id: str, took: int) -> None:
         """Note that an attempt has ended, whose worker took so many steps from its message."""
-        bundle = self._sent.pop(attempt_id, None)
+        bundle = self._sent.get(attempt_id)
         if bundle is None:
             return
-        del bundle.left[attempt_id]
-        if attempt_id == bundle.first:
-            self._close(bundle, again=not took)
+        bundle.left.pop(attempt_id, None)
+        if attempt_id != bundle.first:
+            del self._sent[attempt_id]
+        if not bundle.left:
+            self._sent.pop(bundle.first, None)
+        elif attempt_id == bundle.first and not took:
+            self._take_apart(bundle)
 
     def lost(self, partition: int) -> None:
         """Forget the steps of a partition: it has another owner."""
         for attempt_id, bundle in list(self._sent.items()):
-            command = bundle.left[attempt_id]
-            if command.run.owner.partition == partition:
+            command = bundle.left.get(attempt_id)
+            owner = bundle.partition if command is None else command.run.owner.partition
+            if owner == partition:
                 self.withdrawn(attempt_id)
 
     def withdrawn(self, attempt_id: str) -> None:
         """Wait for an attempt's end no more."""
         bundle = self._sent.pop(attempt_id, None)
-        if bundle is not None:
-            del bundle.left[attempt_id]
-            if attempt_id == bundle.first and bundle.left:
-                bundle.forgotten_at_ms = monotonic_ms()
-                self._forgotten.append(bundle)
+        if bundle is None:
+            return
+        bundle.left.pop(attempt_id, None)
+        if not bundle.left:
+            self._sent.pop(bundle.first, None)
+        elif attempt_id == bundle.first:
+            bundle.forgotten_at_ms = monotonic_ms()
+            self._forgotten.append(bundle)
 
     def tick(self) -> None:
         """Hand out what is open of bundles whose first step nobody hears of; call it now and then."""
         due_ms = monotonic_ms() - FORGOTTEN_MS
         while self._forgotten and (self._forgotten[0].forgotten_at_ms or 0.0) <= due_ms:
-            self._close(self._forgotten.pop(0), again=True)
+            self._take_apart(self._forgotten.pop(0))
 
-    def _close(self, bundle: _Sent, *, again: bool) -> None:
-        """Wait for a bundle's steps no more, or hand them out again."""
+    def _take_apart(self, bundle: _Sent) -> None:
+        """Hand out each of a bundle's steps alone that has not ended."""
         left, bundle.left = bundle.left, {}
+        self._sent.pop(bundle.first, None)
+        for attempt_id in left:
+            self._sent.pop(attempt_id, None)
         for attempt_id, command in left.items():
-            del self._sent[attempt_id]
-            if again:
-                log.info("step_sent_alone", attempt_id=attempt_id, bundle=bundle.first)
-                self._again(command)
+            log.info("step_sent_alone", attempt_id=attempt_id, bundle=bundle.first)
+            self._again(command)
 
     def _turn_ended(self) -> None:
         self._scheduled = False
@@ -191,7 +204,8 @@ class Bundles:
         body = b'%b,"more":[%b]}' % (members[0].body[:-1], more)
         msg_id = f"{first.msg_id}:{len(members)}"
         self._bus.publish_durable(subject, body, msg_id=msg_id, headers=headers)
-        bundle = _Sent(first.attempt_id, {one.command.attempt_id: one.command for one in members})
+        left = {one.command.attempt_id: one.command for one in members}
+        bundle = _Sent(first.attempt_id, first.run.owner.partition, left)
         self._sent.update(dict.fromkeys(bundle.left, bundle))
 
 

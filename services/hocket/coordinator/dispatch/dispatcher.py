@@ -65,7 +65,7 @@ class Dispatcher:
     def took(self, partition: int) -> None:
         """Dispatch for a partition from now on."""
         self._owned.add(partition)
-        self._gate.shares(len(self._owned) / self._partitions)
+        self._gate.types.shares(len(self._owned) / self._partitions)
 
     def lost(self, partition: int) -> None:
         """Forget what a partition dispatched: it has another owner."""
@@ -73,7 +73,7 @@ class Dispatcher:
         self._gate.forget(partition)
         self._load.lost(partition)
         self._bundles.lost(partition)
-        self._gate.shares(len(self._owned) / self._partitions)
+        self._gate.types.shares(len(self._owned) / self._partitions)
         self.release()
 
     # ---- steps ------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Dispatcher:
                     self._bundles.tick()
                     self.release()
                 self._load.tick()
-                loads = self._gate.loads()
+                loads = self._gate.types.loads()
                 self._metrics.dispatching(loads, self._load.slots_wanted(loads))
         finally:
             await self._announcements.close()

@@ -57,7 +57,7 @@ class WorkerAnnouncements:
             await subscription.unsubscribe()
 
     def _came_back(self) -> None:
-        self._gate.hears_again(monotonic_ms())
+        self._gate.types.hears_again(monotonic_ms())
         self._sizes.hears_again(monotonic_ms())
         self._bus.publish_nowait(subjects.WORKER_ASKED, b"")
 
@@ -75,6 +75,6 @@ class WorkerAnnouncements:
         announced = of_subject(announced, message.subject)
         self._answered.set()
         pool = pool_of_subject(message.subject)
-        self._gate.announced(announced.worker, announced.slots, monotonic_ms(), pool)
+        self._gate.types.announced(announced.worker, announced.slots, monotonic_ms(), pool)
         self._sizes.announced(announced, message.subject, monotonic_ms())
         self._changed()

@@ -119,7 +119,7 @@ class Load:
                 priority=event.priority,
                 tenant=event.tenant,
                 deadline_at_ms=event.deadline_at_ms,
-                capacity=self._gate.capacity(node_type, event.priority),
+                capacity=self._gate.types.capacity(node_type, event.priority),
             )
 
         return predict(self._of(plan, outlook).path, clear_ms)

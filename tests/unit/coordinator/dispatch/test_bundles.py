@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.state.run import Owner
 from hocket.coordinator.dispatch import bundles as module
 from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
@@ -162,6 +163,51 @@ async def test_what_an_older_worker_did_not_see_of_a_bundle_comes_again_alone() 
     _, _, msg_id, headers = rig.bus.posts[1]
     assert msg_id == third.msg_id
     assert headers == {subjects.ASKED_AGAIN: "1"}
+
+
+async def test_what_a_worker_took_and_left_comes_again_when_an_older_one_had_the_message() -> None:
+    rig, (first, second, third) = Rig(), steps(3)
+    await rig.publish(first, second, third)
+    rig.bundles.ended(first.attempt_id, 3)
+    rig.bundles.ended(second.attempt_id, 3)
+    rig.bundles.ended(first.attempt_id, 0)
+    assert list(map(steps_in, rig.bus.posts[1:])) == [["s2"]]
+    rig.bundles.ended(first.attempt_id, 0)
+    assert len(rig.bus.posts) == 2
+
+
+async def test_a_step_that_was_given_up_comes_not_again_with_those_that_a_worker_left() -> None:
+    rig, (first, second, third) = Rig(), steps(3)
+    await rig.publish(first, second, third)
+    rig.bundles.ended(first.attempt_id, 3)
+    rig.bundles.withdrawn(second.attempt_id)
+    rig.bundles.ended(first.attempt_id, 0)
+    assert list(map(steps_in, rig.bus.posts[1:])) == [["s2"]]
+
+
+async def test_what_is_open_is_not_forgotten_with_the_partition_of_a_first_step_that_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ms = 0.0
+    monkeypatch.setattr(module, "monotonic_ms", lambda: now_ms)
+    rig, (first,), (second,) = Rig(), steps(1), steps(1)
+    first.run.owner = Owner(7, 1, None)
+    second.attempt_id += "b"
+    await rig.publish(first, second)
+    rig.bundles.ended(first.attempt_id, 2)
+    rig.bundles.lost(7)
+    now_ms = module.FORGOTTEN_MS + 1
+    rig.bundles.tick()
+    assert list(map(steps_in, rig.bus.posts[1:])) == [["s0"]]
+
+
+async def test_nothing_is_kept_of_a_bundle_that_has_ended() -> None:
+    for order in ((0, 1, 2), (2, 1, 0)):
+        rig, commands = Rig(), steps(3)
+        await rig.publish(*commands)
+        for number in order:
+            rig.bundles.ended(commands[number].attempt_id, 3)
+        assert not rig.bundles._sent
 
 
 async def test_a_bundle_whose_first_step_nobody_hears_of_is_not_forgotten(

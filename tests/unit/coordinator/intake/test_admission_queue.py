@@ -42,7 +42,7 @@ class Rig:
         self.told: list[tuple[str, bytes]] = []
         self.backlog = Backlog()
         gate = Gate()
-        gate.announced("w", {"python": 1}, 0.0)
+        gate.types.announced("w", {"python": 1}, 0.0)
         for _ in range(ENOUGH_FINISHED):
             self.backlog.finished("nobody", "python", 1_000.0, 1_000.0, tenant="t")
         bus: Any = SimpleNamespace(

@@ -24,11 +24,8 @@ from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import (
     INTERACTIVE_SHARE,
-    Capacity,
-    Load,
     TypeQueue,
 )
-from hocket.schemas.messages import Priority
 
 LEAVING_MS = 5_000.0
 MAX_HELD = 500_000
@@ -53,7 +50,7 @@ class Gate:
     ) -> None:
         self._to_release: set[str] = set()
         """Node types of which more steps may go out than before, or that have more waiting."""
-        self._types = NodeTypes(
+        self.types = NodeTypes(
             weights,
             order=order,
             interactive_share=interactive_share,
@@ -61,7 +58,8 @@ class Gate:
             holds_unserved=holds_unserved,
             may_more=self._to_release.add,
         )
-        self._by_type = self._types.by_name
+        """What workers can do of each node type, and how it is doing."""
+        self._by_type = self.types.by_name
         self._out: dict[str, Ready] = {}
         self._held: dict[str, TypeQueue] = {}
         """Where an attempt waits."""
@@ -76,7 +74,7 @@ class Gate:
             return True
         kind = self._by_type.get(step.type)
         if kind is None:
-            kind = self._types.add(step.type)
+            kind = self.types.add(step.type)
         held, window = len(kind.waiting), kind.window_for(step)
         if (held or kind.out >= window) and held < MAX_HELD:
             kind.waiting.push(step)
@@ -145,39 +143,16 @@ class Gate:
                     self._drop(step.attempt_id)
             self._to_release.add(node_type)
 
-    # ---- capacity ---------------------------------------------------------------------------
-
-    def announced(
-        self, worker: str, slots: Mapping[str, int], now_ms: float, pool: str = ""
-    ) -> None:
-        """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
-        himself with a key."""
-        self._types.announced(worker, slots, now_ms, pool)
-
-    def hears_again(self, now_ms: float) -> None:
-        """Count no silence before this moment: nobody could be heard."""
-        self._types.hears_again(now_ms)
-
-    def shares(self, share: float) -> None:
-        """Use this part of every capacity (0 to 1): the rest is other coordinators'."""
-        self._types.shares(share)
+    # ---- time -------------------------------------------------------------------------------
 
     def tick(self, now_ms: float) -> None:
         """Measure rates, forget who is silent; call it a few times a second."""
-        self._types.tick(now_ms)
+        self.types.tick(now_ms)
         while self._leaving and self._leaving[0][0] <= now_ms:
             _, attempt_id = self._leaving.popleft()
             step = self._out.pop(attempt_id, None)
             if step is not None:
                 self._free(self._by_type[step.type], step)
-
-    def capacity(self, node_type: str, priority: Priority) -> Capacity:
-        """Return what a node type can do now for a class, in the partitions of this coordinator."""
-        return self._types.capacity(node_type, priority)
-
-    def loads(self) -> dict[str, Load]:
-        """Return how every node type is doing; those that nobody runs together as UNSERVED."""
-        return self._types.loads()
 
     # ---- helpers ----------------------------------------------------------------------------
 

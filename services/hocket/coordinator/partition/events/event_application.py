@@ -6,12 +6,12 @@ done, read back as it was decided until then (`runs/run_loader.py`), and the eve
 
 import structlog
 
-from hocket.coordinator.core.run.constructs.result_checks import may_tell
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.machine import apply
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
+from hocket.coordinator.partition.events.attempt_reports import AttemptReports
 from hocket.coordinator.partition.events.pending_events import PendingEvents
 from hocket.coordinator.partition.runs.failed_runs import FailedRuns
 from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
@@ -19,11 +19,9 @@ from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.process.limits.memory import end_if_short
-from hocket.schemas import ids
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
-    AttemptReturned,
     CancelRequested,
     LogEvent,
     OutlookChanged,
@@ -45,8 +43,7 @@ class EventApplication:
         recorder: DecisionRecorder,
         failed: FailedRuns,
     ) -> None:
-        self._dispatcher = context.services.dispatcher
-        self._capabilities = context.services.capabilities
+        self._reports = AttemptReports(context.services)
         self._tenure = context.tenure
         self._runs = context.runs
         self._measurements = context.measurements
@@ -70,13 +67,7 @@ class EventApplication:
         run = self._runs.get(event.run_id)
         if run is None:
             run = await self._loader.find(event.run_id)
-        if isinstance(event, AttemptFinished):
-            attempt_id = ids.attempt_id(event.run_id, event.step, event.attempt)
-            is_known = run is None or self._dispatcher.has_sent(event, attempt_id)
-            if run is not None and not is_known and not may_tell(run, event, self._capabilities):
-                return
-            self._dispatcher.finished(event, attempt_id)
-        elif self._is_strangers(event, run):
+        if not self._reports.believes(event, run):
             return
         if run is None:
             if isinstance(event, AttemptFinished | CancelRequested):
@@ -88,12 +79,6 @@ class EventApplication:
             outcome = await self._applied_anew(run, event, at_ms, error)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
-
-    def _is_strangers(self, event: RunEvent, run: Run | None) -> bool:
-        """Tell whether an attempt is given back by somebody who was not handed it."""
-        if run is None or not isinstance(event, AttemptReturned):
-            return False
-        return not may_tell(run, event, self._capabilities)
 
     async def give_up(self, event: LogEvent, info: ErrorInfo, at_ms: float) -> None:
         """End the run of an event that cannot be applied."""

@@ -8,7 +8,7 @@ from support.runs.ready_steps import FAR, NOW, order, ready
 
 def full_gate() -> tuple[Gate, list]:  # type: ignore[type-arg]
     gate = Gate(order="arrival")
-    gate.announced("w1", {"python": 1}, NOW)
+    gate.types.announced("w1", {"python": 1}, NOW)
     out = [ready(f"first{i}") for i in range(1 + SPARE_STEPS)]
     assert all(gate.offer(step) for step in out)
     return gate, out
@@ -29,4 +29,4 @@ def test_a_cancelled_step_leaves_the_row() -> None:
         gate.offer(ready(name))
     assert gate.cancel("b:s:1", NOW) is False
     assert order(gate, out) == ["a", "c"]
-    assert not gate.loads()["python"].held
+    assert not gate.types.loads()["python"].held

@@ -35,7 +35,7 @@ from support.runs.ready_steps import FAR, NOW, order, ready
 
 def gate_with(slots: int, weights: dict[str, float] | None = None) -> Gate:
     gate = Gate(weights)
-    gate.announced("w1", {"python": slots}, NOW)
+    gate.types.announced("w1", {"python": slots}, NOW)
     return gate
 
 
@@ -61,10 +61,10 @@ def test_steps_of_an_own_type_wait_until_a_worker_announces_it_and_after_the_las
     assert not gate.offer(first)
     gate.tick(NOW)
     assert gate.release(NOW) == []
-    gate.announced("w1", {"crm.lookup": 1}, NOW)
+    gate.types.announced("w1", {"crm.lookup": 1}, NOW)
     assert gate.release(NOW) == [first]
     gate.finished(first.attempt_id)
-    gate.announced("w1", {}, NOW)
+    gate.types.announced("w1", {}, NOW)
     gate.tick(NOW)
     gate.tick(NOW + LINGER_MS)
     assert not gate.offer(second)
@@ -75,11 +75,11 @@ def test_names_that_no_worker_runs_are_forgotten_with_their_steps_and_told_toget
     gate = Gate()
     steps = [ready(f"r{i}", type=f"a.b{i}") for i in range(50)]
     assert not any(map(gate.offer, steps))
-    assert {name: load.held for name, load in gate.loads().items()} == {"unserved": 50}
+    assert {name: load.held for name, load in gate.types.loads().items()} == {"unserved": 50}
     for step in steps:
         gate.cancel(step.attempt_id, NOW)
     gate.tick(NOW)
-    assert gate._types.by_name == {}
+    assert gate.types.by_name == {}
 
 
 def test_only_what_keeps_the_slots_busy_goes_out() -> None:
@@ -98,7 +98,7 @@ def test_a_slot_that_becomes_free_is_given_to_the_step_with_least_slack() -> Non
 
 def test_a_type_does_not_wait_for_the_slots_of_another() -> None:
     gate, _ = full_gate()
-    gate.announced("w2", {"llm": 1}, NOW)
+    gate.types.announced("w2", {"llm": 1}, NOW)
     assert gate.offer(ready("other", type="llm"))
 
 
@@ -131,7 +131,7 @@ def test_a_cancelled_attempt_counts_until_its_end_is_heard_or_long_enough_ago() 
     gate.cancel(out[0].attempt_id, NOW)
     gate.tick(NOW + LEAVING_MS - 1)
     assert gate.release(NOW) == []
-    gate.announced("w1", {"python": 1}, NOW + LEAVING_MS)
+    gate.types.announced("w1", {"python": 1}, NOW + LEAVING_MS)
     gate.tick(NOW + LEAVING_MS)
     assert [step.item for step in gate.release(NOW)] == ["held"]
 
@@ -161,30 +161,30 @@ def test_more_workers_let_more_out_and_fewer_let_nothing_out_until_enough_has_fi
     held = [ready(f"h{i}") for i in range(10)]
     for step in held:
         assert not gate.offer(step)
-    gate.announced("w2", {"python": 4}, NOW)
+    gate.types.announced("w2", {"python": 4}, NOW)
     out += gate.release(NOW)
     assert len(out) == 5 + SPARE_STEPS
-    gate.announced("w2", {}, NOW)
+    gate.types.announced("w2", {}, NOW)
     gate.finished(out.pop().attempt_id)
     assert gate.release(NOW) == []
 
 
 def test_a_silent_worker_is_forgotten() -> None:
     gate = gate_with(4)
-    gate.announced("w2", {"python": 4}, NOW + SILENT_MS)
+    gate.types.announced("w2", {"python": 4}, NOW + SILENT_MS)
     gate.tick(NOW + SILENT_MS + 1)
-    assert gate.loads()["python"].slots == 4
+    assert gate.types.loads()["python"].slots == 4
 
 
 def test_steps_are_held_while_a_lone_worker_restarts_and_let_out_when_it_stays_away() -> None:
     gate, _ = full_gate()
     gate.offer(ready("held"))
-    gate.announced("w1", {}, NOW)
+    gate.types.announced("w1", {}, NOW)
     gate.tick(NOW + LINGER_MS - 1)
     assert gate.release(NOW) == []
     gate.tick(NOW + LINGER_MS)
     assert [step.item for step in gate.release(NOW)] == ["held"]
-    assert gate.loads()["python"].window is None
+    assert gate.types.loads()["python"].window is None
 
 
 def test_the_window_grows_by_what_finishes_within_the_lead() -> None:
@@ -195,12 +195,12 @@ def test_the_window_grows_by_what_finishes_within_the_lead() -> None:
         gate.finished(step.attempt_id)
     gate.tick(NOW + 1_000)
     per_ms = (1 - RATE_MEMORY) * 500 / 1_000
-    assert gate.loads()["python"].window == 10 + SPARE_STEPS + per_ms * LEAD_MS
+    assert gate.types.loads()["python"].window == 10 + SPARE_STEPS + per_ms * LEAD_MS
 
 
 def test_a_coordinator_uses_its_share_of_the_slots() -> None:
     gate = gate_with(20)
-    gate.shares(0.25)
+    gate.types.shares(0.25)
     assert [gate.offer(ready(f"r{i}")) for i in range(20)].count(True) == 5 + SPARE_STEPS
 
 
@@ -249,7 +249,7 @@ def test_a_lone_tenant_has_all_slots_and_again_some_minutes_after_others() -> No
     gate = gate_with(8)
     assert len(out_beside_another(gate)) == 7
     for after_ms in (SHARED_FOR_MS - 1, SHARED_FOR_MS):
-        gate.announced("w1", {"python": 8}, NOW + after_ms)
+        gate.types.announced("w1", {"python": 8}, NOW + after_ms)
         gate.tick(NOW + after_ms)
     assert len(gate.release(NOW)) >= 1 + SPARE_STEPS  # and what finishes in the lead
 
@@ -259,7 +259,7 @@ def test_a_tenant_of_short_steps_has_all_slots() -> None:
     out = out_beside_another(gate)
     for _ in range(20):  # 100 steps a second
         at_ms += 250
-        gate.announced("w1", {"python": 8}, at_ms)
+        gate.types.announced("w1", {"python": 8}, at_ms)
         for number in range(25):
             gate.finished(out.pop().attempt_id)
             gate.offer(of("loud", f"{at_ms}-{number}"))  # others wait before it
@@ -269,7 +269,7 @@ def test_a_tenant_of_short_steps_has_all_slots() -> None:
     assert len(out) >= 8 + SPARE_STEPS
     for _ in range(20):  # and now none ends
         at_ms += 250
-        gate.announced("w1", {"python": 8}, at_ms)
+        gate.types.announced("w1", {"python": 8}, at_ms)
         gate.tick(at_ms)
     while len(out) > 7:
         assert gate.release(at_ms) == []
@@ -280,7 +280,7 @@ def test_a_tenant_of_short_steps_has_all_slots() -> None:
 def test_nothing_is_kept_from_a_tenant_of_very_few_slots_or_where_that_is_switched_off() -> None:
     assert len(out_beside_another(gate_with(LEAST_TO_KEEP - 1))) == LEAST_TO_KEEP - 1 + SPARE_STEPS
     gate = Gate(tenant_reserve=0.0)
-    gate.announced("w1", {"python": 16}, NOW)
+    gate.types.announced("w1", {"python": 16}, NOW)
     assert len(out_beside_another(gate)) == 16 + SPARE_STEPS
 
 
@@ -313,7 +313,7 @@ def test_one_of_a_few_slots_is_left_and_none_of_very_few() -> None:
 
 def test_nothing_is_kept_where_it_is_switched_off() -> None:
     gate = Gate(interactive_share=0.0)
-    gate.announced("w1", {"python": 16}, NOW)
+    gate.types.announced("w1", {"python": 16}, NOW)
     assert out_beside_interactive(gate) == (16 + SPARE_STEPS - 1, 0)
 
 
@@ -324,7 +324,7 @@ def test_the_kept_slots_are_for_all_again_when_no_interactive_step_has_come_for_
     for i in range(20):
         gate.offer(ready(f"r{i}"))
     later = NOW + KEPT_FOR_MS
-    gate.announced("w1", {"python": 8}, later)
+    gate.types.announced("w1", {"python": 8}, later)
     gate.tick(later - 1)
     assert gate.release(later - 1) == []
     gate.tick(later)
@@ -336,9 +336,9 @@ def test_what_is_kept_follows_the_slots() -> None:
     gate.offer(interactive("first"))
     for i in range(100):
         gate.offer(ready(f"r{i}"))
-    gate.announced("w2", {"python": 24}, NOW)
+    gate.types.announced("w2", {"python": 24}, NOW)
     assert 1 + 6 + len(gate.release(NOW)) == 32 - 4
-    gate.announced("w2", {}, NOW)
+    gate.types.announced("w2", {}, NOW)
     gate.finished("first:s:1")
     assert gate.release(NOW) == []
 
@@ -351,7 +351,7 @@ def test_where_slots_become_free_all_the_time_none_is_kept() -> None:
         gate.finished(step.attempt_id)
     gate.tick(NOW + 1_000)
     went = [gate.offer(ready(f"r{i}")) for i in range(100)].count(True)
-    assert went == gate.loads()["python"].window
+    assert went == gate.types.loads()["python"].window
 
 
 def test_interactive_steps_that_fill_all_slots_do_not_starve_the_others() -> None:
@@ -383,7 +383,7 @@ def test_interactive_steps_that_never_wait_do_not_starve_the_others_either() -> 
 def test_a_task_that_is_not_interactive_is_predicted_without_the_kept_slots() -> None:
     gate = gate_with(16)
     gate.offer(interactive("first"))
-    slots = [gate.capacity("python", priority).slots for priority in CLASSES]
+    slots = [gate.types.capacity("python", priority).slots for priority in CLASSES]
     assert slots == [16, 14, 14]
 
 
@@ -538,12 +538,12 @@ def test_nothing_is_lost_doubled_or_let_out_beyond_the_window(
             gone[cancelled] += 1
         elif name == "announce" and slots:
             slots = 1 + number % 6
-            gate.announced("w1", {"python": slots}, now_ms)
+            gate.types.announced("w1", {"python": slots}, now_ms)
         for step in gate.release(now_ms):
             assert held.pop(step.attempt_id) is step
             out[step.attempt_id] = step
             assert len(out) <= slots + SPARE_STEPS
-        load = gate.loads().get("python")
+        load = gate.types.loads().get("python")
         if load is not None:
             assert (load.held, load.out) == (len(held), len(out))
             by_tenant = Counter(step.tenant for step in out.values())
@@ -617,25 +617,28 @@ def test_an_announcement_costs_the_same_beside_many_workers_and_types() -> None:
     def cost(others: int) -> int:
         gate = Gate()
         for number in range(others):
-            gate.announced(f"w{number}", {"python": 1, f"type-{number}": 1}, 0.0)
-        return calls_of(lambda: gate.announced("one", {"python": 2}, 0.0))
+            gate.types.announced(f"w{number}", {"python": 1, f"type-{number}": 1}, 0.0)
+        return calls_of(lambda: gate.types.announced("one", {"python": 2}, 0.0))
 
     assert cost(2_000) == cost(2)
 
 
 def test_slots_are_those_of_the_workers_that_are_heard() -> None:
     gate = Gate()
-    gate.announced("a", {"python": 4, "sql": 1}, 0.0)
-    gate.announced("b", {"python": 2}, 6_000.0)
-    gate.announced("b", {"python": 3}, 6_000.0)
-    assert gate.loads()["python"].slots == 7
+    gate.types.announced("a", {"python": 4, "sql": 1}, 0.0)
+    gate.types.announced("b", {"python": 2}, 6_000.0)
+    gate.types.announced("b", {"python": 3}, 6_000.0)
+    assert gate.types.loads()["python"].slots == 7
     gate.tick(SILENT_MS + 1)
-    assert (gate.loads()["python"].slots, gate.loads()["sql"].slots) == (3, 1)  # it lingers
+    assert (gate.types.loads()["python"].slots, gate.types.loads()["sql"].slots) == (
+        3,
+        1,
+    )  # it lingers
     gate.tick(SILENT_MS + 1 + LINGER_MS)
-    assert gate.loads()["sql"].slots == 0
-    gate.announced("b", {}, 20_000.0)
-    gate.announced("b", {"python": 5}, 20_000.0)
-    assert gate.loads()["python"].slots == 5
+    assert gate.types.loads()["sql"].slots == 0
+    gate.types.announced("b", {}, 20_000.0)
+    gate.types.announced("b", {"python": 5}, 20_000.0)
+    assert gate.types.loads()["python"].slots == 5
 
 
 def test_invented_workers_of_one_key_take_no_place_of_others() -> None:

@@ -205,3 +205,9 @@ async def test_a_guest_looks_nothing_up_because_it_may_not_read_the_stream() -> 
     acks, held = Acks(bus), message()  # type: ignore[arg-type]
     bus.losses += 1
     assert not await acks.recognise(held)
+
+
+def test_a_result_with_others_of_a_bundle_is_no_repeat_of_one_without() -> None:
+    alone = PostedResult("r:a:1", 2.0, "c", 0, b"{}")
+    assert alone.msg_id == "r:a:1:2000:f:c"
+    assert alone._replace(took=3).msg_id == "r:a:1:2000:f:c:took"

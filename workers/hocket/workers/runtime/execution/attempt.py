@@ -50,6 +50,7 @@ class Attempt:
         "stopped",
         "suspension",
         "task",
+        "took",
     )
 
     def __init__(
@@ -79,6 +80,8 @@ class Attempt:
         self.input_digest = ""
         self.result = b""
         """The end that was posted, encoded; empty before."""
+        self.took = 0
+        """How many steps that end says came with it."""
         self.held_bytes = 0
         """What its blobs hold of the worker's room."""
         self.place = -1
@@ -96,7 +99,12 @@ class Attempt:
         """Its result, as it is posted."""
         step = self.step
         return PostedResult(
-            self.id, step.dispatched_at_ms, step.capability, step.partition, self.result
+            self.id,
+            step.dispatched_at_ms,
+            step.capability,
+            step.partition,
+            self.result,
+            self.took,
         )
 
     @property

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from hocket.kit.nats.consumers.delivery import Delivery, parse_ack_subject
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage
-from hocket.schemas.structs.steps import RequestedStep, read_step
+from hocket.schemas.structs.steps import read_step
 from hocket.workers.runtime.execution.attempt import Attempt, State
 from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.execution.background import Background
@@ -16,17 +16,14 @@ from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.intake import undeliverable
 from hocket.workers.runtime.intake.after_worker_death import MAX_PASSED_ON, Course, course_of
-from hocket.workers.runtime.intake.bundles import Member, goes_back, held_bundle, members_of
+from hocket.workers.runtime.intake.bundles import Unpacked, goes_back, held_bundle, unpacked
 from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
 from hocket.workers.runtime.transport.settlement import Settlement
-from hocket.workers.runtime.transport.step_message import StepMessage
 
 PASS_ON_S = 0.02
 """How long a step that came to a full worker waits for a slot before another worker may have it."""
-REFERENCE_MARK = b'"$blob"'
-"""Inputs without it are not searched for references."""
 
 
 class Arrivals:
@@ -76,13 +73,20 @@ class Arrivals:
             bury = undeliverable.bury_malformed(self._bus, msg, error, self._worker)
             self._background.start(bury)
             return
-        message = StepMessage(msg.reply, lane.losses, self._loop.time(), msg.head)
-        if step.more and self._takes_bundles:
-            message.hold(1 + len(step.more))
-            self._take_bundle(members_of(msg, step), message, delivery, lane)
+        contents = unpacked(
+            msg,
+            step,
+            delivery,
+            losses=lane.losses,
+            now_s=self._loop.time(),
+            takes_bundles=self._takes_bundles,
+        )
+        held = held_bundle(self._attempts, contents) if contents.message.is_bundle else None
+        if held is None:
+            self._take_contents(contents, lane)
         else:
-            step.more = ()
-            self._take(msg, _attempt(msg, step, message, delivery), lane)
+            held.delivered_again(contents.message)
+            self._attempts.moved(held)
 
     def next(self) -> Attempt | None:
         """Return the attempt that has to start first, if one waits."""
@@ -102,26 +106,12 @@ class Arrivals:
         finally:
             self._attempts.drop(attempt)
 
-    def _take_bundle(
-        self, members: list[Member], message: StepMessage, delivery: Delivery, lane: LanePull
-    ) -> None:
-        """Take the steps of a bundle in, unless it is held here already."""
-        arrived: list[tuple[RawMessage, Attempt]] = []
-        unreadable: list[tuple[RawMessage, ValidationError]] = []
-        for msg, step in members:
-            if isinstance(step, ValidationError):
-                unreadable.append((msg, step))
-            else:
-                arrived.append((msg, _attempt(msg, step, message, delivery)))
-        held = held_bundle(self._attempts, message, (attempt for _, attempt in arrived))
-        if held is not None:
-            held.delivered_again(message)
-            self._attempts.moved(held)
-            return
-        for msg, attempt in arrived:
+    def _take_contents(self, contents: Unpacked, lane: LanePull) -> None:
+        """Take the steps of a message in, and give up what of it cannot be read."""
+        for msg, attempt in contents.arrived:
             self._take(msg, attempt, lane)
-        for msg, error in unreadable:
-            self._background.start(self._bury_member(msg, error, message))
+        for msg, error in contents.unreadable:
+            self._background.start(self._bury_member(msg, error, contents))
 
     def _take(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
         """Take an attempt in."""
@@ -133,11 +123,9 @@ class Arrivals:
         else:
             self._go_on(msg, attempt, lane)
 
-    async def _bury_member(
-        self, msg: RawMessage, error: ValidationError, message: StepMessage
-    ) -> None:
+    async def _bury_member(self, msg: RawMessage, error: ValidationError, bundle: Unpacked) -> None:
         await undeliverable.bury_malformed_member(self._bus, msg, error, self._worker)
-        self._settlement.settle(message)
+        self._settlement.settle(bundle.message)
 
     def _go_on(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
         """Run a step that is not held here yet, try it alone, or give it up."""
@@ -173,10 +161,3 @@ class Arrivals:
             if not attempt.message.asked_again:  # of a bundle more than one step may go
                 attempt.message.asked_again = True
                 lane.ask(1)
-
-
-def _attempt(
-    msg: RawMessage, step: RequestedStep, message: StepMessage, delivery: Delivery
-) -> Attempt:
-    has_references = REFERENCE_MARK in msg.data
-    return Attempt(step, message, delivery, msg.head, has_references=has_references)

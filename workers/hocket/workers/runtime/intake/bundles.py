@@ -1,11 +1,11 @@
-"""The steps of a message that has several: each is taken in as if it had come alone.
+"""What a message of STEPS holds: one step, or several; each is taken in as if it had come alone.
 
 A bundle that is delivered again to a worker which holds a step of it is its own message still. To any
 other worker it has come because the one before ended, or fell silent: nobody there knows which of its
 steps have ended, so all go back to the log, and those that are open come again alone.
 """
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -16,24 +16,53 @@ from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.transport.step_message import StepMessage
 
-Member = tuple[RawMessage, RequestedStep | ValidationError]
-"""A step as a message of its own, or why it is none."""
+REFERENCE_MARK = b'"$blob"'
+"""Inputs without it are not searched for references."""
 
 
-def members_of(msg: RawMessage, first: RequestedStep) -> list[Member]:
-    """Return all steps of a message whose first one is read."""
-    more, first.more = first.more, ()
-    return [(msg, first), *(_member(msg, bytes(one)) for one in more)]
+class Unpacked(NamedTuple):
+    """The steps of one message, each with a message as if it were alone; and what of it is no step."""
+
+    message: StepMessage
+    arrived: list[tuple[RawMessage, Attempt]]
+    unreadable: list[tuple[RawMessage, ValidationError]]
 
 
-def held_bundle(
-    attempts: Attempts, message: StepMessage, arrived: Iterable[Attempt]
-) -> StepMessage | None:
+def unpacked(
+    msg: RawMessage,
+    first: RequestedStep,
+    delivery: Delivery,
+    *,
+    losses: int,
+    now_s: float,
+    takes_bundles: bool,
+) -> Unpacked:
+    """Unpack a message whose first step is read: all of it, or that one alone. `losses` and `now_s` are
+    the StepMessage's."""
+    message = StepMessage(msg.reply, losses, now_s, msg.head)
+    more, first.more = first.more if takes_bundles else (), ()
+    contents = Unpacked(message, [(msg, _attempt(msg, first, message, delivery))], [])
+    if more:
+        message.hold(1 + len(more))
+    for body in more:
+        member, step = _member(msg, bytes(body))
+        if isinstance(step, ValidationError):
+            contents.unreadable.append((member, step))
+        else:
+            contents.arrived.append((member, _attempt(member, step, message, delivery)))
+    return contents
+
+
+def held_bundle(attempts: Attempts, bundle: Unpacked) -> StepMessage | None:
     """Return the message as which a bundle is held here that is delivered again; None, where it is
     not."""
-    for attempt in arrived:
+    for _, attempt in bundle.arrived:
         held = attempts.find(attempt.key)
-        if held is not None and held.message.is_bundle and held.message.msg_id == message.msg_id:
+        if (
+            held is not None
+            and held.message.is_bundle
+            and held.message.msg_id == bundle.message.msg_id
+        ):
             return held.message
     return None
 
@@ -43,7 +72,15 @@ def goes_back(message: StepMessage, delivery: Delivery) -> bool:
     return message.is_bundle and delivery.deliveries > 1
 
 
-def _member(msg: RawMessage, body: bytes) -> Member:
+def _attempt(
+    msg: RawMessage, step: RequestedStep, message: StepMessage, delivery: Delivery
+) -> Attempt:
+    has_references = REFERENCE_MARK in msg.data
+    return Attempt(step, message, delivery, msg.head, has_references=has_references)
+
+
+def _member(msg: RawMessage, body: bytes) -> tuple[RawMessage, RequestedStep | ValidationError]:
+    """Return a further step as a message of its own, or why it is none."""
     try:
         step = read_step(body)
     except ValidationError as error:

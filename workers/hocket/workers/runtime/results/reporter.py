@@ -70,7 +70,7 @@ class Reporter:
             _log_failure(attempt, context, info)
         await self._bus.wait_for_capacity()
         self.unacknowledged += 1
-        attempt.result = payload
+        attempt.result, attempt.took = payload, finished.took
         self._outbox.post(payload, attempt, self._posted)
 
     async def all_acknowledged(self) -> None:

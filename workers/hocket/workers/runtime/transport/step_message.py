@@ -20,12 +20,15 @@ class PostedResult(NamedTuple):
     capability: str | None
     partition: int
     body: bytes
+    took: int = 0
+    """What it says of that."""
 
     @property
     def msg_id(self) -> str:
         """The `Nats-Msg-Id` of the result."""
         msg_id = ids.result_id(self.attempt_id, self.dispatched_at_ms)
-        return ids.capable(msg_id, self.capability)
+        msg_id = ids.capable(msg_id, self.capability)
+        return ids.taken(msg_id) if self.took else msg_id
 
 
 class StepMessage:
