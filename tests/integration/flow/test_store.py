@@ -51,6 +51,7 @@ async def test_no_more_pass_than_the_limit_whoever_decides_beside_whom(pool: asy
     keys = {f"r{n}": dice.choice(KEYS) for n in range(RUNS)}
     every = {FlowQueue("t", "p", "concurrency", key) for key in KEYS}
     ending: asyncio.Queue[str] = asyncio.Queue()
+    full = asyncio.Event()
 
     async def decide(queues: set[FlowQueue]) -> None:
         nonlocal passed
@@ -60,21 +61,23 @@ async def test_no_more_pass_than_the_limit_whoever_decides_beside_whom(pool: asy
             under_way[key].add(run_id)
             most[key] = max(most[key], len(under_way[key]))
             ending.put_nowait(run_id)
+        if all(count >= LIMIT for count in most.values()):
+            full.set()
 
     async def arrive(mine: list[str]) -> None:
         for n, run_id in enumerate(mine):
             await decide(await commit(pool, Batch(flow=row(run_id, keys[run_id], 1_000.0 + n))))
 
     async def end() -> None:
+        await full.wait()  # however fast runs end, each key has been at its limit
         while passed < RUNS or not ending.empty():
             try:
                 run_id = await asyncio.wait_for(ending.get(), 0.2)
             except TimeoutError:
                 await decide(every)
                 continue
-            under_way[keys[run_id]].discard(
-                run_id
-            )  # before its commit: it may run no longer than that
+            # before its commit: it may run no longer than that
+            under_way[keys[run_id]].discard(run_id)
             await decide(await commit(pool, Batch(left=[run_id])))
 
     names = list(keys)
