@@ -9,9 +9,9 @@ from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.schemas import ids
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.steps import RequestedStep, read_step
-from hocket.testing.faults import Fault, fault_of
+from hocket.testing.faults import Fault, fault_of, handled
 from hocket.testing.functions import Functions
-from hocket.testing.handling import begun, context_of, handled, within
+from hocket.testing.handling import begun, context_of, within
 from hocket.testing.results import result_of
 from hocket.testing.stand_ins.answers import PlayedModels
 from hocket.testing.stand_ins.journals import PlayedJournals

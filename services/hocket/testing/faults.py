@@ -1,10 +1,14 @@
 """Faults of a play: what is to happen to which attempt of which step."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.runner import Handler
 
 PASSING = frozenset(
     {
@@ -53,3 +57,15 @@ def fault_of(faults: Iterable[Fault], step: RequestedStep) -> Fault | None:
             if one.step == name:
                 return one
     return None
+
+
+async def handled(handler: Handler, context: Context, fault: Fault | None) -> Any:
+    """Call the handler, after the fault that the test wants."""
+    if fault is not None:
+        if fault.takes_ms is None:
+            await asyncio.Event().wait()
+        elif fault.takes_ms:
+            await asyncio.sleep(fault.takes_ms / 1000)
+        if fault.error is not None:
+            raise fault.error
+    return await handler(context)

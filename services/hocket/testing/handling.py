@@ -9,14 +9,12 @@ from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.testing.errors import NotPlayable
-from hocket.testing.faults import Fault
 from hocket.testing.results import WORKER
 from hocket.testing.stand_ins.answers import PlayedModels
 from hocket.testing.stand_ins.journals import PlayedJournals
 from hocket.workers.errors import AttemptTimeout
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.journal.waits import Suspend
 from hocket.workers.runtime.transport.step_message import StepMessage
@@ -46,18 +44,6 @@ def context_of(
         new_journal=partial(Journal, journals, attempt, WORKER),
         suspend=suspend,
     )
-
-
-async def handled(handler: Handler, context: Context, fault: Fault | None) -> Any:
-    """Call the handler, after the fault that the test wants."""
-    if fault is not None:
-        if fault.takes_ms is None:
-            await asyncio.Event().wait()
-        elif fault.takes_ms:
-            await asyncio.sleep(fault.takes_ms / 1000)
-        if fault.error is not None:
-            raise fault.error
-    return await handler(context)
 
 
 async def within(doing: "asyncio.Task[Any]", timeout_ms: float) -> tuple[Any, BaseException | None]:
