@@ -153,7 +153,8 @@ class RunFilter:
 
     pipeline: str | None = None
     version: int | None = None
-    """Of the pipeline. No index has it: `within_reach` bounds the search."""
+    """Of the pipeline. Indexes have it, but not as what they are searched by: `within_reach` bounds the
+    search."""
     status: str | None = None
     since: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -254,15 +255,43 @@ async def list_runs(
     pool: Pool, tenant: str, wanted: RunFilter, after: str | None, limit: int
 ) -> RunList:
     """Return a page of runs, the latest first."""
+    back_to = wanted.back_to
+    if _is_of_version(wanted):
+        wanted = await _found_by_version(pool, tenant, wanted, after, limit)
     values: list[Any] = [tenant]
     query = SUMMARY + conditions_of(wanted, values, after)
     query += f"{LATEST_FIRST} ${len(values) + 1}"
     rows = await pool.fetch(query, *values, limit + 1, timeout=QUERY_TIMEOUT_S)
     page = rows[:limit]
     more = cursor(page[-1]["accepted_at"], page[-1]["run_id"]) if len(rows) > limit else None
-    if more is None and wanted.back_to is not None:
-        more = cursor(*wanted.back_to)
+    if more is None and back_to is not None:
+        more = cursor(*back_to)
     return RunList(runs=tuple(summary(row) for row in page), next=more)
+
+
+def _is_of_version(wanted: RunFilter) -> bool:
+    """Tell whether a filter asks for a version of a pipeline in some time, and for nothing else."""
+    plain = RunFilter(
+        pipeline=wanted.pipeline,
+        version=wanted.version,
+        since=wanted.since,
+        until=wanted.until,
+        back_to=wanted.back_to,
+    )
+    return wanted == plain and None not in (wanted.pipeline, wanted.version)
+
+
+async def _found_by_version(
+    pool: Pool, tenant: str, wanted: RunFilter, after: str | None, limit: int
+) -> RunFilter:
+    """Return a filter that names the runs which another one finds: an index has all that it asks for, so
+    that the rows of no others are read."""
+    values: list[Any] = [tenant]
+    query = "SELECT run_id FROM hocket.run WHERE tenant = $1\n"
+    query += conditions_of(wanted, values, after)
+    query += f"{LATEST_FIRST} ${len(values) + 1}"
+    rows = await pool.fetch(query, *values, limit + 1, timeout=QUERY_TIMEOUT_S)
+    return RunFilter(run_ids=tuple(row["run_id"] for row in rows))
 
 
 async def find_run(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record | None:

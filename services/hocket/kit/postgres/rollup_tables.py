@@ -18,6 +18,7 @@ REPORTS = (
     "cache_savings",
     "other_entries",
     "run_hours",
+    "error_hours",
 )
 TABLES = ("dirty_day", *(f"rollup_{name}" for name in REPORTS))
 """The tables, and the one of the days that changed since."""

@@ -82,9 +82,19 @@ CROSS JOIN LATERAL (
     EXCEPT
     (SELECT tenant, day, status, sum(runs)::bigint FROM hocket.rollup_run_hours
      WHERE day >= open_day - 2 GROUP BY 1, 2, 3)
+    UNION ALL
+    (SELECT tenant, hocket.day_of(accepted_at) AS day, error ->> 'code' AS code, count(*) AS runs
+     FROM hocket.run
+     WHERE accepted_at >= (open_day - 2)::timestamp AT TIME ZONE 'UTC'
+       AND accepted_at < open_day::timestamp AT TIME ZONE 'UTC' AND error IS NOT NULL
+     GROUP BY 1, 2, 3
+    EXCEPT
+     SELECT tenant, day, code, sum(runs)::bigint FROM hocket.rollup_error_hours
+     WHERE day >= open_day - 2 GROUP BY 1, 2, 3)
 ) missed
 """
-"""A ledger of before `run_hours`, while releases are changed, closes days without it: they are noted."""
+"""A ledger of before `run_hours` or `error_hours`, while releases are changed, closes days without them:
+they are noted."""
 _BOUND = "UPDATE hocket.rollup_state SET ends = $1::date::timestamp AT TIME ZONE 'UTC'"
 _BOUND_NOTHING = "UPDATE hocket.rollup_state SET ends = open_from"
 _CLOSE = """

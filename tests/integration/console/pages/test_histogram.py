@@ -21,6 +21,8 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {}, {"pipeline": "one"}, {"status": "failed"}, {"status": "succeeded"}, {"status": "running"},
     {"pipeline": "one", "version": 2}, {"version": 1}, {"pipeline": "two", "status": "cancelled"},
     {"pipeline": "none"}, {"error_code": "check_failed"},
+    {"error_code": "check_failed", "status": "failed"}, {"error_code": "none"},
+    {"error_code": "check_failed", "pipeline": "one", "version": 1},
 )  # fmt: skip
 
 
@@ -105,8 +107,12 @@ async def test_hours_and_rows_come_to_what_the_rows_say_whatever_changed_late(
     assert await assert_exact(rest) > 500
 
 
+@pytest.mark.parametrize(
+    ("table", "counts"),
+    [("rollup_run_hours", ""), ("rollup_error_hours", " AND error IS NOT NULL")],
+)
 async def test_a_day_that_an_older_ledger_closed_without_hours_is_rolled_up_again(
-    rest: Rest, dice: random.Random
+    rest: Rest, dice: random.Random, table: str, counts: str
 ) -> None:
     await rest.pool.execute(
         "UPDATE hocket.rollup_state SET open_day = current_date - 3,"
@@ -115,13 +121,13 @@ async def test_a_day_that_an_older_ledger_closed_without_hours_is_rolled_up_agai
     await fill(rest, dice, 0, 40, 3)
     ledger = Rollups(rest.pool, RollupMetrics(CollectorRegistry()))
     await ledger.make_pass(rest=0)
-    await rest.pool.execute("DELETE FROM hocket.rollup_run_hours")
+    await rest.pool.execute(f"DELETE FROM hocket.{table}")
     await ledger.note_missed()
     await ledger.make_pass(rest=0)
     since = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
-    kept = await rest.pool.fetchval("SELECT coalesce(sum(runs), 0) FROM hocket.rollup_run_hours")
+    kept = await rest.pool.fetchval(f"SELECT coalesce(sum(runs), 0) FROM hocket.{table}")
     true = await rest.pool.fetchval(
-        "SELECT count(*) FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2",
+        "SELECT count(*) FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2" + counts,
         since,
         since + timedelta(days=2),
     )

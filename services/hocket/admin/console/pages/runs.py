@@ -107,9 +107,8 @@ async def console_runs_histogram(
 ) -> Response:
     """Return how many runs of the list were accepted when; the list does not wait for the count."""
     found = filter_of(wanted, caller)
-    found = await runs.within_reach(context.pool, caller.tenant, found, after)
     start, end = run_list.span_of(wanted.period, found.since, found.until)
-    bars = await histogram(context.pool, caller.tenant, found, start, end)
+    bars = await histogram(context.pool, caller.tenant, found, start, end, after)
     return JSONResponse(bars.as_json(), headers={"Cache-Control": "no-store"})
 
 

@@ -1,8 +1,9 @@
 """How many runs of a list were accepted when, by how they ended.
 
 A long range is added up from the hours of `hocket.rollup_run_hours`, where the filter is one that it
-knows; all pipelines together from `hocket.rollup_run_totals`. The hours at both ends, today and the days
-that changed since they were rolled up come from the runs themselves. All of it is read in one snapshot,
+knows; all pipelines together from `hocket.rollup_run_totals`, one error from
+`hocket.rollup_error_hours`. The hours at both ends, today and the days that changed since they were
+rolled up come from the runs themselves. All of it is read in one snapshot,
 so that no run counts twice or is left out.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 import asyncpg
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
-from hocket.admin.runs.reads import RunFilter, conditions_of
+from hocket.admin.runs.reads import RunFilter, conditions_of, within_reach
 
 BUCKETS = 60
 """Bars at most, but for one more where they begin with full hours."""
@@ -51,6 +52,8 @@ HOURS = "rollup_run_hours"
 """A row an hour, status, pipeline and version."""
 TOTALS = "rollup_run_totals"
 """A row an hour and status: what HOURS come to over all pipelines."""
+ERRORS = "rollup_error_hours"
+"""A row an hour, status, pipeline, version and code of an error."""
 
 STATE = """
 SELECT open_from, ARRAY(
@@ -92,11 +95,18 @@ class Histogram:
 
 
 async def histogram(
-    pool: Pool, tenant: str, wanted: RunFilter, start: datetime, end: datetime
+    pool: Pool,
+    tenant: str,
+    wanted: RunFilter,
+    start: datetime,
+    end: datetime,
+    after: str | None = None,
 ) -> Histogram:
-    """Return how many of the runs of a filter were accepted when."""
+    """Return how many of the runs of a filter were accepted when. Where each run must be looked at,
+    those within reach of the list's page `after` count."""
     if end - start >= LONG and _is_rolled_up(wanted):
         return await _of_hours(pool, tenant, wanted, start, end)
+    wanted = await within_reach(pool, tenant, wanted, after)
     width = max(end - start, MIN_SPAN) / BUCKETS
     async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
         rows = await _counted(connection, tenant, wanted, width, start)
@@ -109,6 +119,7 @@ def _is_rolled_up(wanted: RunFilter) -> bool:
         pipeline=wanted.pipeline,
         version=wanted.version,
         status=wanted.status,
+        error_code=wanted.error_code,
         since=wanted.since,
         until=wanted.until,
     )
@@ -153,12 +164,16 @@ async def _rolled_up(
     connection: asyncpg.Connection, wanted: RunFilter, values: list[Any]
 ) -> list[asyncpg.Record]:
     """Return what the hours that `values` bound say of the runs of a filter."""
-    of_all = wanted.pipeline is None and wanted.version is None
-    query = ROLLED_UP.format(table=TOTALS if of_all else HOURS)
+    if wanted.error_code is not None:
+        table = ERRORS
+    else:
+        table = TOTALS if wanted.pipeline is None and wanted.version is None else HOURS
+    query = ROLLED_UP.format(table=table)
     for column, value in (
         ("pipeline", wanted.pipeline),
         ("version", wanted.version),
         ("status", wanted.status),
+        ("code", wanted.error_code),
     ):
         if value is not None:
             values.append(value)

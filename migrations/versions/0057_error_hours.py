@@ -1,0 +1,14 @@
+"""error hours: see migrations/sql/0057_error_hours.up.sql."""
+
+from hocket.kit.postgres.migrations import run_sql as run
+
+revision = "0057"
+down_revision = "0056"
+
+
+def upgrade() -> None:
+    run("0057_error_hours.up.sql")
+
+
+def downgrade() -> None:
+    run("0057_error_hours.down.sql")
