@@ -412,22 +412,26 @@ FROM hocket.run
 WHERE partition = $1 AND parked_until <= to_timestamp($2::double precision / 1000)
 ORDER BY parked_until, run_id LIMIT $3
 """
-_STEPS = f"""
-SELECT {_read(STEP_COLUMNS)} FROM ONLY hocket.step{{suffix}} WHERE run_id = ANY($1::text[])
+# Runs are looked up one by one, by their index: a plan that was made for `run_id = ANY` while the table
+# was empty read all of it, for as long as the connection lived or nobody analyzed the table.
+_OF_RUNS = """
+FROM unnest($1::text[]) AS asked(id)
+CROSS JOIN LATERAL (SELECT * FROM {table} one WHERE one.run_id = asked.id OFFSET 0) found
 """
+_OF_STEPS = _OF_RUNS.format(table="ONLY hocket.step{suffix}")
+_STEPS = f"SELECT {_read(STEP_COLUMNS)} {_OF_STEPS}"
 _WITHOUT_VALUES = {
     name: kind for name, kind in STEP_COLUMNS.items() if name not in ("input", "output")
 }
 _STEPS_WITHOUT_VALUES = f"""
-SELECT {_read(_WITHOUT_VALUES)}, NULL AS input, NULL AS output
-FROM ONLY hocket.step{{suffix}} WHERE run_id = ANY($1::text[])
+SELECT {_read(_WITHOUT_VALUES)}, NULL AS input, NULL AS output {_OF_STEPS}
 """
 _ENDED = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run
 WHERE partition = $1 AND finished_at >= to_timestamp($2::double precision / 1000)
 ORDER BY finished_at, run_id
 """
-_KNOWN = f"SELECT {_read(RUN_COLUMNS)} FROM hocket.run WHERE run_id = ANY($1::text[])"
+_KNOWN = f"SELECT {_read(RUN_COLUMNS)} {_OF_RUNS.format(table='hocket.run')}"
 _PLACE = """
 SELECT path, role, coalesce(facts ->> 'home', '') AS home
 FROM hocket.step WHERE run_id = $1 AND key = $2
