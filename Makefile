@@ -189,9 +189,10 @@ upgrade-test: setup
 nats-restarts: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.nats_restarts --times $(TIMES)
 
-# Postgres' primary killed and its synchronous standby promoted, TIMES times under load
+# Postgres' primary killed and its synchronous standby promoted, TIMES times under load; PGBOUNCER=1: behind
+# a pgbouncer (apt install pgbouncer)
 failover-test: setup
-	cd tests && ../$(PY) -W ignore -m failover --times $(TIMES)
+	cd tests && ../$(PY) -W ignore -m failover --times $(TIMES) $(if $(PGBOUNCER),--pgbouncer)
 
 # docs/how-to/three-servers.md followed to the letter, in an empty folder; ports 4221 to 4223, 6221 to 6223, 8080
 page-test: setup

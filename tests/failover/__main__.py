@@ -1,7 +1,8 @@
 """`make failover-test`: tasks come in at 20 a second while Postgres' primary is killed and its
 synchronous standby promoted, ten times. Each acknowledged task must be one run that succeeded, each
 call be booked once, and 10 s after a promotion at the latest new tasks must end and REST answer, by
-themselves."""
+themselves. With `--pgbouncer` the platform knows one address, a pgbouncer's, which is led to the new
+primary when that is promoted."""
 
 import argparse
 import asyncio
@@ -17,6 +18,7 @@ from exhaustion.load import SPEC, TENANT, Load, all_ended, ended_since, violatio
 from failover.pair import Pair
 from hocket.cli.local.platform import Platform
 from hocket.schemas.errors import HocketError
+from support.pgbouncer import MISSING, PROGRAM, Bouncer
 
 RATE = 20.0
 BACK_S = 10.0
@@ -46,7 +48,9 @@ async def _timed(waits: object) -> float:
     return time.monotonic() - began
 
 
-async def _fail_over(number: int, platform: Platform, pair: Pair, load: Load) -> list[str]:
+async def _fail_over(
+    number: int, platform: Platform, pair: Pair, load: Load, bouncer: Bouncer | None
+) -> list[str]:
     await asyncio.sleep(WARM_S)
     away, victim = AWAY_S[number % len(AWAY_S)], KILLED[number % len(KILLED)]
     pair.kill_primary()
@@ -55,6 +59,8 @@ async def _fail_over(number: int, platform: Platform, pair: Pair, load: Load) ->
     await asyncio.sleep(away)
     began = time.monotonic()
     await pair.promote()
+    if bouncer is not None:
+        bouncer.follow(pair.url_of_primary)
     promoted = time.monotonic()
     try:
         run, rest = await asyncio.gather(
@@ -74,7 +80,7 @@ async def _fail_over(number: int, platform: Platform, pair: Pair, load: Load) ->
     return [f"failover {number + 1}: back after {late:.1f} s"] if late > BACK_S else []
 
 
-async def _play(platform: Platform, pair: Pair, times: int) -> list[str]:
+async def _play(platform: Platform, pair: Pair, times: int, bouncer: Bouncer | None) -> list[str]:
     await asyncio.to_thread(platform.api(TENANT).post, "/v1/pipelines", SPEC)
     load = Load(platform, RATE, prefix="failover")
     await load.open()
@@ -84,7 +90,7 @@ async def _play(platform: Platform, pair: Pair, times: int) -> list[str]:
         async with asyncio.timeout(BOUND_S):
             await ended_since(platform, load, time.monotonic())
         for number in range(times):
-            wrong += await _fail_over(number, platform, pair, load)
+            wrong += await _fail_over(number, platform, pair, load, bouncer)
         load.stop()
         try:
             async with asyncio.timeout(BOUND_S):
@@ -103,7 +109,10 @@ async def _play(platform: Platform, pair: Pair, times: int) -> list[str]:
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="make failover-test")
     parser.add_argument("--times", type=int, default=10)
-    times = parser.parse_args().times
+    parser.add_argument("--pgbouncer", action="store_true")
+    given = parser.parse_args()
+    if given.pgbouncer and PROGRAM is None:
+        parser.error(MISSING)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     with tempfile.TemporaryDirectory(prefix="hocket-failover-") as name:
         folder = Path(name)
@@ -112,18 +121,25 @@ async def main() -> None:
         config = folder / "hocket.yaml"
         models = {"mute": {"backends": [{"function": "exhaustion.models:answer"}]}}
         config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": 2}}))
+        bouncer = None
         try:
             await pair.start()
+            if given.pgbouncer:
+                place = folder / "postgres" / "pgbouncer"
+                bouncer = Bouncer(place, pair.url_of_primary, account=pair.account)
+                await bouncer.start()
             async with Platform(
                 folder / "platform",
                 coordinators=2,
-                database_url=pair.url,
+                database_url=pair.url if bouncer is None else bouncer.url,
                 config=config,
                 env={"PYTHONPATH": str(TESTS)},
                 ready_timeout_s=180,
             ) as platform:
-                wrong = await _play(platform, pair, times)
+                wrong = await _play(platform, pair, given.times, bouncer)
         finally:
+            if bouncer is not None:
+                bouncer.stop()
             pair.stop()
     print("\n".join(wrong[:50]))
     sys.exit(bool(wrong))

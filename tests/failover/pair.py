@@ -43,6 +43,17 @@ class Pair:
         hosts = ",".join(f"{LOOPBACK}:{port}" for port in self._ports)
         return f"postgresql://hocket:{self._password}@{hosts}/hocket"
 
+    @property
+    def account(self) -> Account | None:
+        """Whom the servers run as, where that is not us."""
+        return self._account
+
+    @property
+    def url_of_primary(self) -> str:
+        """The URL of the primary alone."""
+        port = self._ports[self._primary]
+        return f"postgresql://hocket:{self._password}@{LOOPBACK}:{port}/hocket"
+
     async def start(self) -> None:
         """Make the primary's data folder, start it, and give it a standby."""
         made = PostgresServer(self._folders[0])
@@ -52,13 +63,17 @@ class Pair:
         self._password = found[1]
         await made.stop()
         self._run(0)
-        await self._answers(0)
+        await (await self._connected(0)).close()
         await self.rebuild()
 
     def stop(self) -> None:
         """End both."""
         for number in list(self._processes):
             self._kill(number)
+
+    def kill_standby(self) -> None:
+        """Kill all processes of the standby; commits wait from then on, until it is made again."""
+        self._kill(1 - self._primary)
 
     def kill_primary(self) -> None:
         """Kill all processes of the primary at once, as a machine that loses its power does."""
@@ -83,9 +98,6 @@ class Pair:
             while await connection.fetchval(STREAMING) != 1:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
         await connection.close()
-
-    async def _answers(self, number: int) -> None:
-        await (await self._connected(number)).close()
 
     async def _connected(self, number: int) -> Any:
         url = f"postgresql://hocket:{self._password}@{LOOPBACK}:{self._ports[number]}/hocket"
@@ -112,7 +124,8 @@ class Pair:
             env={"PGPASSWORD": self._password, "LC_ALL": "C"},
             check=True, timeout=BOUND_S, **self._as_account(),
         )  # fmt: skip
-        (cluster / "postgresql.auto.conf").open("a").write("synchronous_standby_names = ''\n")
+        with (cluster / "postgresql.auto.conf").open("a") as settings:
+            settings.write("synchronous_standby_names = ''\n")
 
     def _run(self, number: int) -> None:
         command = [

@@ -13,9 +13,11 @@ from typing import Any
 import asyncpg
 import structlog
 
+from hocket.kit.postgres.pooler import check_sessions
 from hocket.schemas.errors import ErrorClass, HocketError
 
 CONNECT_TIMEOUT_S = 30.0
+ATTEMPT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 60.0
 RETRY_WAIT_S = 0.2
 SAY_AFTER_S = 2.5
@@ -50,7 +52,8 @@ class Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
 
 
 async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
-    """Return a pool of at most `size` connections, or raise DatabaseUnavailable in 30 s."""
+    """Return a pool of at most `size` connections, or raise DatabaseUnavailable in 30 s. Raises
+    SessionsShared where a pooler gives sessions to others."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CONNECT_TIMEOUT_S
     reported = -REPORT_S
@@ -66,12 +69,13 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
                 loop=None,
                 connection_class=asyncpg.Connection,
                 record_class=asyncpg.Record,
-                timeout=5,
+                timeout=ATTEMPT_TIMEOUT_S,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={"application_name": f"hocket {name}"},
                 reset=_keep,
             )
             silent.cancel()
+            await _check_sessions(pool, url)
             return pool
         except (
             OSError,
@@ -89,6 +93,21 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             if loop.time() > deadline:
                 raise DatabaseUnavailable(reason=said(error)) from error
             await asyncio.sleep(RETRY_WAIT_S)
+
+
+async def _check_sessions(pool: asyncpg.Pool, url: str) -> None:
+    """Close the pool and raise SessionsShared where its sessions are not its own."""
+    try:
+        async with pool.acquire() as connection:
+            await check_sessions(
+                connection, lambda: asyncpg.connect(url, timeout=ATTEMPT_TIMEOUT_S)
+            )
+    except asyncpg.InterfaceError as error:  # the connection was lost meanwhile
+        pool.terminate()
+        raise ConnectionError(said(error)) from error
+    except BaseException:
+        pool.terminate()
+        raise
 
 
 async def monitor_database(pool: asyncpg.Pool, report: Callable[[str, bool, str], None]) -> None:

@@ -59,6 +59,8 @@ def meaning_of(error: BaseException) -> Meaning:
     # this process had no memory: no fault of the values, even where asyncpg could not encode one
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         return Meaning.AWAY
+    if is_of_pooler(error):
+        return Meaning.AWAY
     if isinstance(error, _OF_ONE_VALUE_OR_OF_ALL):
         return Meaning.UNCLEAR
     if isinstance(error, AWAY):
@@ -68,6 +70,13 @@ def meaning_of(error: BaseException) -> Meaning:
     else:
         of_the_row = isinstance(error, ValueError | OverflowError | TypeError)
     return Meaning.ROW_FAULT if of_the_row else Meaning.UNCLEAR
+
+
+def is_of_pooler(error: BaseException) -> bool:
+    """Return whether a pooler said that it has no server for us, or lost it: pgbouncer does so with the
+    code of a violated protocol. Postgres says with each error where in its source it was raised."""
+    said_where = getattr(error, "server_source_function", None)
+    return isinstance(error, asyncpg.ProtocolViolationError) and not said_where
 
 
 def is_row_fault(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from hocket.kit.postgres.database import DatabaseUnavailable, said
+from hocket.kit.postgres.pooler import check_sessions
 from hocket.schemas.errors import HocketError
 
 OLDEST_VERSION = 150_000
@@ -88,9 +89,13 @@ _FAILURES = (
 
 async def check(database_url: str) -> None:
     """Return if the schema can be made in this database; raise DatabaseUnfit with everything that is
-    missing, DatabaseRefused or DatabaseUnavailable."""
+    missing, SessionsShared, DatabaseRefused or DatabaseUnavailable."""
+
+    async def connect() -> Any:
+        return await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
+
     try:
-        connection = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
+        connection = await connect()
     except (
         asyncpg.InvalidAuthorizationSpecificationError,
         asyncpg.InvalidCatalogNameError,
@@ -101,6 +106,7 @@ async def check(database_url: str) -> None:
     except _FAILURES as error:
         raise DatabaseUnavailable(reason=said(error)) from error
     try:
+        await check_sessions(connection, connect)
         asked = (REPORT_ROLE, TIMEOUTS, LEAST_TIMEOUT_MS, SCHEMAS)
         found = await connection.fetchrow(_ASKED, *asked, timeout=CONNECT_TIMEOUT_S)
     except _FAILURES as error:
