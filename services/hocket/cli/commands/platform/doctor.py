@@ -9,15 +9,15 @@ from hocket.cli.terminal import exit_codes
 def doctor(context: typer.Context) -> None:
     """Check every dependency and say what to do.
 
-    Python, packages, folder, disk, servers, migrations, streams and processes. Exit code 0: nothing is
-    wrong; 1: something is.
+    This machine, each server of NATS, streams and their copies, Postgres and its standbys, what
+    processes offer, certificates and clocks. Exit code 0: nothing is wrong; 1: something is.
     """
     import asyncio
 
     from rich.text import Text
 
-    from hocket.cli.remote.checks import examine
-    from hocket.cli.remote.findings import Verdict
+    from hocket.cli.doctor.examination import examine
+    from hocket.cli.doctor.findings import Verdict
     from hocket.cli.terminal.console import out
 
     signs = {

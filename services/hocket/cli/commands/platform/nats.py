@@ -1,9 +1,14 @@
 """`hocket nats`: what NATS servers of one's own need."""
 
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+from hocket.cli.remote.target import target_of
+
+T = TypeVar("T")
 
 app = typer.Typer(help="What NATS servers of your own need.", no_args_is_help=True)
 
@@ -31,3 +36,43 @@ def accounts(
         )
     for path in kept_accounts(folder, server):
         typer.echo(path)
+
+
+@app.command("spread")
+def spread(context: typer.Context) -> None:
+    """Have the servers of a cluster lead about as many streams each, first of those that runs pass.
+
+    After servers were away, those that stayed lead their streams. What is published while a leader hands
+    over waits for a moment.
+    """
+    import asyncio
+
+    url = target_of(context).nats_url
+
+    async def work() -> int:
+        from hocket.cli.doctor.nats import leaders
+        from hocket.cli.doctor.nats.connection import connect
+
+        connection = await connect(url)
+        made = 0
+        try:
+            async for move in leaders.spread(connection):
+                typer.echo(f"{move.stream}: {move.before} -> {move.after}")
+                made += 1
+        finally:
+            await connection.close()
+        return made
+
+    if not asyncio.run(_or_unavailable(work())):
+        typer.echo("leaders are spread already")
+
+
+async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:
+    from nats.errors import Error as NatsError
+
+    from hocket.kit.nats.errors import BusUnavailable
+
+    try:
+        return await work
+    except (OSError, TimeoutError, NatsError) as error:
+        raise BusUnavailable(reason=str(error) or type(error).__name__) from error

@@ -5,12 +5,12 @@ import json
 import os
 from pathlib import Path
 
-from hocket.cli.remote import checks
-from hocket.cli.remote.checks import Verdict
+from hocket.cli.doctor import processes
+from hocket.cli.doctor.findings import Finding, Verdict
 from hocket.kit.process.lifecycle import Health
 
 
-async def _examined(health: Health, run_dir: Path) -> checks.Finding:
+async def _examined(health: Health, run_dir: Path) -> Finding:
     body = json.dumps(health.as_json()).encode()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -24,7 +24,7 @@ async def _examined(health: Health, run_dir: Path) -> checks.Finding:
     pid = os.getpid()
     (run_dir / f"gateway-{pid}.json").write_text(json.dumps({"health_url": url}))
     try:
-        return await checks._process(run_dir, "gateway", pid)
+        return await processes._process(run_dir, "gateway", pid)
     finally:
         server.close()
 

@@ -1,0 +1,62 @@
+"""How far the clocks of the machines are apart, as far as what servers say of the time tells."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from hocket.cli.doctor.findings import Finding, Verdict, listed
+
+MOST_S = 1.0
+FAIR_S = 0.25
+NAME = "clocks"
+CURE = (
+    "Keep the time of every machine with chrony or systemd-timesyncd: deadlines that one machine"
+    " sets are kept by others."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """What a machine said of the time, and between which moments of our clock it said so (epoch s)."""
+
+    of: str
+    said_s: float
+    asked_s: float
+    heard_s: float
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much at least it is ahead of this machine; below 0 where it is behind."""
+        if self.said_s > self.heard_s:
+            return self.said_s - self.heard_s
+        return min(self.said_s - self.asked_s, 0.0)
+
+
+def reading(of: str, said: str, asked_s: float, heard_s: float) -> list[ClockReading]:
+    """Return a reading from RFC 3339 text, as NATS writes it; nothing where it is none."""
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError:
+        return []
+    return [ClockReading(of, moment.timestamp(), asked_s, heard_s)]
+
+
+def difference(readings: Iterable[ClockReading]) -> list[Finding]:
+    """Say which machines' clocks differ from this one's; nothing where no machine was heard."""
+    ahead: dict[str, float] = {}
+    for one in readings:  # of several of one machine the one that says the least
+        known = ahead.get(one.of)
+        if known is None or abs(one.ahead_s) < abs(known):
+            ahead[one.of] = one.ahead_s
+    if not ahead:
+        return []
+    far = {of: by for of, by in ahead.items() if abs(by) >= FAIR_S}
+    if not far:
+        found = f"{listed(sorted(ahead))} within {FAIR_S:g} s of this machine's"
+        return [Finding(NAME, Verdict.OK, found)]
+    verdict = Verdict.FAILED if max(map(abs, far.values())) >= MOST_S else Verdict.NOTE
+    said = (
+        f"{of} is {abs(by):.1f} s {'ahead of' if by > 0 else 'behind'} this machine"
+        for of, by in sorted(far.items())
+    )
+    return [Finding(NAME, verdict, listed(said), CURE)]

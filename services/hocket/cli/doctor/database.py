@@ -1,0 +1,145 @@
+"""What `hocket doctor` checks of the database: its release, pgvector, migrations, poolers, standbys,
+retention, restores."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+from hocket.cli.doctor import replication
+from hocket.cli.doctor.certificates import Certificate, peer_certificate, shown
+from hocket.cli.doctor.clocks import ClockReading
+from hocket.cli.doctor.findings import Finding, Verdict
+from hocket.kit.postgres import restorations
+from hocket.kit.postgres.database import said
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.pooler import Pooling, pooling_of
+from hocket.kit.postgres.requirements import OLDEST_VERSION
+
+TIMEOUT_S = 5.0
+RESTORE_TOLD = timedelta(days=7)
+
+
+@dataclass(slots=True)
+class Database:
+    """What is found of the database, and what other checks need: how many partitions there are (None
+    without the schema of this release), certificates, and what it says of the time."""
+
+    findings: list[Finding] = field(default_factory=list)
+    partitions: int | None = None
+    certificates: list[Certificate] = field(default_factory=list)
+    readings: list[ClockReading] = field(default_factory=list)
+
+
+async def look_at_database(url: str, found: Database) -> None:
+    """Check everything about the database; what is away is a finding."""
+    found.findings += await replication.servers(url)
+    try:
+        async with connected(url) as connection:
+            found.findings.append(_postgres_version(connection))
+            found.certificates += shown("postgres", peer_certificate(_transport(connection)))
+            found.findings += await _pooler(url)
+            found.readings.append(await _clock(connection))
+            expected = bool(replication.places_of(url))
+            found.findings += await replication.standbys(connection, expected=expected)
+            found.findings.append(await _pgvector(connection))
+            found.findings += await _schema(url, connection, found)
+    except STATEMENT_ERRORS as error:
+        cure = "Start the server, or correct DATABASE_URL."
+        found.findings.append(Finding("postgres", Verdict.FAILED, said(error), cure))
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Any]:
+    """Connect to the database; raises one of STATEMENT_ERRORS."""
+    connection = await asyncpg.connect(url, timeout=TIMEOUT_S, command_timeout=TIMEOUT_S)
+    try:
+        yield connection
+    finally:
+        await connection.close(timeout=TIMEOUT_S)
+
+
+def _transport(connection: Any) -> object:
+    return getattr(connection, "_transport", None)  # asyncpg has no name for it
+
+
+async def _clock(connection: Any) -> ClockReading:
+    asked_s = time.time()
+    said_s = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+    return ClockReading("postgres", said_s, asked_s, time.time())
+
+
+async def _pooler(url: str) -> list[Finding]:
+    pooling = await pooling_of(lambda: asyncpg.connect(url, timeout=TIMEOUT_S))
+    if pooling is Pooling.NONE:
+        return []
+    if pooling is Pooling.SESSION:
+        found = "a pooler is before Postgres; a session is ours alone"
+        return [Finding("pooler", Verdict.OK, found)]
+    found = "a pooler gives our session to others between transactions"
+    cure = "Set pool_mode = session for this database: docs/how-to/postgres.md#pgbouncer"
+    return [Finding("pooler", Verdict.FAILED, found, cure)]
+
+
+def _postgres_version(connection: Any) -> Finding:
+    version = connection.get_server_version()
+    found = f"{version.major}.{version.minor}"
+    if version.major * 10_000 >= OLDEST_VERSION:
+        return Finding("postgres", Verdict.OK, found)
+    return Finding("postgres", Verdict.FAILED, found, "Use Postgres 15 or later.")
+
+
+async def _pgvector(connection: Any) -> Finding:
+    row = await connection.fetchrow(
+        "SELECT default_version, installed_version FROM pg_available_extensions"
+        " WHERE name = 'vector'"
+    )
+    if row is None:
+        cure = "Install pgvector on the server: docs/how-to/postgres.md."
+        return Finding("pgvector", Verdict.FAILED, "not available", cure)
+    made = row["installed_version"]
+    return Finding("pgvector", Verdict.OK, made or f"{row['default_version']}, not yet in use")
+
+
+async def _schema(url: str, connection: Any, found: Database) -> list[Finding]:
+    from hocket.kit.postgres.migrations import current, head
+
+    at, newest = await current(url), head()
+    if at != newest:
+        told, cure = f"at {at or 'nothing'}, newest is {newest}", "`hocket up` applies them."
+        return [Finding("migrations", Verdict.FAILED, told, cure)]
+    found.partitions = await connection.fetchval("SELECT count(*) FROM hocket.partition")
+    return [
+        Finding("migrations", Verdict.OK, f"at {at}"),
+        await _retention(connection),
+        *await _restored(connection),
+    ]
+
+
+async def _restored(connection: Any) -> list[Finding]:
+    """Tell what may be missing after a restore; for some days, for it does not come back."""
+    restored = await restorations.last(connection, timeout_s=TIMEOUT_S, within=RESTORE_TOLD)
+    if restored is None:
+        return []
+    found = f"at {restored.restored_at}, from a backup of {restored.backup_at}"
+    cure = "Submit tasks that were accepted in between again, with their idempotency keys."
+    return [Finding("restored", Verdict.NOTE, found, cure)]
+
+
+async def _retention(connection: Any) -> Finding:
+    """Tell what is deleted when, and whether it is."""
+    rows = await connection.fetch(
+        "SELECT kind, days, deleted, last_pass_at < now() - interval '1 day' AS late"
+        " FROM hocket.retention ORDER BY kind"
+    )
+    if not rows:
+        return Finding("retention", Verdict.NOTE, "no pass yet", "The ledger deletes what is old.")
+    found = ", ".join(f"{row['kind']} {row['days']} d ({row['deleted']} gone)" for row in rows)
+    if any(row["late"] for row in rows):
+        cure = "Start: python -m hocket.ledger; see docs/how-to/retention.md"
+        return Finding("retention", Verdict.NOTE, f"{found}; no pass for a day", cure)
+    return Finding("retention", Verdict.OK, found)

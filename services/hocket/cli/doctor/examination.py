@@ -1,0 +1,93 @@
+"""Everything that `hocket doctor` checks, in the order in which things depend on each other. A part that
+is away is a finding, never a traceback."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from nats.errors import Error as NatsError
+
+from hocket.cli.doctor import machine, processes
+from hocket.cli.doctor.certificates import expiry
+from hocket.cli.doctor.clocks import difference
+from hocket.cli.doctor.database import Database, connected, look_at_database
+from hocket.cli.doctor.findings import Finding, Verdict
+from hocket.cli.doctor.nats import coordinators, offers
+from hocket.cli.doctor.nats.messaging import Messaging, look_at_nats
+from hocket.cli.remote.target import Target
+from hocket.kit.postgres.database import said
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+
+BOUND_S = 30.0
+"""How long a part may take, such as NATS with everything in it."""
+
+
+async def examine(target: Target) -> list[Finding]:
+    """Run all checks and return what they found."""
+    local = [machine.python(), *machine.wheels(target)]
+    local += [machine.data_folder(target), machine.disk(target)]
+    nats, database, own = Messaging(), Database(), list[Finding]()
+    await asyncio.gather(
+        _bounded("nats", nats.findings, _nats(target, nats)),
+        _bounded("postgres", database.findings, _database(target, database)),
+        _bounded("processes", own, _processes(target, own)),
+    )
+    return [
+        *local,
+        processes.platform(target),
+        *nats.findings,
+        *database.findings,
+        *_coordinators(nats, database),
+        *await _node_types(target, nats, database),
+        *expiry([*nats.certificates, *database.certificates]),
+        *difference([*nats.readings, *database.readings]),
+        *own,
+    ]
+
+
+async def _nats(target: Target, found: Messaging) -> None:
+    url = target.known_nats
+    if url is not None:
+        is_own = target.facts is not None and target.facts.nats_url == url
+        await look_at_nats(url, found, is_own=is_own)
+
+
+async def _database(target: Target, found: Database) -> None:
+    if target.known_database is not None:
+        await look_at_database(target.known_database, found)
+
+
+async def _processes(target: Target, found: list[Finding]) -> None:
+    found += await processes.processes(target)
+
+
+def _coordinators(nats: Messaging, database: Database) -> list[Finding]:
+    """Check coordinators by what NATS has of them, for the partitions that Postgres has."""
+    if nats.coordinators is None:
+        return []
+    return coordinators.findings_of(nats.coordinators, database.partitions)
+
+
+async def _node_types(target: Target, nats: Messaging, database: Database) -> list[Finding]:
+    """Check what pipelines in Postgres need by what workers on NATS offer."""
+    url = target.known_database
+    if url is None or database.partitions is None or nats.slots is None:
+        return []
+    try:
+        async with connected(url) as connection:
+            return await offers.unserved(connection, nats.slots)
+    except STATEMENT_ERRORS as error:
+        cure = "See what is said of postgres above."
+        return [Finding("node types", Verdict.FAILED, said(error), cure)]
+
+
+async def _bounded(name: str, findings: list[Finding], check: Awaitable[None]) -> None:
+    """Run a check, and say in its findings where it did not come to its end."""
+    try:
+        async with asyncio.timeout(BOUND_S):
+            await check
+    except TimeoutError:
+        found = f"no answer within {BOUND_S:g} s"
+        findings.append(Finding(name, Verdict.FAILED, found, "Check the load of this machine."))
+    except (OSError, NatsError) as error:
+        cure = "It went away meanwhile: check again."
+        findings.append(Finding(name, Verdict.FAILED, said(error), cure))

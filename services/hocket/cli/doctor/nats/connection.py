@@ -1,0 +1,107 @@
+"""Connections of `hocket doctor` to NATS, to all servers of an address or to one of them."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import nats
+from nats.aio.client import Client
+
+from hocket.cli.doctor.certificates import peer_certificate
+from hocket.kit.nats.identity import identity_of
+from hocket.kit.nats.server_tls import tls_of
+from hocket.kit.nats.server_urls import server_urls
+
+TIMEOUT_S = 5.0
+NATS_PORT = 4222
+MAX_GREETING_BYTES = 64 * 1024
+
+
+async def connect(url: str, only: str | None = None) -> Client:
+    """Connect to a server of a `NATS_URL`, or to `only` one of them. Raises OSError, TimeoutError,
+    nats.errors.Error or ValueError with what went wrong last."""
+    faults: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        faults.append(error)
+
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await nats.connect(
+                [only] if only else server_urls(url),
+                name="hocket-doctor",
+                inbox_prefix=identity_of(url).inbox.encode(),
+                tls=tls_of(url),
+                connect_timeout=2,
+                allow_reconnect=only is None,
+                error_cb=note,
+            )
+    except TimeoutError:
+        raise faults[-1] if faults else TimeoutError("it does not answer") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a server says of itself to whoever comes, and the certificate (DER) that it shows."""
+
+    name: str
+    server_id: str
+    version: str
+    cluster: str
+    certificate: bytes | None
+
+
+async def greeting(url: str, one: str) -> Greeting | None:
+    """Return what one server of a `NATS_URL` says before anybody names himself; None from WebSockets.
+    Raises OSError (ssl.SSLError too), TimeoutError, or ValueError where it is no NATS server."""
+    place = urlsplit(one)
+    if place.scheme.startswith("ws"):
+        return None
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(
+            place.hostname, place.port or NATS_PORT, limit=MAX_GREETING_BYTES
+        )
+        try:
+            verb, _, body = (await reader.readline()).partition(b" ")
+            if verb != b"INFO":
+                raise ValueError("it is no NATS server")
+            told: dict[str, Any] = json.loads(body)
+            context = tls_of(url)
+            if context is not None:
+                await writer.start_tls(context, server_hostname=place.hostname)
+            certificate = peer_certificate(writer.transport)
+        finally:
+            writer.close()
+    return Greeting(
+        name=str(told.get("server_name", "")),
+        server_id=str(told.get("server_id", "")),
+        version=str(told.get("version", "")),
+        cluster=str(told.get("cluster", "")),
+        certificate=certificate,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of JetStream's API, and between which moments (epoch s) it was given."""
+
+    body: dict[str, Any]
+    asked_s: float
+    heard_s: float
+
+    @property
+    def error(self) -> str:
+        """What the server refused it for; nothing where it did not."""
+        return str(self.body.get("error", {}).get("description", ""))
+
+
+async def ask(connection: Client, what: str, given: dict[str, Any] | None = None) -> Answer:
+    """Ask JetStream's API. Raises nats.errors.Error and TimeoutError."""
+    asked_s = time.time()
+    reply = await connection.request(
+        f"$JS.API.{what}", json.dumps(given or {}).encode(), timeout=TIMEOUT_S
+    )
+    return Answer(json.loads(reply.data), asked_s, time.time())

@@ -1,0 +1,142 @@
+"""Which server of a NATS cluster leads which stream, and how to have the work of runs on all of them.
+
+A server that leads a stream takes in all that is published there and hands it to the others. After
+servers were away their streams are led by those that stayed. `spread` asks leaders to hand over, one by
+one; what is published meanwhile waits for a moment, and nothing is lost."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from hocket.cli.doctor.nats.connection import ask
+from hocket.cli.doctor.nats.streams import ON_THE_WAY, Streams, read_streams
+from hocket.schemas.errors import ErrorClass, HocketError
+
+HANDS_OVER_S = 10.0
+LOOK_S = 0.1
+
+
+class LeadersUnknown(HocketError):
+    """NATS does not say who leads its streams: {reason} {cure}"""
+
+    code = "leaders_unknown"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+class NotHandedOver(HocketError):
+    """The server {server} did not become the leader of {stream} within 10 s: {reason}. `hocket doctor`
+    says whether all servers are there; then try again."""
+
+    code = "not_handed_over"
+    error_class = ErrorClass.UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """Who leads a stream, and the servers with a copy that is current, the leader's among them."""
+
+    leader: str
+    servers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A stream whose leader shall be another server."""
+
+    stream: str
+    before: str
+    after: str
+
+
+def led_by(streams: Streams) -> dict[str, Led]:
+    """Return the streams that several servers have, and that one of them leads."""
+    found = {}
+    for info in streams:
+        cluster: Mapping[str, Any] = info.get("cluster") or {}
+        leader = cluster.get("leader")
+        others = cluster.get("replicas") or ()
+        if leader and others:
+            current = (one["name"] for one in others if one["current"] and not one.get("offline"))
+            found[info["config"]["name"]] = Led(leader, frozenset({leader, *current}))
+    return found
+
+
+def moves(led: Mapping[str, Led]) -> list[Move]:
+    """Return the fewest moves after which the streams that runs pass, and then all together, are spread
+    evenly over the servers."""
+    leaders = {stream: one.leader for stream, one in led.items()}
+    first = [stream for stream in ON_THE_WAY if stream in led]
+    rest = sorted(led.keys() - set(first))
+    planned = [*_evened(first, first, led, leaders), *_evened(rest, [*first, *rest], led, leaders)]
+    return list(planned)
+
+
+def _evened(
+    movable: Sequence[str],
+    counted: Collection[str],
+    led: Mapping[str, Led],
+    leaders: dict[str, str],
+) -> Iterator[Move]:
+    """Move streams from the server that leads most of those counted to the one that leads fewest, while
+    that makes it more even."""
+    servers = sorted({server for stream in counted for server in led[stream].servers})
+    while True:
+        counts = Counter(dict.fromkeys(servers, 0))
+        counts.update(leaders[stream] for stream in counted)
+        move = _best(movable, counts, led, leaders)
+        if move is None:
+            return
+        leaders[move.stream] = move.after
+        yield move
+
+
+def _best(
+    movable: Sequence[str],
+    counts: Mapping[str, int],
+    led: Mapping[str, Led],
+    leaders: Mapping[str, str],
+) -> Move | None:
+    """Return the move that takes most from a busy server for an idle one; None where none helps."""
+    gains = [
+        (counts[leaders[stream]] - counts[server], stream, server)
+        for stream in movable
+        for server in sorted(led[stream].servers - {leaders[stream]})
+    ]
+    most = max(gains, key=lambda one: one[0], default=None)
+    if most is None or most[0] < 2:
+        return None
+    return Move(most[1], leaders[most[1]], most[2])
+
+
+async def spread(connection: Client) -> AsyncIterator[Move]:
+    """Make the moves, and yield each that is made. Raises LeadersUnknown and NotHandedOver."""
+    streams = await read_streams(connection)
+    if not isinstance(streams, Streams):
+        raise LeadersUnknown(reason=streams.found, cure=streams.cure)
+    for move in moves(led_by(streams)):
+        await _make(connection, move)
+        yield move
+
+
+async def _make(connection: Client, move: Move) -> None:
+    said = ""
+    try:
+        async with asyncio.timeout(HANDS_OVER_S):
+            while await _leader(connection, move.stream) != move.after:
+                preferred = {"placement": {"preferred": move.after}}
+                answer = await ask(connection, f"STREAM.LEADER.STEPDOWN.{move.stream}", preferred)
+                said = answer.error
+                await asyncio.sleep(LOOK_S)
+    except (NatsError, TimeoutError) as error:
+        reason = said or str(error) or "it is not elected"
+        raise NotHandedOver(server=move.after, stream=move.stream, reason=reason) from error
+
+
+async def _leader(connection: Client, stream: str) -> str:
+    info = await ask(connection, f"STREAM.INFO.{stream}")
+    return str((info.body.get("cluster") or {}).get("leader") or "")

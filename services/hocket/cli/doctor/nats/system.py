@@ -1,0 +1,139 @@
+"""What `hocket doctor` asks the servers of NATS in their own account: who leads, who is missing, what
+the time is, how much room there is. It needs the user `access` (docs/reference/nats-access.md)."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hocket.admin.nats_access.elections import PING
+from hocket.admin.nats_access.server_answers import answers_of_all
+from hocket.cli.doctor.clocks import ClockReading, reading
+from hocket.cli.doctor.findings import Finding, Verdict, listed
+from hocket.cli.doctor.nats.streams import is_away
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+
+ANSWERS_S = 2.0
+QUIET_S = 0.4
+FULL_PART = 0.8
+ACCESS_ENV = "HOCKET_NATS_ACCESS_URL"
+NAME = "meta leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the servers said, and when they were asked and heard (epoch s)."""
+
+    answers: Sequence[Mapping[str, Any]]
+    asked_s: float
+    heard_s: float
+
+    @property
+    def readings(self) -> list[ClockReading]:
+        """What each said of the time."""
+        return [
+            one
+            for answer in self.answers
+            for one in reading(
+                f"nats {_name(answer)}",
+                str(answer["server"].get("time", "")),
+                self.asked_s,
+                self.heard_s,
+            )
+        ]
+
+
+async def ask_servers(access_url: str) -> Told | Finding:
+    """Return what all servers say, or what is wrong where they cannot be asked."""
+    cure = f"Correct {ACCESS_ENV}: it is the file access.url that `hocket nats accounts` makes."
+    try:
+        bus = await Bus.connect(access_url, name="hocket-doctor")
+    except BusUnavailable as error:
+        return Finding(NAME, Verdict.FAILED, str(error.fields["reason"]), cure)
+    try:
+        asked_s = time.time()
+        answers = await answers_of_all(bus, PING, {}, first_s=ANSWERS_S, quiet_s=QUIET_S)
+        told = Told(answers, asked_s, time.time())
+    finally:
+        await bus.close()
+    if not told.answers:
+        return Finding(NAME, Verdict.FAILED, "no server answers in the account of servers", cure)
+    return told
+
+
+def findings_of(told: Told, named: Iterable[str]) -> list[Finding]:
+    """Say what is wrong with the cluster; `named`: the servers that NATS_URL leads to."""
+    return [*_meta(told), *_unnamed(told, named), *_room(told)]
+
+
+def not_asked() -> Finding:
+    """Say what is not known without the user `access`."""
+    cure = (
+        f"Set {ACCESS_ENV}_FILE to access.url, which `hocket nats accounts` makes, to see the"
+        " servers themselves."
+    )
+    return Finding(NAME, Verdict.NOTE, "not known: servers tell it in their own account", cure)
+
+
+def _meta(told: Told) -> list[Finding]:
+    metas = {_name(one): meta for one in told.answers if (meta := _jetstream(one).get("meta"))}
+    if not metas:
+        return []
+    leaders = {name: meta for name, meta in metas.items() if meta.get("leader") == name}
+    if not leaders:
+        found = f"none of {listed(sorted(metas))} leads: nothing can be made, changed or placed"
+        cure = "More than half of the servers must run and reach each other. See their logs."
+        return [Finding(NAME, Verdict.FAILED, found, cure)]
+    leader, meta = next(iter(leaders.items()))
+    size = meta.get("cluster_size", len(metas))
+    answered = {_name(one) for one in told.answers}
+    peers = meta.get("replicas") or ()
+    away = sorted(one["name"] for one in peers if is_away(one) or one["name"] not in answered)
+    if away:
+        found = f"{leader}; of {size} servers {listed(away)} away"
+        left = size - len(away) - size // 2 - 1
+        cure = f"Start what is away: {left} more may be lost before the cluster stands still."
+        if left < 1:
+            cure = "Start what is away: with one more loss the cluster stands still."
+        return [Finding(NAME, Verdict.FAILED, found, cure)]
+    if size % 2 == 0:
+        found = f"{leader}, {size} servers"
+        cure = f"Run {size + 1}: {size} stand no more losses than {size - 1}."
+        return [Finding(NAME, Verdict.NOTE, found, cure)]
+    return [Finding(NAME, Verdict.OK, f"{leader}, {size} servers")]
+
+
+def _unnamed(told: Told, named: Iterable[str]) -> list[Finding]:
+    others = {_name(one) for one in told.answers} - set(named)
+    if not others:
+        return []
+    found = f"{listed(sorted(others))} is in the cluster, and NATS_URL does not name it"
+    cure = "Name all servers in every process' NATS_URL."
+    return [Finding("nats cluster", Verdict.NOTE, found, cure)]
+
+
+def _room(told: Told) -> list[Finding]:
+    parts: dict[str, float] = {}
+    for answer in told.answers:
+        most = _jetstream(answer).get("config", {}).get("max_storage", 0)
+        used = _jetstream(answer).get("stats", {}).get("storage", 0)
+        if most > 0:
+            parts[_name(answer)] = used / most
+    full = {name: part for name, part in parts.items() if part >= FULL_PART}
+    if full:
+        found = listed(f"{name} {part:.0%}" for name, part in sorted(full.items()))
+        cure = "Give JetStream more room (`max_file_store`, the disk), or delete what is old."
+        return [Finding("nats storage", Verdict.FAILED, found, cure)]
+    if not parts:
+        return []
+    name, part = max(parts.items(), key=lambda one: one[1])
+    return [Finding("nats storage", Verdict.OK, f"{name} has most: {part:.0%} of its room")]
+
+
+def _name(answer: Mapping[str, Any]) -> str:
+    return str(answer["server"]["name"])
+
+
+def _jetstream(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (answer.get("statsz") or {}).get("jetstream") or {}

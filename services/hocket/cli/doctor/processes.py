@@ -1,0 +1,74 @@
+"""What `hocket doctor` checks of a platform over this machine's data folder: is there one, and are its
+processes well?"""
+
+import asyncio
+import json
+from pathlib import Path
+
+from hocket.cli.doctor.findings import Finding, Verdict
+from hocket.cli.local.processes import get, health_url
+from hocket.cli.remote.target import Target
+from hocket.kit.embedded.ports import port_is_free
+
+MAX_FOUND_CHARS = 500
+API_PORT = 8080
+
+
+def platform(target: Target) -> Finding:
+    """Check that there is a platform to talk to, and where there is none, that one could start."""
+    if target.facts is not None:
+        return Finding("platform", Verdict.OK, f"`hocket up` runs as process {target.facts.pid}")
+    if target.named_nats or target.named_api:
+        return Finding("platform", Verdict.OK, "named by options or environment")
+    if not port_is_free(API_PORT):
+        found, cure = f"none runs; port {API_PORT} is taken", "`hocket up` takes another port."
+        return Finding("platform", Verdict.NOTE, found, cure)
+    return Finding("platform", Verdict.NOTE, "none runs over this folder", "Start: hocket up")
+
+
+async def processes(target: Target) -> list[Finding]:
+    """Ask each process that `hocket up` started whether it is ready and well."""
+    if target.facts is None:
+        return []
+    run_dir = Path(target.facts.data_dir) / "run"
+    return list(
+        await asyncio.gather(
+            *(_process(run_dir, name, pid) for name, pid in target.facts.processes.items())
+        )
+    )
+
+
+async def _process(run_dir: Path, name: str, pid: int) -> Finding:
+    url = health_url(run_dir, pid) or _restarted(run_dir, name)
+    cure = f"See {run_dir.parent / 'logs' / f'{name}.log'}."
+    if url is None:
+        return Finding(f"process {name}", Verdict.FAILED, "it does not run", cure)
+    status, body = await get(url, "/readyz")
+    if status == 200:
+        unwell = _unwell(body)
+        return (
+            Finding(f"process {name}", Verdict.FAILED, unwell, cure)
+            if unwell
+            else Finding(f"process {name}", Verdict.OK, f"ready, {url}")
+        )
+    found = body.decode("utf-8", "replace")[:200].strip() or "it does not answer"
+    return Finding(f"process {name}", Verdict.FAILED, found, cure)
+
+
+def _unwell(body: bytes) -> str:
+    """Return what the components of a ready process say that are not well, such as a refused reload."""
+    try:
+        components = json.loads(body)["components"]
+        found = [f"{n}: {part['detail']}" for n, part in components.items() if part.get("degraded")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return "; ".join(found)[:MAX_FOUND_CHARS]
+
+
+def _restarted(run_dir: Path, name: str) -> str | None:
+    """Return the health address of a process that was started again since the platform began."""
+    for path in run_dir.glob(f"{name.partition('-')[0]}*-*.json"):
+        pid = int(path.stem.rpartition("-")[2])
+        if Path(f"/proc/{pid}").exists():
+            return health_url(run_dir, pid)
+    return None
