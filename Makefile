@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -184,6 +184,10 @@ cluster-test: setup
 # 4 minutes. FOLDER keeps its environment for the next time
 upgrade-test: setup
 	PYTHONPATH=tests $(PY) -W ignore -m deploy.upgrade_play $(if $(FOLDER),--folder $(FOLDER))
+
+# a thousand calls of every kind at each level of budget, by four gateways, one of them started anew
+budget-test: setup
+	HOCKET_TEST_CALLS=1000 $(PY) -m pytest -q tests/integration/budgets/test_mixed_calls.py
 
 # the one NATS server ended, killed, and cut off, TIMES times each under load
 nats-restarts: setup

@@ -66,7 +66,12 @@ ASK = {
     "with": {"n": "{{ input.n }}"},
 }
 SLEEP = {"type": "python", "handler": "hocket.workers.builtin:sleep", "with": {"seconds": LONG_S}}
-ENGINE = {"model": "metered", "prefill_tokens_per_s": 1e6, "decode_tokens_per_s": 40}
+ENGINE = {
+    "model": "metered",
+    "prefill_tokens_per_s": 1e6,
+    "decode_tokens_per_s": 40,
+    "journal_entries": 1_000_000,
+}
 PIPELINES: tuple[dict[str, Any], ...] = (
     {
         "pipeline": "rolled",

@@ -8,17 +8,14 @@ from aiohttp import web
 from hocket.emulator.metrics import EngineMetrics
 from hocket.emulator.serving import RunningJob
 
-MAX_JOURNAL = 10_000
-"""Requests that are remembered; of more, the last ones."""
-
 
 class Journal:
     """The last requests of an engine; `name` stands in the ids of those that bring none."""
 
-    def __init__(self, metrics: EngineMetrics, name: str) -> None:
+    def __init__(self, metrics: EngineMetrics, name: str, max_entries: int) -> None:
         self._metrics = metrics
         self._name = name
-        self._entries: deque[dict[str, Any]] = deque(maxlen=MAX_JOURNAL)
+        self._entries: deque[dict[str, Any]] = deque(maxlen=max_entries)
         self.requests = 0
         """All that ever came."""
 

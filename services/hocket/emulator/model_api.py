@@ -87,7 +87,7 @@ class ModelApi:
         """Run a job, and write down what it used, however it ends."""
         job: RunningJob | None = None
         try:
-            async with self._serving.job(made.prompt_tokens, made.output_tokens, made.chain) as job:
+            async with self._serving.job(made.prompt_tokens, made.made_tokens, made.chain) as job:
                 yield job
         finally:
             if job is not None:

@@ -34,7 +34,7 @@ class EmulatedEngine:
         self.serving = Serving(profile, VirtualClock(speed))
         self.faults = Faults(rates or FaultRates(), seed=seed)
         self.metrics = EngineMetrics(self.serving, name)
-        self.journal = Journal(self.metrics, name)
+        self.journal = Journal(self.metrics, name, profile.journal_entries)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> str:

@@ -35,7 +35,7 @@ class Answer:
 
     def whole(self, made: Generation, cached_tokens: int) -> dict[str, Any]:
         """Return the body of a completion."""
-        choice: dict[str, Any] = {"index": 0, "finish_reason": made.finish_reason, "logprobs": None}
+        choice: dict[str, Any] = {"finish_reason": made.finish_reason, "logprobs": None}
         if not self.chat:
             choice["text"] = made.text
         elif made.tool is None:
@@ -44,8 +44,9 @@ class Answer:
             call = self._tool_call(made.tool, made.text)
             choice["message"] = {"role": "assistant", "content": None, "tool_calls": [call]}
         kind = "chat.completion" if self.chat else "text_completion"
-        usage = _usage(made.prompt_tokens, made.output_tokens, cached_tokens)
-        return {**self._head(kind), "choices": [choice], "usage": usage}
+        choices = [{"index": index, **choice} for index in range(made.choices)]
+        usage = _usage(made.prompt_tokens, made.made_tokens, cached_tokens)
+        return {**self._head(kind), "choices": choices, "usage": usage}
 
     def first(self, made: Generation, _cached_tokens: int) -> Iterator[dict[str, Any]]:
         """Yield the chunk that opens a stream."""

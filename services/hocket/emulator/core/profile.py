@@ -44,3 +44,5 @@ class EngineProfile(BaseModel):
     load_s: Seconds = 0.0
     idle_s: Seconds = 0.0
     while_cold: Literal["wait", "refuse"] = "wait"
+    journal_entries: int = Field(10_000, ge=1, le=10_000_000)
+    """Requests that the engine's journal remembers; of more, the last ones."""

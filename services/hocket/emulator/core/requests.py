@@ -15,6 +15,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_TEXTS = 2_048
 MAX_TOOLS = 1_024
+MAX_CHOICES = 128
 
 
 class RequestInvalid(HocketError):
@@ -46,6 +47,13 @@ class Generation:
     """The tool that is called; then `text` is its arguments."""
     marked_tokens: int = 0
     """How much of the prompt, from its beginning, was marked for the cache (Anthropic's API)."""
+    choices: int = 1
+    """How often the text is made."""
+
+    @property
+    def made_tokens(self) -> int:
+        """The tokens of all choices."""
+        return self.output_tokens * self.choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +138,15 @@ def _check(body: Mapping[str, Any], profile: EngineProfile) -> None:
         raise _wrong("model", "it is not text")
     if model != profile.model:
         raise ModelNotServed(model=model, served=profile.model)
-    if body.get("n") not in (None, 1):
-        raise _wrong("n", "this engine makes one choice")
+    choices = _choices(body)
+    if not _is_count(choices, 1) or choices > MAX_CHOICES:
+        raise _wrong("n", f"it is not a whole number from 1 to {MAX_CHOICES}")
+    if choices > 1 and body.get("stream"):
+        raise _wrong("n", "a stream of this engine has one choice")
+
+
+def _choices(body: Mapping[str, Any]) -> Any:
+    return 1 if body.get("n") is None else body["n"]
 
 
 def _rendered(message: Any, where: str) -> str:
@@ -208,6 +223,7 @@ def _generation(
         finish_reason=reason,
         stream=body.get("stream") is True,
         usage_in_stream=isinstance(options, dict) and options.get("include_usage") is True,
+        choices=_choices(body),
     )
     return _sized(generation, body, profile)
 

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 from hocket.emulator.core import requests
+from hocket.emulator.core.answers import Answer
 from hocket.emulator.core.faults import MAX_SCRIPT, Fault, FaultRates, Faults
 from hocket.emulator.core.profile import EngineProfile
 from hocket.emulator.core.replies import json_of, vector
@@ -124,7 +125,9 @@ def test_texts_that_share_words_are_nearer() -> None:
         ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": True}, "max_tokens"),
-        ({"n": 2}, "`n`"),
+        ({"n": 0}, "`n`"),
+        ({"n": 129}, "`n`"),
+        ({"n": 2, "stream": True}, "`n`"),
         ({"tools": "tide"}, "tools"),
         ({"tools": [TOOL], "tool_choice": {"function": {"name": "wind"}}}, "tool_choice"),
         ({"emulator": {"prompt_tokens": -1}}, "emulator.prompt_tokens"),
@@ -162,3 +165,10 @@ def test_a_script_has_a_bound() -> None:
     faults = Faults(FaultRates(), seed=0)
     with pytest.raises(InvalidInput, match="script"):
         faults.add([Fault(count=MAX_SCRIPT), Fault()])
+
+
+def test_several_choices_are_made_and_counted() -> None:
+    made = requests.chat(body(max_tokens=7, n=3), PROFILE)
+    answer = Answer("one", "m", 0, chat=True).whole(made, 0)
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+    assert answer["usage"]["completion_tokens"] == made.made_tokens == 21
