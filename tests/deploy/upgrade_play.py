@@ -124,11 +124,14 @@ class Load:
 
     async def _nats(self, pipeline: str, key: str, given: dict[str, int]) -> None:
         headers, body = {"Hocket-Idempotency-Key": key}, b'{"n": %d}' % given["n"]
+        until = time.monotonic() + BOUND_S
         while True:
-            with suppress(BusUnavailable):
-                subject = subjects.task(TENANT, pipeline)
-                await self._bus.publish(subject, body, headers=headers)
+            try:
+                await self._bus.publish(subjects.task(TENANT, pipeline), body, headers=headers)
                 break
+            except BusUnavailable:
+                assert time.monotonic() < until, "NATS did not come back"
+                await asyncio.sleep(0.2)
         self.accepted.add(ids.run_id(TENANT, key))
 
     async def _rest(self, pipeline: str, key: str, given: dict[str, int]) -> None:
