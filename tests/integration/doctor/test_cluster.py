@@ -144,7 +144,7 @@ async def test_it_says_which_streams_are_on_one_server(cluster: Cluster, tmp_pat
         await answered(bus, "STREAM.CREATE.KV_lonely", lonely)
     found = await until(url_of(tmp_path, OWNER), "replicas", Verdict.FAILED, "KV_lonely")
     assert "on one server of 3" in found.found
-    assert "HOCKET_STREAM_REPLICAS=3" in found.cure
+    assert "--replicas 3" in found.cure
 
 
 async def test_it_says_that_one_server_has_the_work_of_all_runs(

@@ -12,10 +12,11 @@ from hocket.cli.backups import tables
 from hocket.cli.backups.errors import BackupFolderTaken, BackupUnreadable, TargetNotEmpty
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.streams import ensure_streams
+from hocket.kit.nats.streams import ensure_streams, stream_configs
 from hocket.kit.postgres import migrations
 from hocket.ledger.upkeep import day_partitions
 from hocket.schemas import subjects
+from integration.servers.test_nats_cluster import Servers, leader
 
 TASK = "hocket.task.acme.report"
 TRIGGERS = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgenabled = 'O'"
@@ -130,3 +131,33 @@ async def test_a_backup_that_is_not_whole_changes_nothing(
     (tmp_path / "backup" / "manifest.json").unlink()
     with pytest.raises(BackupUnreadable, match="No such file"):
         await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+
+
+async def test_a_backup_of_one_nats_server_is_restored_on_three(
+    servers: EmbeddedServers, nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    old = await Bus.connect(nats_url, name="test")
+    await ensure_streams(old)
+    await old.publish(TASK, b'{"n": 1}', msg_id="one")
+    await old.close()
+    await backups.take(tmp_path / "backup", nats_url=nats_url, database_url=database_url)
+    source = await asyncpg.connect(database_url)
+    await source.execute("CREATE DATABASE moved")
+    three = Servers(tmp_path)
+    try:
+        for number in range(3):
+            await three.start(number)
+        url = ",".join(three.urls)
+        await leader(url)
+        empty = {"nats_url": url, "database_url": servers.postgres.url_of("moved")}
+        await backups.put_back(tmp_path / "backup", **empty, replicas=3)
+        new = await Bus.connect(url, name="test")
+        for name in (one["name"] for one in stream_configs()):
+            found = await new.api(f"STREAM.INFO.{name}", {}, timeout_ms=5_000)
+            held = found["state"]["messages"]
+            assert (found["config"]["num_replicas"], held) == (3, int(name == subjects.TASKS))
+        await new.close()
+    finally:
+        await three.stop()
+        await source.execute("DROP DATABASE moved WITH (FORCE)")
+        await source.close()

@@ -14,10 +14,11 @@ from hocket.cli.local.platform import Platform
 from hocket.kit.embedded.nats import nats_program
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.streams import ensure_streams, stream_configs
+from hocket.kit.nats.streams import StreamOfOneServer, ensure_streams, stream_configs
 
 READY_S = 60.0
 NO_LEADER = 10_008
+NAMES = [one["name"] for one in stream_configs()]
 
 
 def free_ports(count: int) -> list[int]:
@@ -139,3 +140,18 @@ async def test_streams_of_up_are_on_as_many_servers_as_the_setting_says(
                 assert len(found["cluster"]["replicas"]) == 2
         finally:
             await bus.close()
+
+
+async def test_streams_of_one_server_are_not_brought_to_three_and_what_to_do_is_said(
+    cluster: str,
+) -> None:
+    bus = await Bus.connect(cluster, name="test")
+    try:
+        await ensure_streams(bus, replicas=1)
+        before = [await bus.api(f"STREAM.INFO.{n}", {}, timeout_ms=5_000) for n in NAMES]
+        with pytest.raises(StreamOfOneServer, match="#from-one-server-to-three"):
+            await ensure_streams(bus, replicas=3)
+        after = [await bus.api(f"STREAM.INFO.{n}", {}, timeout_ms=5_000) for n in NAMES]
+        assert [one["config"] for one in after] == [one["config"] for one in before]
+    finally:
+        await bus.close()

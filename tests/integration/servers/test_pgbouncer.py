@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import mkdtemp
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.postgres import PostgresServer
 from hocket.kit.postgres import requirements
 from hocket.kit.postgres.database import connect_pool
+from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, Meaning, is_of_pooler, meaning_of
 from hocket.kit.postgres.pooler import Pooling, SessionsShared, pooling_of
 from support.pgbouncer import MISSING, PROGRAM, Bouncer
@@ -117,6 +119,25 @@ async def _ask(pool: asyncpg.Pool, said: list[BaseException]) -> int | None:
         said.append(error)
         return None
     return answer
+
+
+async def test_of_two_that_lead_to_the_primary_one_is_enough(
+    servers: EmbeddedServers, folder: Path, database_url: str
+) -> None:
+    async with (
+        before(servers, folder, database_url) as one,
+        before(servers, folder, database_url) as other,
+    ):
+        place = urlsplit(other.url).netloc.rpartition("@")[2]
+        url = f"{one.url.removesuffix('/hocket')},{place}/hocket?target_session_attrs=any"
+        assert of_primary(url) == url
+        pool = await connect_pool(url, size=2, name="test")
+        one.stop()
+        said: list[BaseException] = []
+        async with asyncio.timeout(BOUND_S):
+            while await _ask(pool, said) != 1:
+                pass
+        await pool.close()
 
 
 async def test_that_it_takes_no_more_connections_is_no_fault_of_a_row_either(

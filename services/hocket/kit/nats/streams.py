@@ -37,6 +37,9 @@ CALLS_MAX_AGE_S = 24 * 3_600
 EVENTS_MAX_AGE_S = 7 * 24 * 3_600
 DLQ_MAX_AGE_S = 30 * 24 * 3_600
 PROBATION_MAX_AGE_S = 24 * 3_600
+ASYNC = "async"
+"""What a stream acknowledges before it is on the disk; it is fixed when the stream is made, and a
+stream of several servers cannot be so."""
 MIB = 1024**2
 GIB = 1024**3
 JOURNALS_MAX_AGE_S = 30 * 24 * 3_600
@@ -84,6 +87,13 @@ class StreamRefused(HocketError):
     (`max_file_store`, the account's limits, the disk)."""
 
     code = "stream_refused"
+
+
+class StreamOfOneServer(HocketError):
+    """The stream {stream} was made for one server, and NATS cannot bring it to {replicas}. Back the
+    platform up, restore it on empty servers: docs/how-to/three-servers.md#from-one-server-to-three."""
+
+    code = "stream_of_one_server"
 
 
 class _NoRoom(StreamRefused):
@@ -220,14 +230,21 @@ def _guests_streams(replicas: int) -> list[dict[str, Any]]:
 
 
 async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
-    """Make every stream what it should be; raise StreamRefused where NATS will not. Servers that make a
-    cluster are waited for, FORMS_S at most."""
+    """Make every stream what it should be; raise StreamRefused where NATS will not, StreamOfOneServer
+    before anything is changed. Servers that make a cluster are waited for, FORMS_S at most."""
     until_s = asyncio.get_running_loop().time() + FORMS_S
     made: list[dict[str, Any]] = []
     share = 1.0
-    for wanted in stream_configs(replicas=replicas):
+    all_wanted = stream_configs(replicas=replicas)
+    all_found = [
+        await _formed(bus, f"STREAM.INFO.{one['name']}", {}, until_s) for one in all_wanted
+    ]
+    for found in all_found:
+        config = found.get("config", {})
+        if config.get("persist_mode") == ASYNC and replicas > 1:
+            raise StreamOfOneServer(stream=config["name"], replicas=replicas)
+    for wanted, found in zip(all_wanted, all_found, strict=True):
         name = wanted["name"]
-        found = await _formed(bus, f"STREAM.INFO.{name}", {}, until_s)
         if found.get("error", {}).get("code") == _NOT_FOUND:
             share = await _make(bus, wanted, share, made, until_s)
             made.append(wanted)
@@ -338,5 +355,5 @@ def _stream(
         "allow_direct": True,
     }
     if fast and replicas == 1:  # NATS knows the asynchronous mode for unreplicated streams only
-        config["persist_mode"] = "async"
+        config["persist_mode"] = ASYNC
     return config

@@ -119,8 +119,8 @@ def _copies(streams: Streams, servers: int) -> list[Finding]:
     found = []
     if alone and servers >= ENOUGH_SERVERS:
         cure = (
-            "Set HOCKET_STREAM_REPLICAS=3 for every process and restart them: streams and buckets"
-            " are brought to that as they start."
+            "Streams that were made for one server stay there: back up, and restore on empty servers"
+            " with `--replicas 3`: docs/how-to/three-servers.md#from-one-server-to-three"
         )
         said_of = f"on one server of {servers}, and lost with it: {listed(alone)}"
         found.append(Finding("replicas", Verdict.FAILED, said_of, cure))
