@@ -8,19 +8,34 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from openapi_spec_validator import validate
 
 EXAMPLES = int(os.environ.get("HOCKET_CONTRACT_EXAMPLES", "2"))
 SEED = int(os.environ.get("HOCKET_CONTRACT_SEED", "1"))
-LEFT_OUT = () if "HOCKET_CONTRACT_EXAMPLES" in os.environ else ("--exclude-checks=ignored_auth",)
+IS_LONG = "HOCKET_CONTRACT_EXAMPLES" in os.environ
+LEFT_OUT = () if IS_LONG else ("--exclude-checks=ignored_auth",)
 """Each request thrice more, with other keys: `make contract` asks that, the suite has the matrix."""
 TIMEOUT_S = 300 + 60 * EXAMPLES
 REQUEST_TIMEOUT_S = 20
 SHOWN_CHARS = 12_000
+UNHIDDEN = "[output.sanitization]\nenabled = false\n"
+"""So that the report says which requests had the key itself: checks send others, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that was sent with the key itself: its operation, and its answer."""
+
+    operation: str
+    """Method and path as the document has them."""
+    status: int
 
 
 async def document(url: str) -> dict[str, Any]:
@@ -33,13 +48,14 @@ async def document(url: str) -> dict[str, Any]:
 
 async def check(
     described: dict[str, Any], url: str, folder: Path, *, key: str, config: str = "", least: int
-) -> None:
+) -> Sequence[Asked]:
     """Ask the server, with a key, whatever its document allows, and what it does not; no check may fail.
-    `least` is how many requests it takes for that to mean something."""
+    `least` is how many requests it takes for that to mean something. Return what was asked."""
     schema = folder / "openapi.json"
     schema.write_text(json.dumps(described))
     settings = folder / "schemathesis.toml"
-    settings.write_text(config)
+    settings.write_text(UNHIDDEN + config)
+    report = folder / "requests.har"
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).parent / "schemathesis",
         f"--config-file={settings}",
@@ -56,6 +72,8 @@ async def check(
         "--suppress-health-check=all",
         "--generation-database=none",
         "--continue-on-failure",
+        "--report=har",
+        f"--report-har-path={report}",
         "--no-color",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -74,3 +92,19 @@ async def check(
     assert passed is not None, said
     print(f"{url}: {passed[1]} requests, {passed[2]} as documented")
     assert int(passed[2]) >= least
+    return tuple(_asked(described, json.loads(report.read_text()), key))
+
+
+def _asked(described: dict[str, Any], report: dict[str, Any], key: str) -> Iterator[Asked]:
+    """Yield the requests that had the key and no other, and an answer."""
+    templates = sorted(described["paths"], key=lambda path: path.count("{"))  # `own` is no id
+    patterns = [(path, re.compile(re.sub(r"\{\w+\}", "[^/]+", path))) for path in templates]
+    for entry in report["log"]["entries"]:
+        request, status = entry["request"], entry["response"]["status"]
+        sent = {one["name"].lower(): one["value"] for one in request["headers"]}
+        if not status or sent.get("authorization") != f"Bearer {key}" or "x-api-key" in sent:
+            continue
+        place = urlsplit(request["url"]).path
+        path = next((path for path, pattern in patterns if pattern.fullmatch(place)), None)
+        if path is not None and request["method"].lower() in described["paths"][path]:
+            yield Asked(f"{request['method']} {path}", status)
