@@ -1,1 +1,1 @@
-"""What a step costs in one part alone, without servers."""
+"""What a step, or the key of a request, costs in one part alone, without servers."""

@@ -2,16 +2,21 @@
 which tenant, and until when."""
 
 import asyncio
+import base64
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from hocket.kit.identity.configured import token_bearers_of
+from hocket.kit.identity.provider import ASK_GAP_S, FRESH_S, KEEP_S
+from hocket.kit.identity.tokens import LEEWAY_S
+from hocket.kit.process import clock
 from hocket.kit.process.settings import Settings
 from support.access.issuer import AUDIENCE, running_issuer
 from support.access.provider_process import (
@@ -82,6 +87,68 @@ async def test_a_changed_token_is_nobody_s(rest: Rest, provider: ProviderProcess
         assert answer.headers["WWW-Authenticate"] == "Bearer"
         assert payload not in json.dumps(answer.body)
     assert (await rest.get("/v1/runs")).status == 200, "keys count as before"
+
+
+@dataclass
+class Ahead:
+    """By how much the clocks of this process are ahead."""
+
+    wall_s: float = 0.0
+    monotonic_s: float = 0.0
+
+
+@pytest.fixture
+def ahead() -> Iterator[Ahead]:
+    ahead = Ahead()
+    with clock.source(
+        lambda: time.time() + ahead.wall_s, lambda: time.monotonic() + ahead.monotonic_s
+    ):
+        yield ahead
+
+
+async def test_a_token_that_was_believed_ends(
+    rest: Rest, provider: ProviderProcess, ahead: Ahead
+) -> None:
+    await provider.set_groups("ann", ["builders"])
+    token = await provider.token("ann")
+    assert (await ask(rest, "GET", "/v1/runs", token)).status == 200
+    ahead.wall_s = _ends_s(token) - time.time() + LEEWAY_S + 1
+    answer = await ask(rest, "GET", "/v1/runs", token)
+    assert (answer.status, answer.body["code"]) == (401, "token_refused")
+    assert "expired" in answer.body["detail"]
+
+
+def _ends_s(token: str) -> float:
+    payload = token.split(".")[1]
+    return float(json.loads(base64.urlsafe_b64decode(payload + "=="))["exp"])
+
+
+async def test_tokens_count_while_the_provider_is_away_and_those_of_new_keys_when_it_is_back(
+    rest: Rest, provider: ProviderProcess, ahead: Ahead
+) -> None:
+    for person in ("ann", "bob"):
+        await provider.set_groups(person, ["builders"])
+    ann, bob = [await provider.token(one) for one in ("ann", "bob")]
+    assert (await ask(rest, "GET", "/v1/runs", ann)).status == 200
+
+    await provider.kill()
+    ahead.monotonic_s += FRESH_S + 1
+    for token in (ann, bob):  # one was read before, the other is read by keys that are known
+        assert (await ask(rest, "GET", "/v1/runs", token)).status == 200
+    ahead.monotonic_s += KEEP_S
+    away = await ask(rest, "GET", "/v1/runs", ann)
+    assert (away.status, away.body["code"]) == (503, "identity_provider_away")
+    assert (await rest.get("/v1/runs")).status == 200, "keys of the platform count as before"
+
+    await provider.start()
+    await provider.set_groups("ann", ["builders"])
+    new = await provider.token("ann")
+    ahead.monotonic_s += ASK_GAP_S + 1
+    own = await ask(rest, "GET", "/v1/keys/own", new)
+    assert (own.status, own.body["role"]) == (200, "developer")
+    for token in (ann, bob):
+        former = await ask(rest, "GET", "/v1/runs", token)
+        assert (former.status, former.body["code"]) == (401, "token_refused")
 
 
 async def test_a_stream_ends_with_its_token(nats_url: str, database_url: str) -> None:

@@ -21,6 +21,8 @@ MOCK = "oidc_provider_mock"
 """Over Authlib; its access tokens are opaque."""
 IDPYOIDC = "support.access.idpyoidc_provider"
 CLIENT = "hocket"
+CLI_CLIENT = "hocket-cli"
+"""The command line: a public client, sent back to any port of the loopback."""
 SECRET = "secret-of-the-client"
 BASIC = {"Authorization": "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()}
 CALLBACK = "http://127.0.0.1:9/callback"
@@ -30,12 +32,34 @@ CONSOLE_CALLBACK = f"{PUBLIC_URL}/console/sign-in/callback"
 
 
 class ProviderProcess:
-    """A provider under test; `url` is its issuer."""
+    """A provider under test; `url` is its issuer. It makes other keys at each start, and knows nobody
+    then."""
 
-    def __init__(self, url: str, shown: str = "id_token") -> None:
-        self.url = url
+    def __init__(self, module: str, port: int, shown: str) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._command = (sys.executable, "-m", module, "--port", str(port))
         self._shown = shown
         """Which of its tokens is shown to us."""
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(BOUND_S):
+            while not await _answers(self):
+                assert self._process.returncode is None, "the provider ended"
+                await asyncio.sleep(0.05)
+
+    async def kill(self) -> None:
+        """End it, and wait until it has."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
 
     async def token(self, person: str) -> str:
         """Return the token of somebody who signed in."""
@@ -106,23 +130,12 @@ async def running_provider(
     shown to us."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, "--port", str(port)),
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    provider = ProviderProcess(f"http://127.0.0.1:{port}", shown)
+    provider = ProviderProcess(module, port, shown)
     try:
-        async with asyncio.timeout(BOUND_S):
-            while not await _answers(provider):
-                assert process.returncode is None, "the provider ended"
-                await asyncio.sleep(0.05)
+        await provider.start()
         yield provider
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await provider.kill()
 
 
 async def _answers(provider: ProviderProcess) -> bool:
