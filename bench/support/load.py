@@ -137,7 +137,7 @@ class Load:
 
         async def one_after_the_other() -> None:
             for _ in left:
-                latency_ms = await self._one()
+                latency_ms = await self.one()
                 latencies_ms.append(latency_ms)
 
         cpu_before, began_s = cpu_s(pids_of), time.perf_counter()
@@ -146,7 +146,9 @@ class Load:
         used = {name: after - cpu_before[name] for name, after in cpu_s(pids_of).items()}
         return Round(took_s, latencies_ms, used)
 
-    async def _one(self) -> float:
+    async def one(self) -> float:
+        """Publish a task and wait for the end of its run; return how long both took, in milliseconds.
+        Raises RunsMissing."""
         self.published += 1
         token = str(self.published)
         ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
