@@ -26,6 +26,7 @@ from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.storage.cache_store import CacheStore, Filling
 from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
+from hocket.coordinator.storage.pipelines.release import Release
 from hocket.coordinator.storage.store import PartitionLost, Store
 from hocket.schemas.messages import Priority
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -42,7 +43,8 @@ PLAN = PipelinePlan(compile_pipeline(SPEC))
 
 
 class Parts:
-    """The stores under test, and a way to apply a pipeline to their database."""
+    """The stores under test, and ways to apply a pipeline to their database, and to choose which of its
+    versions runs take."""
 
     def __init__(
         self,
@@ -50,11 +52,13 @@ class Parts:
         cache: Any,
         pipelines: Any,
         apply: Callable[[dict[str, Any]], Awaitable[None]],
+        choose: Callable[[str, dict[str, Any]], Awaitable[None]],
     ) -> None:
         self.store: Store = store
         self.cache: CacheStore = cache
         self.pipelines: PipelineStore = pipelines
         self.apply = apply
+        self.choose = choose
 
 
 Scene = Callable[[Parts], Awaitable[None]]
@@ -80,12 +84,21 @@ async def _play_real(scene: Scene, url: str) -> None:
                 json.dumps(document),
             )
 
+        async def choose(pipeline: str, chosen: dict[str, Any]) -> None:
+            await pool.execute(
+                """INSERT INTO hocket.pipeline_release
+                (tenant, name, active_version, canary_version, canary_share, canary_since)
+                VALUES ('t', $1, $2, $3, $4, now())""",
+                pipeline,
+                *(chosen[name] for name in ("active", "canary", "canary_share")),
+            )
+
         day_at = datetime.fromtimestamp(EPOCH_S, UTC).replace(hour=0, minute=0, second=0)
         await pool.execute("UPDATE hocket.step_days SET to_at = $1", day_at)
         await pool.execute(
             "SELECT hocket.make_step_days($1, $2)", day_at, day_at + timedelta(days=1)
         )
-        await scene(Parts(Store(pool), CacheStore(pool), PipelineStore(pool), apply))
+        await scene(Parts(Store(pool), CacheStore(pool), PipelineStore(pool), apply, choose))
 
 
 def _play_simulated(scene: Scene) -> None:
@@ -95,6 +108,9 @@ def _play_simulated(scene: Scene) -> None:
     async def apply(document: dict[str, Any]) -> None:
         database.apply("t", document)
 
+    async def choose(pipeline: str, chosen: dict[str, Any]) -> None:
+        database.releases["t", pipeline] = chosen
+
     async def main(process: Process) -> None:
         tables = CacheTables(database)
         await scene(
@@ -103,6 +119,7 @@ def _play_simulated(scene: Scene) -> None:
                 SimulatedCacheStore(tables, database, process),
                 SimulatedPipelineStore(database, process),
                 apply,
+                choose,
             )
         )
 
@@ -361,19 +378,23 @@ def test_a_batch_that_comes_after_a_later_one_writes_nothing(play: Play) -> None
     play(scene)
 
 
-def test_specs_by_version_and_the_newest(play: Play) -> None:
+def test_specs_by_version_and_which_of_them_runs_take(play: Play) -> None:
     async def scene(parts: Parts) -> None:
-        assert await parts.pipelines.spec("t", "p", None) is None
+        pipelines = parts.pipelines
+        assert await pipelines.release("t", "p") is None
+        assert await pipelines.spec("t", "p", 1) is None
         await parts.apply(SPEC)
         await parts.apply(SPEC | {"description": "two"})
-        newest = await parts.pipelines.spec("t", "p", None)
-        first = await parts.pipelines.spec("t", "p", 1)
-        assert newest is not None
+        first, second = [await pipelines.spec("t", "p", number) for number in (1, 2)]
         assert first is not None
-        assert (newest[0], json.loads(newest[1])["description"]) == (2, "two")
-        assert json.loads(first[1]) == SPEC
-        assert await parts.pipelines.spec("t", "p", 3) is None
-        assert await parts.pipelines.spec("other", "p", None) is None
+        assert second is not None
+        assert (json.loads(first), json.loads(second)["description"]) == (SPEC, "two")
+        assert await pipelines.spec("t", "p", 3) is None
+        assert await pipelines.spec("other", "p", 1) is None
+        assert await pipelines.release("t", "p") == Release(2)
+        await parts.choose("p", {"active": 1, "canary": 2, "canary_share": 0.25})
+        assert await pipelines.release("t", "p") == Release(2, 1, 2, 0.25)
+        assert await pipelines.release("other", "p") is None
 
     play(scene)
 

@@ -151,6 +151,14 @@ class PipelineUnknown(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class PipelineArchived(HocketError):
+    """The pipeline `{pipeline}` of tenant `{tenant}` is archived and takes no new runs. Take it back
+    first: `hocket pipeline unarchive {pipeline}`."""
+
+    code = "pipeline_archived"
+    error_class = ErrorClass.INVALID
+
+
 class RunUnknown(HocketError):
     """There is no run `{run_id}`. `hocket runs list` shows the runs there are."""
 

@@ -141,6 +141,9 @@ class PipelineValid(Reply):
 class PipelineSummary(Reply):
     pipeline: str
     version: int
+    active_version: int
+    """That which runs take that name none."""
+    archived_at: datetime | None = None
     description: str = ""
     priority: Priority = Field(alias="class")
     slo_ms: float

@@ -31,6 +31,7 @@ from hocket.admin.metrics import RequestMetrics
 from hocket.admin.node_types.endpoints import router as node_types
 from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
+from hocket.admin.pipelines.release_endpoints import router as releases
 from hocket.admin.requests.access_control import AccessControl
 from hocket.admin.requests.body_limit import BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
@@ -71,6 +72,7 @@ ROUTERS = (
     costs,
     calls,
     content,
+    releases,
     experiments,
     backends,
     model_rates,

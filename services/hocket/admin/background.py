@@ -1,4 +1,5 @@
-"""What a REST process does beside its answers: bulk operations, schedules, webhooks, node types."""
+"""What a REST process does beside its answers: bulk operations, schedules, canaries, webhooks, node
+types."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.bulk import operations
 from hocket.admin.context import Context
+from hocket.admin.pipelines import canaries
 from hocket.admin.schedules import firing
 from hocket.admin.webhooks import intake
 from hocket.admin.webhooks.delivery import Delivering
@@ -23,6 +25,7 @@ async def working(context: Context, registry: CollectorRegistry) -> AsyncIterato
             "node-types": context.node_types.run(context.bus, context.pool),
             "bulk": operations.run(context),
             "schedules": firing.run(context),
+            "canaries": canaries.run(context),
             "webhook-intake": intake.run(context),
             "webhook-approvals": intake.run_approvals(context),
             "webhooks": Delivering(context, sender, registry).run(),

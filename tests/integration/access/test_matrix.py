@@ -76,6 +76,16 @@ ALLOWED: dict[str, str] = {
     "POST /v1/pipelines/validate": "developer operator admin",
     "GET /v1/pipelines/{name}": ALL,
     "GET /v1/schemas/pipeline": ALL,
+    "DELETE /v1/pipelines/{name}": "developer admin",
+    "GET /v1/pipelines/{name}/diff": ALL,
+    "GET /v1/pipelines/{name}/release": ALL,
+    "POST /v1/pipelines/{name}/activate": "developer operator admin",
+    "POST /v1/pipelines/{name}/rollback": "developer operator admin",
+    "GET /v1/pipelines/{name}/canary": ALL,
+    "PUT /v1/pipelines/{name}/canary": "developer operator admin",
+    "DELETE /v1/pipelines/{name}/canary": "developer operator admin",
+    "POST /v1/pipelines/{name}/archive": "developer operator admin",
+    "POST /v1/pipelines/{name}/unarchive": "developer operator admin",
     "GET /v1/types": ALL,
     "GET /v1/types/{name}": ALL,
     "GET /v1/costs/pipelines": ALL,
@@ -127,18 +137,18 @@ GRANTS: dict[str, str] = {
     "schedules.read dead_letters.read grants.read",
     "developer": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read grants.read content.read runs.submit runs.cancel runs.signal "
-    "pipelines.check pipelines.apply schedules.manage webhooks.read webhooks.manage "
+    "pipelines.check pipelines.apply pipelines.release schedules.manage webhooks.read webhooks.manage "
     "models.call",
     "operator": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read grants.read runs.submit runs.cancel runs.signal "
-    "pipelines.check schedules.manage webhooks.read webhooks.manage experiments.control "
-    "models.control dead_letters.manage grants.manage",
+    "pipelines.check pipelines.release schedules.manage webhooks.read webhooks.manage "
+    "experiments.control models.control workers.control dead_letters.manage grants.manage",
     "auditor": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read webhooks.read dead_letters.read grants.read keys.read audit.read",
     "admin": "platform.read runs.read pipelines.read costs.read models.read experiments.read "
     "schedules.read dead_letters.read grants.read content.read runs.submit runs.cancel runs.signal "
-    "pipelines.check pipelines.apply schedules.manage webhooks.read webhooks.manage models.call "
-    "experiments.control models.control "
+    "pipelines.check pipelines.apply pipelines.release schedules.manage webhooks.read "
+    "webhooks.manage models.call experiments.control models.control workers.control "
     "dead_letters.manage grants.manage keys.read keys.manage audit.read data.delete steps.run",
     "worker": "steps.run",
 }
@@ -168,9 +178,15 @@ BODIES: dict[str, Any] = {
     "/responses": {"model": "scripted", "input": "?"},
 }
 BODIES |= {f"/v1/backends/{{backend}}/{action}": {"for_s": 1} for action in ("warm",)}
+    "/v1/pipelines/{name}/activate": {"version": 1},
+    "/v1/pipelines/{name}/canary": {"version": 1, "share": 0.1},
 BODIES |= {f"/v1/backends/{{backend}}/{action}": {} for action in ("drain", "resume", "reset")}
 USAGE_KEY = "u" * 32
-QUERIES = {"/v1/calls": "?run=none", "/v1/content": "?run=none"}
+QUERIES = {
+    "/v1/calls": "?run=none",
+    "/v1/content": "?run=none",
+    "/v1/pipelines/{name}/diff": "?before=1",
+}
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ async def test_a_task_that_is_redriven_is_a_task_again_and_no_letter(bus: Bus) -
 
 
 async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(bus: Bus) -> None:
-    async def entry(tenant: str, pipeline: str, version: int | None) -> Any:
+    async def entry(tenant: str, pipeline: str, version: int | None, run_id: str) -> Any:
         if pipeline == "cursed":
             raise ZeroDivisionError("a bug")
         raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
@@ -165,7 +165,7 @@ async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(
         return {}
 
     store: Any = SimpleNamespace(known=known)
-    catalog: Any = SimpleNamespace(entry=entry)
+    catalog: Any = SimpleNamespace(entry_for=entry)
     intake = build_intake(
         bus, store, catalog, Health(), CoordinatorMetrics(CollectorRegistry()), Durations(store),
         Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,
@@ -187,7 +187,7 @@ async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(
 async def test_a_flood_of_tasks_makes_a_bounded_number_of_letters(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def entry(tenant: str, pipeline: str, version: int | None) -> Any:
+    async def entry(tenant: str, pipeline: str, version: int | None, run_id: str) -> Any:
         raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
 
     async def known(run_ids: list[str]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ async def test_a_flood_of_tasks_makes_a_bounded_number_of_letters(
     monkeypatch.setattr(letter_budget, "LETTERS", 5)
     monkeypatch.setattr(letter_budget, "LETTERS_PER_S", 0)
     store: Any = SimpleNamespace(known=known)
-    catalog: Any = SimpleNamespace(entry=entry)
+    catalog: Any = SimpleNamespace(entry_for=entry)
     registry = CollectorRegistry()
     intake = build_intake(
         bus, store, catalog, Health(), CoordinatorMetrics(registry), Durations(store),
@@ -269,11 +269,11 @@ async def test_a_forged_letter_is_shown_and_goes_nowhere(bus: Bus, nats_url: str
 async def test_a_task_with_headers_that_cannot_be_sent_on_is_in_nobodys_way(
     bus: Bus, nats_url: str
 ) -> None:
-    async def entry(tenant: str, pipeline: str, version: int | None) -> Any:
+    async def entry(tenant: str, pipeline: str, version: int | None, run_id: str) -> Any:
         raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
 
     store: Any = SimpleNamespace()
-    catalog: Any = SimpleNamespace(entry=entry)
+    catalog: Any = SimpleNamespace(entry_for=entry)
     intake = build_intake(
         bus, store, catalog, Health(), CoordinatorMetrics(CollectorRegistry()), Durations(store),
         Load(Backlog(), Gate()), partitions=1, max_task_bytes=1_000,

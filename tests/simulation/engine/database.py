@@ -30,6 +30,7 @@ from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.flow.places import FlowQueue
 from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, Batch
+from hocket.coordinator.storage.pipelines.release import Release
 from hocket.coordinator.storage.store import Offset, PartitionLost
 from hocket.schemas.repeats import StepPlace
 from simulation.engine.flow_tables import FlowTables
@@ -76,6 +77,8 @@ class Database:
     outlooks: dict[int, dict[tuple[str, ...], tuple[float, ...]]] = field(default_factory=dict)
     estimates: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
     pipelines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
+    releases: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """What was chosen of a `Release`, where anything was."""
     observers: list[Callable[[str, Any], None]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """Runs of which a row was refused: `run`, or `attempt` where it was one of those only."""
@@ -244,11 +247,12 @@ class Database:
         facts = from_json(row["facts"] or "{}")
         return StepPlace(path=row["path"], role=row["role"], home=facts.get("home", ""))
 
-    def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
-        versions = self.pipelines.get((tenant, pipeline), {})
-        if version is None:
-            version = max(versions, default=0)
-        return (version, versions[version]) if version in versions else None
+    def spec(self, tenant: str, pipeline: str, version: int) -> str | None:
+        return self.pipelines.get((tenant, pipeline), {}).get(version)
+
+    def release(self, tenant: str, pipeline: str) -> Release | None:
+        newest = max(self.pipelines.get((tenant, pipeline), {}), default=0)
+        return Release(newest, **self.releases.get((tenant, pipeline), {})) if newest else None
 
     def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
         return dict(self.estimates.get((tenant, pipeline), {}))
@@ -346,8 +350,11 @@ class SimulatedPipelineStore:
         self._database = database
         self._process = process
 
-    async def spec(self, tenant: str, pipeline: str, version: int | None) -> Any:
+    async def spec(self, tenant: str, pipeline: str, version: int) -> Any:
         return await self._ask(lambda: self._database.spec(tenant, pipeline, version))
+
+    async def release(self, tenant: str, pipeline: str) -> Any:
+        return await self._ask(lambda: self._database.release(tenant, pipeline))
 
     async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
         return await self._ask(lambda: self._database.durations(tenant, pipeline))

@@ -28,6 +28,8 @@ class Permission(StrEnum):
     """Validate a pipeline without keeping it."""
     PIPELINES_APPLY = "pipelines.apply"
     """Apply pipelines, which is to choose the code that runs."""
+    PIPELINES_RELEASE = "pipelines.release"
+    """Choose which of the applied versions runs take: activate, roll back, canaries, archive."""
     SCHEDULES_READ = "schedules.read"
     SCHEDULES_MANAGE = "schedules.manage"
     """With `runs.submit`: make, change and delete schedules, and submit their tasks now."""
@@ -86,6 +88,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.PIPELINES_APPLY,
         Permission.SCHEDULES_MANAGE,
         Permission.WEBHOOKS_READ,
+        Permission.PIPELINES_RELEASE,
         Permission.WEBHOOKS_MANAGE,
         Permission.MODELS_CALL,
     },
@@ -97,6 +100,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.PIPELINES_CHECK,
         Permission.SCHEDULES_MANAGE,
         Permission.WEBHOOKS_READ,
+        Permission.PIPELINES_RELEASE,
         Permission.WEBHOOKS_MANAGE,
         Permission.EXPERIMENTS_CONTROL,
         Permission.MODELS_CONTROL,

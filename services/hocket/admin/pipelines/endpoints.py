@@ -12,7 +12,7 @@ from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.known_models import UNCHECKED, known_models
 from hocket.admin.pipelines.versions import apply
 from hocket.admin.requests.identity import CallerDep
-from hocket.admin.requests.parameters import VersionNumber
+from hocket.admin.requests.parameters import Switch, VersionNumber
 from hocket.admin.requests.permissions import needs
 from hocket.kit.access import grant_store
 from hocket.schemas.access.grants import check_grants
@@ -56,7 +56,8 @@ async def apply_pipeline(
     the same spec is the same version (200)."""
     plan, warnings = await _checked(request, context, caller.tenant)
     version, created = await apply(context.pool, caller.tenant, plan, caller.actor)
-    context.plans.applied(caller.tenant, plan.pipeline.pipeline, version)
+    context.plans.forget(caller.tenant, plan.pipeline.pipeline)
+    warnings += await reads.not_taken(context.pool, caller.tenant, plan.pipeline.pipeline, version)
     if not created:
         response.status_code = 200
     return PipelineApplied(
@@ -81,10 +82,14 @@ async def list_pipelines(
     caller: CallerDep,
     after: Annotated[str, Query(max_length=63, pattern=r"^[A-Za-z0-9_-]*$")] = "",
     limit: Limit = DEFAULT_PAGE,
+    archived: Annotated[Switch, Query(description="Only those that are archived.")] = False,
 ) -> PipelineList:
-    """List the latest version of each pipeline by name; `after` is the last name of the page before."""
+    """List the latest version of each pipeline by name; `after` is the last name of the page before.
+    Archived ones are listed by themselves."""
     return PipelineList(
-        pipelines=await reads.list_pipelines(context.pool, caller.tenant, after, limit)
+        pipelines=await reads.list_pipelines(
+            context.pool, caller.tenant, after, limit, archived=archived
+        )
     )
 
 

@@ -1,22 +1,30 @@
 """What can be read about pipelines."""
 
 import json
+from typing import NamedTuple
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.errors import InvalidInput, PipelineUnknown
 from hocket.schemas.rest import MAX_PAGE, PipelineDetail, PipelineSummary
 
-LATEST_VERSION = "SELECT max(version) FROM hocket.pipeline WHERE tenant = $1 AND name = $2"
-"""The number of the latest version."""
+ACTIVE = """
+SELECT coalesce(r.active_version, p.newest) AS version, r.archived_at IS NOT NULL AS is_archived
+FROM (SELECT max(version) AS newest FROM hocket.pipeline WHERE tenant = $1 AND name = $2) p
+LEFT JOIN hocket.pipeline_release r ON r.tenant = $1 AND r.name = $2
+WHERE p.newest IS NOT NULL
+"""
+"""The version that runs take which name none, and whether the pipeline takes any."""
 
 LATEST_OF_ALL = """
 SELECT DISTINCT ON (name)
-       name, version, spec ->> 'description' AS description, spec ->> 'class' AS priority,
+       name, version, coalesce(r.active_version, version) AS active_version, r.archived_at,
+       spec ->> 'description' AS description, spec ->> 'class' AS priority,
        (spec ->> 'slo_ms')::double precision AS slo_ms,
        (SELECT count(*) FROM jsonb_object_keys(spec -> 'nodes')) AS nodes,
        created_at
 FROM hocket.pipeline
-WHERE tenant = $1 AND name > $2
+LEFT JOIN hocket.pipeline_release r USING (tenant, name)
+WHERE tenant = $1 AND name > $2 AND (r.archived_at IS NOT NULL) = $4
 ORDER BY name, version DESC
 LIMIT $3
 """
@@ -44,21 +52,42 @@ WHERE NOT EXISTS (SELECT FROM hocket.pipeline p WHERE p.tenant = $1 AND p.name =
 """Which of these names are not pipelines of the tenant."""
 
 
-async def latest_version(pool: Pool, tenant: str, name: str) -> int | None:
-    """Return the number of the latest version; None where there is no such pipeline."""
-    found: int | None = await pool.fetchval(LATEST_VERSION, tenant, name, timeout=QUERY_TIMEOUT_S)
-    return found
+class ActiveVersion(NamedTuple):
+    """The version that runs of a pipeline take which name none, and whether it takes any."""
+
+    version: int
+    is_archived: bool
+
+
+async def active_version(pool: Pool, tenant: str, name: str) -> ActiveVersion | None:
+    """Return which version runs take; None where there is no such pipeline."""
+    row = await pool.fetchrow(ACTIVE, tenant, name, timeout=QUERY_TIMEOUT_S)
+    return None if row is None else ActiveVersion(*row.values())
+
+
+async def not_taken(pool: Pool, tenant: str, name: str, version: int) -> tuple[str, ...]:
+    """Return what to warn of where runs do not take a version that was just applied."""
+    found = await active_version(pool, tenant, name)
+    if found is None or (found.version == version and not found.is_archived):
+        return ()
+    if found.is_archived:
+        return (f"`{name}` is archived and takes no runs; `hocket pipeline unarchive {name}`.",)
+    cure = f"`hocket pipeline activate {name} {version}` lets them take this one."
+    return (f"Runs take version {found.version}, which is activated; {cure}",)
 
 
 async def list_pipelines(
-    pool: Pool, tenant: str, after: str, limit: int
+    pool: Pool, tenant: str, after: str, limit: int, *, archived: bool = False
 ) -> tuple[PipelineSummary, ...]:
-    """Return the latest version of each pipeline, by name."""
-    rows = await pool.fetch(LATEST_OF_ALL, tenant, after, limit, timeout=QUERY_TIMEOUT_S)
+    """Return the latest version of each pipeline, by name: of those that are archived, or are not."""
+    values = (tenant, after, limit, archived)
+    rows = await pool.fetch(LATEST_OF_ALL, *values, timeout=QUERY_TIMEOUT_S)
     return tuple(
         PipelineSummary(
             pipeline=row["name"],
             version=row["version"],
+            active_version=row["active_version"],
+            archived_at=row["archived_at"],
             description=row["description"] or "",
             priority=row["priority"],
             slo_ms=row["slo_ms"],

@@ -5,11 +5,18 @@ import json
 from collections import OrderedDict
 
 from hocket.admin.pipelines import reads
+from hocket.admin.pipelines.reads import ActiveVersion
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
 from hocket.kit.process import clock
-from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput, PipelineUnknown
+from hocket.schemas.errors import (
+    ErrorClass,
+    HocketError,
+    InvalidInput,
+    PipelineArchived,
+    PipelineUnknown,
+)
 from hocket.schemas.pipeline.plan import Plan, check_input, compile_pipeline
 from hocket.schemas.rest import RunSubmission
 
@@ -19,9 +26,9 @@ MAX_VERSIONS = 10_000
 """Versions of a pipeline: they are kept for ever, since runs name them."""
 PLANS_KEPT = 256
 """Compiled versions kept in memory to check the input of tasks."""
-LATEST_FOR_S = 1.0
-"""How long a version is believed to be the latest one where tasks are checked: as long as by those who
-begin runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
+ACTIVE_FOR_S = 1.0
+"""How long a version is believed to be that which runs take, where tasks are checked: as long as by
+those who begin runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
 
 MAX_TRIES = 100
 """How often a version is numbered, where others number theirs at the same time."""
@@ -33,6 +40,9 @@ ORDER BY version DESC
 LIMIT 1
 """
 """The latest version and what it says."""
+
+DELETED = "SELECT last_version FROM hocket.pipeline_release WHERE tenant = $1 AND name = $2"
+"""The last number of a pipeline that was deleted."""
 
 COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $1"
 """How many pipelines a tenant has."""
@@ -73,10 +83,14 @@ async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int,
             latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
             if latest is not None and latest["spec_hash"] == plan.spec_hash:
                 return latest["version"], False
-            version = (latest["version"] if latest is not None else 0) + 1
+            version = 1 + (
+                latest["version"]
+                if latest is not None
+                else await connection.fetchval(DELETED, tenant, name, timeout=QUERY_TIMEOUT_S) or 0
+            )
             if version > MAX_VERSIONS:
                 raise TooManyPipelines(what=f"versions of `{name}`", limit=MAX_VERSIONS)
-            if version == 1:
+            if latest is None:
                 names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
                 if names >= MAX_PIPELINES:
                     raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
@@ -99,13 +113,14 @@ class Plans:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
-        self._latest: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._active: OrderedDict[tuple[str, str], tuple[ActiveVersion, float]] = OrderedDict()
 
     async def plan_of(
         self, pool: Pool, tenant: str, name: str, version: int | None
     ) -> tuple[int, Plan]:
-        """Return version and plan of a pipeline (the latest for None), or raise PipelineUnknown."""
-        number = version or await self._read_latest(pool, tenant, name)
+        """Return version and plan of a pipeline (that which runs take for None), or raise
+        PipelineUnknown."""
+        number = version or (await self._read_active(pool, tenant, name)).version
         key = (tenant, name, number)
         plan = self._kept.get(key)
         if plan is None:
@@ -119,38 +134,45 @@ class Plans:
 
     async def check(self, pool: Pool, tenant: str, task: RunSubmission) -> None:
         """Raise InvalidInput where a task's input is not what its pipeline takes, PipelineUnknown where
-        there is none. The latest version is believed for LATEST_FOR_S, but nothing is refused by it
-        that is not the latest any more."""
-        believed = None if task.version else self._believed(tenant, task.pipeline)
-        _, plan = await self.plan_of(pool, tenant, task.pipeline, task.version or believed)
-        try:
-            check_input(plan, task.input)
-        except InvalidInput:
-            if believed is None:
-                raise
-            _, plan = await self.plan_of(pool, tenant, task.pipeline, None)
-            check_input(plan, task.input)
+        there is none, PipelineArchived where it takes no runs. What was read is believed for
+        ACTIVE_FOR_S, but nothing is refused by it that is not so any more."""
+        believed = self._believed(tenant, task.pipeline)
+        if believed is not None and not believed.is_archived:
+            try:
+                await self._check_by(believed, pool, tenant, task)
+            except InvalidInput:
+                if task.version:
+                    raise
+            else:
+                return
+        await self._check_by(
+            await self._read_active(pool, tenant, task.pipeline), pool, tenant, task
+        )
 
-    def applied(self, tenant: str, name: str, version: int) -> None:
-        """Note that a version was applied here: it is the latest one at once."""
-        self._note(tenant, name, version)
+    async def _check_by(
+        self, active: ActiveVersion, pool: Pool, tenant: str, task: RunSubmission
+    ) -> None:
+        if active.is_archived:
+            raise PipelineArchived(tenant=tenant, pipeline=task.pipeline)
+        version = task.version or active.version
+        _, plan = await self.plan_of(pool, tenant, task.pipeline, version)
+        check_input(plan, task.input)
 
-    def _believed(self, tenant: str, name: str) -> int | None:
-        number, until_s = self._latest.get((tenant, name), (0, 0.0))
-        return number if clock.monotonic_ms() / 1000 < until_s else None
+    def forget(self, tenant: str, name: str) -> None:
+        """Note that it was changed here which version runs take: it is read anew."""
+        self._active.pop((tenant, name), None)
 
-    async def _read_latest(self, pool: Pool, tenant: str, name: str) -> int:
-        number = await reads.latest_version(pool, tenant, name)
-        if number is None:
-            self._latest.pop((tenant, name), None)
+    def _believed(self, tenant: str, name: str) -> ActiveVersion | None:
+        active, until_s = self._active.get((tenant, name), (None, 0.0))
+        return active if clock.monotonic_ms() / 1000 < until_s else None
+
+    async def _read_active(self, pool: Pool, tenant: str, name: str) -> ActiveVersion:
+        active = await reads.active_version(pool, tenant, name)
+        if active is None:
+            self._active.pop((tenant, name), None)
             raise PipelineUnknown(pipeline=name, tenant=tenant)
-        self._note(tenant, name, number)
-        return number
-
-    def _note(self, tenant: str, name: str, number: int) -> None:
-        until_s = clock.monotonic_ms() / 1000 + LATEST_FOR_S
-        number = max(number, self._believed(tenant, name) or 0)  # a read that was overtaken
-        self._latest[tenant, name] = (number, until_s)
-        self._latest.move_to_end((tenant, name))
-        if len(self._latest) > PLANS_KEPT:
-            self._latest.popitem(last=False)
+        self._active[tenant, name] = (active, clock.monotonic_ms() / 1000 + ACTIVE_FOR_S)
+        self._active.move_to_end((tenant, name))
+        if len(self._active) > PLANS_KEPT:
+            self._active.popitem(last=False)
+        return active

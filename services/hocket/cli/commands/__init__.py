@@ -7,7 +7,15 @@ import typer
 
 from hocket.cli.commands import gateway, version
 from hocket.cli.commands.access import audit, contexts, data, grants, keys, login
-from hocket.cli.commands.pipelines import conformance, index, pipeline, schedules, schema, types
+from hocket.cli.commands.pipelines import (
+    conformance,
+    index,
+    pipeline,
+    releases,
+    schedules,
+    schema,
+    types,
+)
 from hocket.cli.commands.platform import (
     backup,
     config,
@@ -47,6 +55,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(config.app, name="config")
     app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(command.app, name="import")
+    releases.add_to(pipeline.app)
     app.command("run")(run.run)
     app.command("dev")(dev.dev)
     runs.app.command("compare")(compare.compare)

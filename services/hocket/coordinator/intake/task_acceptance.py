@@ -34,7 +34,9 @@ class TaskAcceptance:
         to the commit of its run; `checked_at_ms`: when its run was looked up, if it was."""
         make = partial(admit, task, task_ack=task_ack, checked_at_ms=checked_at_ms)
         if task.origin is None:
-            entry = await self._catalog.entry(task.tenant, task.pipeline, task.version)
+            entry = await self._catalog.entry_for(
+                task.tenant, task.pipeline, task.version, task.run_id
+            )
             return Acceptable(make(entry.plan, entry.version, now_ms=now_ms()), entry.plan)
         origin = await self._origins.run(task.tenant, task.origin)
         if origin.pipeline != task.pipeline:
@@ -44,7 +46,7 @@ class TaskAcceptance:
                 cure=f"Publish on {subjects.task(task.tenant, origin.pipeline)}.",
             )
         version = task.version or origin.version
-        entry = await self._catalog.entry(task.tenant, task.pipeline, version)
+        entry = await self._catalog.entry_for(task.tenant, task.pipeline, version, task.run_id)
         place = await self._origins.place(task.origin)
         check_repeat(
             task.origin, status=origin.status, from_step=place, plan=entry.plan, version=version

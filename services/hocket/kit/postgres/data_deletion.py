@@ -98,6 +98,7 @@ _WITH_TENANT = {
     "forecasts": ("hocket.outlook", _OF_TENANT),
     "collections": ("retrieval.collection", _OF_TENANT),
     "pipelines": ("hocket.pipeline", _OF_TENANT),
+    "pipeline_releases": ("hocket.pipeline_release", _OF_TENANT),
     "webhook_deliveries": ("hocket.webhook_delivery", _OF_TENANT),
     "webhooks": ("hocket.webhook", _OF_TENANT),
     "schedule_firings": ("hocket.schedule_firing", _OF_TENANT),

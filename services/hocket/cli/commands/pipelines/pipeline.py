@@ -1,4 +1,4 @@
-"""`hocket pipeline`: apply, list, show and validate pipelines."""
+"""`hocket pipeline`: apply, list, show and validate pipelines; the rest is in `releases`."""
 
 from typing import Annotated, Any
 
@@ -7,21 +7,24 @@ import typer
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
-    help="Apply, list, show and validate pipelines.", no_args_is_help=True
-)  # fmt: skip
+    help="Pipelines, their versions, and which of them runs take.", no_args_is_help=True
+)
 
 File = Annotated[str, typer.Argument(help="A pipeline in YAML or JSON; `-` is standard input.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 @app.command("apply")
-def apply(context: typer.Context, file: File) -> None:
+def apply(context: typer.Context, file: File, as_json: AsJson = False) -> None:
     """Make FILE the pipeline's next version; the same spec again is the same version."""
-    from hocket.cli.terminal.console import notes, out
+    from hocket.cli.terminal.console import notes, out, print_json
 
     document = _document(file)
     _compile(document)
     reply = target_of(context).api().post("/v1/pipelines", document)
+    if as_json:
+        print_json(reply)
+        return
     done = "applied" if reply["created"] else "unchanged"
     out.print(f"pipeline {reply['pipeline']} version {reply['version']} {done}")
     for warning in reply["warnings"]:
@@ -29,12 +32,12 @@ def apply(context: typer.Context, file: File) -> None:
 
 
 @app.command("validate")
-def validate(context: typer.Context, file: File) -> None:
+def validate(context: typer.Context, file: File, as_json: AsJson = False) -> None:
     """Check FILE and keep nothing.
 
     Works without a platform; where one runs, the names of models and sub-pipelines are checked too.
     """
-    from hocket.cli.terminal.console import notes, out
+    from hocket.cli.terminal.console import notes, out, print_json
 
     document = _document(file)
     name, nodes = _compile(document)
@@ -42,21 +45,29 @@ def validate(context: typer.Context, file: File) -> None:
     warnings = ["No platform runs here, so the names of the models were not checked."]
     if target.api_url is not None:
         warnings = target.api().post("/v1/pipelines/validate", document)["warnings"]
+    if as_json:
+        print_json({"pipeline": name, "nodes": nodes, "warnings": warnings})
+        return
     out.print(f"pipeline {name} is valid: {nodes} node{'' if nodes == 1 else 's'}")
     for warning in warnings:
         notes.print(f"Warning: {warning}")
 
 
 @app.command("list")
-def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List pipelines with their latest version."""
+def list_(
+    context: typer.Context,
+    archived: Annotated[bool, typer.Option("--archived", help="Those that are archived.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List pipelines with their latest version, and that which runs take."""
     from hocket.cli.drawing.amounts import duration, local
     from hocket.cli.terminal.console import print_json, print_table
 
     found: list[dict[str, Any]] = []
     while True:
         after = found[-1]["pipeline"] if found else None
-        page = target_of(context).api().get("/v1/pipelines", after=after, limit=PAGE)["pipelines"]
+        asked = {"after": after, "limit": PAGE, "archived": archived or None}
+        page = target_of(context).api().get("/v1/pipelines", **asked)["pipelines"]
         found += page
         if len(page) < PAGE:
             break
@@ -67,6 +78,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
         (
             item["pipeline"],
             str(item["version"]),
+            str(item["active_version"]),
             item["class"],
             duration(item["slo_ms"]),
             str(item["nodes"]),
@@ -75,8 +87,8 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
         )
         for item in found
     ]
-    columns = ("PIPELINE", "VERSION", "CLASS", "SLO", "NODES", "APPLIED", "DESCRIPTION")
-    print_table(columns, rows, numbers=("VERSION", "SLO", "NODES"))
+    columns = ("PIPELINE", "VERSION", "ACTIVE", "CLASS", "SLO", "NODES", "APPLIED", "DESCRIPTION")
+    print_table(columns, rows, numbers=("VERSION", "ACTIVE", "SLO", "NODES"))
 
 
 @app.command("show")

@@ -95,7 +95,11 @@ class RunAcceptance:
         self._acknowledgement.after_commit(event)
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
-        entry = await self._services.catalog.entry(event.tenant, event.pipeline, event.version)
+        catalog = self._services.catalog
+        if event.version:  # chosen when it was accepted
+            entry = await catalog.entry(event.tenant, event.pipeline, event.version)
+        else:
+            entry = await catalog.entry_for(event.tenant, event.pipeline, None, event.run_id)
         if event.parent is not None:
             check_input(entry.plan, event.input)
         return entry

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
+from hocket.coordinator.storage.pipelines.release import Release
 from hocket.kit.process.clock import monotonic_ms
-from hocket.schemas.errors import PipelineUnknown
+from hocket.schemas.errors import PipelineArchived, PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 MAX_PLANS = 1_000
-LATEST_FOR_MS = 1_000.0
-"""How long "the newest version" is believed before Postgres is asked again."""
+RELEASE_FOR_MS = 1_000.0
+"""How long it is believed which versions runs take, before Postgres is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,10 @@ class Catalog:
         self._store = store
         self._durations = durations
         self._entries: OrderedDict[tuple[str, str, int], Entry] = OrderedDict()
-        self._latest: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._releases: OrderedDict[tuple[str, str], tuple[Release, float]] = OrderedDict()
 
-    async def entry(self, tenant: str, pipeline: str, version: int | None) -> Entry:
-        """Return a version (the newest without one), or raise PipelineUnknown."""
-        if not version:
-            version = await self._newest(tenant, pipeline)
+    async def entry(self, tenant: str, pipeline: str, version: int) -> Entry:
+        """Return a version, or raise PipelineUnknown."""
         key = (tenant, pipeline, version)
         entry = self._entries.get(key)
         if entry is None:
@@ -45,25 +44,35 @@ class Catalog:
         self._entries.move_to_end(key)
         return entry
 
-    async def _newest(self, tenant: str, pipeline: str) -> int:
-        known = self._latest.get((tenant, pipeline))
-        if known is not None and monotonic_ms() - known[1] < LATEST_FOR_MS:
+    async def entry_for(
+        self, tenant: str, pipeline: str, version: int | None, run_id: str
+    ) -> Entry:
+        """Return the version that a new run takes: the one that it names, otherwise the one that is
+        chosen for it. Raises PipelineUnknown and PipelineArchived."""
+        release = await self._release(tenant, pipeline)
+        if release.is_archived:
+            raise PipelineArchived(tenant=tenant, pipeline=pipeline)
+        return await self.entry(tenant, pipeline, version or release.version_for(run_id))
+
+    async def _release(self, tenant: str, pipeline: str) -> Release:
+        known = self._releases.get((tenant, pipeline))
+        if known is not None and monotonic_ms() - known[1] < RELEASE_FOR_MS:
             return known[0]
-        found = await self._store.spec(tenant, pipeline, None)
+        found = await self._store.release(tenant, pipeline)
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
-        self._latest[tenant, pipeline] = (found[0], monotonic_ms())
-        self._latest.move_to_end((tenant, pipeline))
-        if len(self._latest) > MAX_PLANS:
-            self._latest.popitem(last=False)
-        return found[0]
+        self._releases[tenant, pipeline] = (found, monotonic_ms())
+        self._releases.move_to_end((tenant, pipeline))
+        if len(self._releases) > MAX_PLANS:
+            self._releases.popitem(last=False)
+        return found
 
     async def _load(self, tenant: str, pipeline: str, version: int) -> Entry:
         found = await self._store.spec(tenant, pipeline, version)
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=f"{pipeline} version {version}")
         await self._durations.load(tenant, pipeline)
-        plan = compile_pipeline(json.loads(found[1]), applied=True)
+        plan = compile_pipeline(json.loads(found), applied=True)
         entry = Entry(version, plan, PipelinePlan(plan))
         self._entries[tenant, pipeline, version] = entry
         if len(self._entries) > MAX_PLANS:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import asyncpg
 
 from hocket.coordinator.core.time.duration_estimates import Estimate
+from hocket.coordinator.storage.pipelines.release import Release
 
 
 class PipelineStore:
@@ -14,10 +15,15 @@ class PipelineStore:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
 
-    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str] | None:
-        """Return version and spec (JSON text) of a pipeline, the newest without a version."""
-        row = await self._pool.fetchrow(_SPEC, tenant, pipeline, version)
-        return None if row is None else (row["version"], row["spec"])
+    async def spec(self, tenant: str, pipeline: str, version: int) -> str | None:
+        """Return the spec (JSON text) of a version of a pipeline."""
+        found: str | None = await self._pool.fetchval(_SPEC, tenant, pipeline, version)
+        return found
+
+    async def release(self, tenant: str, pipeline: str) -> Release | None:
+        """Return which versions runs take that name none; None where there is no such pipeline."""
+        row = await self._pool.fetchrow(_RELEASE, tenant, pipeline)
+        return None if row["newest"] is None else Release(*row.values())
 
     async def durations(self, tenant: str, pipeline: str) -> dict[str, Estimate]:
         """Return how long the nodes of a pipeline took, by node path."""
@@ -30,10 +36,13 @@ class PipelineStore:
         await self._pool.executemany(_KEEP_DURATION, rows)
 
 
-_SPEC = """
-SELECT version, spec FROM hocket.pipeline
-WHERE tenant = $1 AND name = $2 AND ($3::integer IS NULL OR version = $3)
-ORDER BY version DESC LIMIT 1
+_SPEC = "SELECT spec FROM hocket.pipeline WHERE tenant = $1 AND name = $2 AND version = $3"
+_RELEASE = """
+SELECT (SELECT max(version) FROM hocket.pipeline WHERE tenant = $1 AND name = $2) AS newest,
+       r.active_version, r.canary_version, coalesce(r.canary_share, 0)::double precision,
+       r.archived_at IS NOT NULL
+FROM (SELECT) AS one
+LEFT JOIN hocket.pipeline_release r ON r.tenant = $1 AND r.name = $2
 """
 _DURATIONS = """
 SELECT path, weight, mean_ms, variance FROM hocket.duration WHERE tenant = $1 AND pipeline = $2

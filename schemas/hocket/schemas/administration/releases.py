@@ -1,0 +1,108 @@
+"""Which version of a pipeline its runs take that name none, and in what two versions differ."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, StrictBool
+
+from hocket.schemas.rest import Reply, Request, Version
+
+MAX_MIN_RUNS = 10_000
+MAX_CHANGES = 1_000
+"""Differences that are listed."""
+
+Verdict = Literal["undecided", "as_good", "worse"]
+Kind = Literal["added", "removed", "changed"]
+
+
+class ActivateBody(Request):
+    """The version that runs take from now on. Without one they take the newest, whichever that is."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": 1}]})
+
+    version: Version | None = None
+
+
+class CanaryBody(Request):
+    """Let a share of the runs take another version. It is ended by itself once `min_runs` of its runs
+    have ended, and the part of them that failed or expired is larger than the active version's by more
+    than `max_failure_rise`, and not by chance (one-sided, 5 %). With `only_by_hand` it never is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"version": 2, "share": 0.1, "min_runs": 100}]}
+    )
+
+    version: Version
+    share: float = Field(gt=0, lt=1, strict=True)
+    min_runs: int = Field(100, ge=1, le=MAX_MIN_RUNS, strict=True)
+    max_failure_rise: float = Field(0.05, ge=0, le=1, strict=True)
+    only_by_hand: StrictBool = False
+
+
+class Canary(Reply):
+    """A version that a share of the runs takes, since when, and what ends it."""
+
+    version: int
+    share: float
+    since: datetime
+    min_runs: int
+    max_failure_rise: float
+    only_by_hand: bool
+
+
+class PipelineRelease(Reply):
+    """What runs take that name no version: `active_version`, or the canary's. Where it is not `pinned`,
+    the newest version is active; `former_version` was active before, which a rollback returns to."""
+
+    pipeline: str
+    newest_version: int
+    active_version: int
+    pinned: bool
+    former_version: int | None = None
+    canary: Canary | None = None
+    archived_at: datetime | None = None
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+
+
+class VersionOutcome(Reply):
+    """How runs of a version ended that were accepted since the canary began; at most the latest 20,000
+    are counted. `failure_ratio` is the part of them that failed or expired."""
+
+    version: int
+    runs: int
+    succeeded: int
+    degraded: int
+    failed: int
+    expired: int
+    failure_ratio: float | None = None
+    p95_ms: float | None = None
+
+
+class CanaryReport(Reply):
+    """A canary beside the active version. `worse` ends it soon, unless it is `only_by_hand`."""
+
+    pipeline: str
+    canary: Canary
+    active: VersionOutcome
+    candidate: VersionOutcome
+    verdict: Verdict
+
+
+class VersionChange(Reply):
+    """A place in which two versions differ: `nodes.sort.with.letter`."""
+
+    path: str
+    kind: Kind
+    before: Any = None
+    after: Any = None
+
+
+class PipelineDiff(Reply):
+    """What changed from one version to another, in the order of places; `truncated` where more did."""
+
+    pipeline: str
+    before: int
+    after: int
+    changes: tuple[VersionChange, ...]
+    truncated: bool = False

@@ -1,0 +1,146 @@
+"""Judges canaries by how their runs end, and ends those that are worse than the active version.
+
+Each REST process looks every LOOK_S; which of them ends a canary does not matter, since the release's
+revision must be the one that was judged. Failed and expired runs count against a version; cancelled ones
+do not count at all.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from typing import Any
+
+import asyncpg
+import structlog
+
+from hocket.admin.context import Context
+from hocket.admin.pipelines import release_store as store
+from hocket.admin.pipelines import releases
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.access.audit_log import Actor
+from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.schemas.administration.releases import (
+    Canary,
+    CanaryReport,
+    Verdict,
+    VersionOutcome,
+)
+from hocket.schemas.errors import HocketError
+
+LOOK_S = 10.0
+MOST_RUNS = 20_000
+"""The latest runs of both versions that are counted."""
+BY_CHANCE_Z = 1.645
+"""A larger difference is not by chance: one-sided, 5 %."""
+ACTOR = Actor("hocket:canaries", "")
+COUNTED = ("succeeded", "degraded", "failed", "expired")
+BAD = ("failed", "expired")
+
+OUTCOMES = """
+SELECT version, status, count(*) AS runs
+FROM (SELECT version, status FROM hocket.run
+      WHERE tenant = $1 AND pipeline = $2 AND accepted_at >= $3 AND finished_at IS NOT NULL
+        AND version = ANY ($4::integer[])
+      ORDER BY accepted_at DESC LIMIT $5) AS latest
+GROUP BY version, status
+"""
+DURATIONS = """
+SELECT version, percentile_cont(0.95) WITHIN GROUP (ORDER BY took_ms) AS p95_ms
+FROM (SELECT version, extract(epoch FROM finished_at - accepted_at)::double precision * 1000 AS took_ms
+      FROM hocket.run
+      WHERE tenant = $1 AND pipeline = $2 AND accepted_at >= $3 AND finished_at IS NOT NULL
+        AND version = ANY ($4::integer[])
+      ORDER BY accepted_at DESC LIMIT $5) AS latest
+GROUP BY version
+"""
+
+AWAY: tuple[type[BaseException], ...] = (TimeoutError, OSError, *STATEMENT_ERRORS)
+
+log = structlog.get_logger(__name__)
+
+
+async def run(context: Context) -> None:
+    """Judge canaries for ever; cancel to stop."""
+    while True:
+        try:
+            await judge_all(context)
+        except AWAY as error:
+            log.warning("canaries_not_judged", reason=str(error) or repr(error))
+        except Exception:
+            log.exception("canaries_not_judged")
+        await asyncio.sleep(LOOK_S)
+
+
+async def judge_all(context: Context) -> None:
+    """End the canaries that are worse than the versions beside them."""
+    for found in await context.pool.fetch(store.CANARIES, timeout=QUERY_TIMEOUT_S):
+        tenant, name = found["tenant"], found["name"]
+        try:
+            row = await store.find(context.pool, tenant, name)
+            if row["canary_version"] is None:
+                continue
+            told = await report(context.pool, tenant, row)
+        except HocketError as error:  # it was deleted meanwhile
+            log.info("canary_gone", tenant=tenant, pipeline=name, reason=str(error))
+            continue
+        if told.verdict == "worse":
+            sides = {side: getattr(told, side).model_dump() for side in ("active", "candidate")}
+            if await releases.end_worse(context, tenant, row, sides, ACTOR):
+                log.warning("canary_worse", tenant=tenant, pipeline=name, **_short(told))
+
+
+async def report(pool: Pool, tenant: str, row: asyncpg.Record) -> CanaryReport:
+    """Return how a canary does beside the active version; raise NoCanary."""
+    canary = store.canary_of(row)
+    if canary is None:
+        raise releases.NoCanary(pipeline=row["name"])
+    versions = (row["active"], canary.version)
+    values = (tenant, row["name"], canary.since, list(versions), MOST_RUNS)
+    counts: dict[int, Counter[str]] = {version: Counter() for version in versions}
+    for one in await pool.fetch(OUTCOMES, *values, timeout=QUERY_TIMEOUT_S):
+        counts[one["version"]][one["status"]] += one["runs"]
+    rows = await pool.fetch(DURATIONS, *values, timeout=QUERY_TIMEOUT_S)
+    took = {one["version"]: round(one["p95_ms"], 3) for one in rows}
+    active, candidate = [_outcome(version, counts[version], took) for version in versions]
+    return CanaryReport(
+        pipeline=row["name"],
+        canary=canary,
+        active=active,
+        candidate=candidate,
+        verdict=verdict(canary, active, candidate),
+    )
+
+
+def verdict(canary: Canary, active: VersionOutcome, candidate: VersionOutcome) -> Verdict:
+    """Return whether a canary is worse than the active version, as good, or nothing can be said yet."""
+    if candidate.runs < canary.min_runs:
+        return "undecided"
+    bad, usual = (one.failed + one.expired for one in (candidate, active))
+    rate, usual_rate = bad / candidate.runs, usual / active.runs if active.runs else 0.0
+    if rate - usual_rate <= canary.max_failure_rise:
+        return "as_good"
+    if not active.runs:
+        return "worse"
+    pooled = (bad + usual) / (candidate.runs + active.runs)
+    spread = math.sqrt(pooled * (1 - pooled) * (1 / candidate.runs + 1 / active.runs))
+    return "worse" if not spread or (rate - usual_rate) / spread > BY_CHANCE_Z else "undecided"
+
+
+def _outcome(version: int, counts: Counter[str], took: dict[int, float]) -> VersionOutcome:
+    runs = sum(counts[status] for status in COUNTED)
+    bad = sum(counts[status] for status in BAD)
+    return VersionOutcome(
+        version=version,
+        runs=runs,
+        **{status: counts[status] for status in COUNTED},
+        failure_ratio=round(bad / runs, 6) if runs else None,
+        p95_ms=took.get(version),
+    )
+
+
+def _short(told: CanaryReport) -> dict[str, Any]:
+    return {
+        "version": told.candidate.version,
+        "failure_ratio": told.candidate.failure_ratio,
+        "active_failure_ratio": told.active.failure_ratio,
+    }

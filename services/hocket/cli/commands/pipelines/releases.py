@@ -1,0 +1,195 @@
+"""`hocket pipeline diff`, `release`, `activate`, `rollback`, `canary`, `archive`, `delete`: which
+version runs take."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hocket.cli.remote.api import path
+from hocket.cli.remote.target import target_of
+
+Name = Annotated[str, typer.Argument(help="A pipeline's name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+IfMatch = Annotated[
+    int | None, typer.Option("--if-revision", min=0, help="Only where it still has this revision.")
+]
+PERCENT = 100
+SHOWN_CHARS = 100
+"""Of a value that differs."""
+
+
+def diff(
+    context: typer.Context,
+    name: Name,
+    before: Annotated[int, typer.Argument(min=1, help="The version before.")],
+    after: Annotated[
+        int | None, typer.Argument(min=1, help="The version after; the newest without it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show in what two versions of a pipeline differ."""
+    from hocket.cli.terminal.console import notes, print_json, print_table
+
+    place = path("pipelines", name, "diff")
+    found = target_of(context).api().get(place, before=before, after=after)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one["path"], _short(one["before"]), _short(one["after"])) for one in found["changes"]]
+    columns = ("FIELD", f"VERSION {found['before']}", f"VERSION {found['after']}")
+    print_table(columns, rows)
+    if found["truncated"]:
+        notes.print("There are more; these are the first.")
+
+
+def release(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show which version runs take that name none."""
+    _say(target_of(context).api().get(path("pipelines", name, "release")), as_json=as_json)
+
+
+def activate(
+    context: typer.Context,
+    name: Name,
+    version: Annotated[
+        int | None, typer.Argument(min=1, help="The newest, whichever that is, without it.")
+    ] = None,
+    revision: IfMatch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let runs take a version, from now on and until another is activated."""
+    _post(context, name, "activate", revision, {"version": version}, as_json=as_json)
+
+
+def rollback(
+    context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
+) -> None:
+    """Let runs take the version again that was active before."""
+    _post(context, name, "rollback", revision, as_json=as_json)
+
+
+def canary(
+    context: typer.Context,
+    name: Name,
+    version: Annotated[
+        int | None, typer.Argument(min=1, help="What some runs are to take; shows it without one.")
+    ] = None,
+    percent: Annotated[
+        float, typer.Option("--percent", min=0.01, max=99.99, help="Of the runs that take it.")
+    ] = 10,
+    min_runs: Annotated[
+        int, typer.Option("--min-runs", min=1, help="Runs of it before it is judged.")
+    ] = 100,
+    end: Annotated[bool, typer.Option("--end", help="Let all runs take the active one.")] = False,
+    revision: IfMatch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let some runs take another version, show how they end, or end it.
+
+    It is ended by itself where more of its runs fail or expire than of the active version.
+    """
+    from hocket.cli.terminal.console import print_json
+
+    api, place = target_of(context).api(), path("pipelines", name, "canary")
+    if end:
+        _say(api.delete(place, if_match=_etag(revision)), as_json=as_json)
+    elif version is None:
+        found = api.get(place)
+        print_json(found) if as_json else _print_report(found)
+    else:
+        body = {"version": version, "share": percent / PERCENT, "min_runs": min_runs}
+        _say(api.put(place, body, if_match=_etag(revision)), as_json=as_json)
+
+
+def archive(
+    context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
+) -> None:
+    """Take no new runs of a pipeline, and leave it out of lists."""
+    _post(context, name, "archive", revision, as_json=as_json)
+
+
+def unarchive(
+    context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
+) -> None:
+    """Take new runs of an archived pipeline again."""
+    _post(context, name, "unarchive", revision, as_json=as_json)
+
+
+def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None:
+    """Delete an archived pipeline of which no run is stored."""
+    target_of(context).api().delete(path("pipelines", name), if_match=_etag(revision))
+    typer.echo(f"{name} is deleted")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to a group."""
+    for command in (diff, release, activate, rollback, canary, archive, unarchive, delete):
+        app.command(command.__name__)(command)
+
+
+def _post(
+    context: typer.Context,
+    name: str,
+    action: str,
+    revision: int | None,
+    body: dict[str, Any] | None = None,
+    *,
+    as_json: bool,
+) -> None:
+    place = path("pipelines", name, action)
+    _say(target_of(context).api().post(place, body, if_match=_etag(revision)), as_json=as_json)
+
+
+def _etag(revision: int | None) -> str | None:
+    return None if revision is None else f'"{revision}"'
+
+
+def _say(found: dict[str, Any], *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import out, print_json
+
+    if as_json:
+        print_json(found)
+        return
+    name, active = found["pipeline"], found["active_version"]
+    if found["archived_at"]:
+        out.print(f"{name} is archived and takes no new runs")
+        return
+    kept = "activated" if found["pinned"] else "the newest"
+    out.print(f"runs of {name} take version {active}, {kept}", markup=False)
+    if canary := found["canary"]:
+        share = f"{canary['share'] * PERCENT:g} %"
+        out.print(f"{share} of them take version {canary['version']}", markup=False)
+    elif found["newest_version"] != active:
+        out.print(f"version {found['newest_version']} is the newest", markup=False)
+
+
+def _print_report(found: dict[str, Any]) -> None:
+    from hocket.cli.drawing.amounts import duration
+    from hocket.cli.terminal.console import out, print_table
+
+    rows = [
+        (
+            f"{one['version']} {'canary' if side == 'candidate' else 'active'}",
+            *(f"{one[name]:,}" for name in ("runs", "failed", "expired")),
+            "" if one["failure_ratio"] is None else f"{one['failure_ratio'] * PERCENT:.1f} %",
+            "" if one["p95_ms"] is None else duration(one["p95_ms"]),
+        )
+        for side in ("active", "candidate")
+        for one in (found[side],)
+    ]
+    columns = ("VERSION", "RUNS", "FAILED", "EXPIRED", "BAD", "P95")
+    print_table(columns, rows, numbers=columns[1:])
+    out.print(VERDICTS[found["verdict"]].format(**found["canary"]), markup=False)
+
+
+VERDICTS = {
+    "undecided": "Nothing can be said yet of version {version}: it takes {min_runs} runs at least.",
+    "as_good": "Version {version} is as good.",
+    "worse": "Version {version} is worse.",
+}
+
+
+def _short(value: Any) -> str:
+    import json
+
+    text = "" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"

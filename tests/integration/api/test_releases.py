@@ -1,0 +1,212 @@
+"""Which version runs take: chosen over REST, obeyed by the coordinators of a whole platform."""
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.admin.pipelines import canaries
+from hocket.cli.local.platform import Platform
+from hocket.cli.remote.api import Api
+from hocket.cli.terminal.errors import ApiRefused
+from hocket.kit.nats import dead_letters
+from hocket.kit.nats.bus import Bus
+from hocket.schemas import subjects
+from support.rest_rig import Rest, running_rest
+
+BOUND_S = 60.0
+ECHO = "hocket.workers.builtin:echo"
+FAIL = "hocket.workers.builtin:fail"
+
+
+def spec(version: int, name: str = "p", handler: str = ECHO) -> dict[str, Any]:
+    """Return a pipeline whose output says which version it is."""
+    node = {"type": "python", "handler": handler, "with": {"value": version}}
+    return {"pipeline": name, "nodes": {"a": node}, "output": "{{ nodes.a.output.value }}"}
+
+
+@pytest.fixture(scope="module")
+async def platform() -> AsyncIterator[Platform]:
+    folder = Path(tempfile.mkdtemp(prefix="hocket-"))
+    services = ("coordinator", "worker", "admin")
+    async with Platform(folder / "d", services=services, worker_types=("python",)) as running:
+        yield running
+    shutil.rmtree(folder)
+
+
+class Played:
+    """Changes a platform, and looks what its runs take."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    async def post(self, path: str, body: Any = None) -> dict[str, Any]:
+        return dict(await asyncio.to_thread(self.api.post, path, body))
+
+    async def version(self, pipeline: str, **task: Any) -> int:
+        """Return the version that a run took."""
+        asked = {"pipeline": pipeline, "input": {}, "wait_ms": 20_000, **task}
+        return int((await self.post("/v1/runs", asked))["version"])
+
+    async def becomes(self, pipeline: str, version: int) -> None:
+        """Wait until runs take a version: coordinators believe what they read for a second."""
+        async with asyncio.timeout(BOUND_S):
+            while True:
+                with suppress(ApiRefused):
+                    if await self.version(pipeline) == version:
+                        return
+                await asyncio.sleep(0.1)
+
+
+async def test_runs_take_the_version_that_is_activated(platform: Platform) -> None:
+    play = Played(platform.api())
+    for number in (1, 2):
+        await play.post("/v1/pipelines", spec(number))
+    await play.becomes("p", 2)
+    released = await play.post("/v1/pipelines/p/activate", {"version": 1})
+    assert (released["active_version"], released["former_version"]) == (1, 2)
+    await play.becomes("p", 1)
+    third = await play.post("/v1/pipelines", spec(3))
+    assert any("activate p 3" in one for one in third["warnings"])
+    assert [await play.version("p") for _ in range(5)] == [1] * 5, "what is newer waits"
+    assert await play.version("p", version=3) == 3, "but for tasks that name it"
+    await play.post("/v1/pipelines/p/rollback")
+    await play.becomes("p", 2)
+    await play.post("/v1/pipelines/p/activate", {})
+    await play.becomes("p", 3)
+
+
+async def test_a_sub_pipeline_takes_the_active_version(platform: Platform) -> None:
+    play = Played(platform.api())
+    for number in (1, 2):
+        await play.post("/v1/pipelines", spec(number, "inner"))
+    outer = {"pipeline": "outer", "nodes": {"a": {"type": "pipeline", "pipeline": "inner"}}}
+    await play.post("/v1/pipelines", outer | {"output": "{{ nodes.a.output }}"})
+    await play.post("/v1/pipelines/inner/activate", {"version": 1})
+    await play.becomes("inner", 1)
+    end = await play.post("/v1/runs", {"pipeline": "outer", "input": {}, "wait_ms": 20_000})
+    assert (end["status"], end["output"]) == ("succeeded", 1)
+
+
+async def test_a_share_of_the_runs_takes_the_canary_which_is_ended_when_it_fails(
+    platform: Platform,
+) -> None:
+    play = Played(platform.api())
+    for number, handler in ((1, ECHO), (2, FAIL)):
+        await play.post("/v1/pipelines", spec(number, "tried", handler))
+        if number == 1:
+            await play.post("/v1/pipelines/tried/activate", {"version": 1})
+    body = {"version": 2, "share": 0.5, "min_runs": 5}
+    await asyncio.to_thread(play.api.put, "/v1/pipelines/tried/canary", body)
+    taken: Counter[int] = Counter()
+    async with asyncio.timeout(BOUND_S):
+        while taken[2] < 15 or not taken[1]:
+            taken[await play.version("tried")] += 1
+            if (await _release(play, "tried"))["canary"] is None:
+                break  # it was ended meanwhile
+        while (await _release(play, "tried"))["canary"] is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    await play.becomes("tried", 1)
+    entries = (await asyncio.to_thread(play.api.get, "/v1/audit", limit=500))["entries"]
+    ended = next(one for one in entries if one["action"] == "pipelines.canary_worse")
+    assert ended["actor"] == canaries.ACTOR.name
+    assert ended["before"]["candidate"]["failed"] >= 5
+    assert ended["before"]["active"]["failed"] == 0
+
+
+async def _release(play: Played, name: str) -> dict[str, Any]:
+    return dict(await asyncio.to_thread(play.api.get, f"/v1/pipelines/{name}/release"))
+
+
+async def test_an_archived_pipeline_takes_no_runs_through_any_door(platform: Platform) -> None:
+    play = Played(platform.api())
+    await play.post("/v1/pipelines", spec(1, "old"))
+    assert await play.version("old") == 1
+    await play.post("/v1/pipelines/old/archive")
+    with pytest.raises(ApiRefused) as refused:
+        await play.version("old")
+    assert refused.value.info().code == "pipeline_archived"
+    bus = await Bus.connect(platform.nats_url, name="test")
+    async with asyncio.timeout(BOUND_S):
+        while True:  # coordinators take it for a second more
+            await bus.publish(subjects.task("default", "old"), b"{}")
+            letters = await dead_letters.list_(bus)
+            if any(letter.error.code == "pipeline_archived" for letter in letters):
+                break
+            await asyncio.sleep(0.2)
+    await bus.close()
+    names = await asyncio.to_thread(play.api.get, "/v1/pipelines")
+    assert "old" not in {one["pipeline"] for one in names["pipelines"]}
+    await play.post("/v1/pipelines/old/unarchive")
+    await play.becomes("old", 1)
+
+
+@pytest.fixture
+async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+    async with running_rest(nats_url, database_url) as rest:
+        yield rest
+
+
+async def test_a_change_that_somebody_else_made_meanwhile_is_not_undone_unseen(rest: Rest) -> None:
+    for number in (1, 2):
+        await rest.post("/v1/pipelines", spec(number))
+    shown = await rest.get("/v1/pipelines/p/release")
+    assert shown.headers["Etag"] == '"0"'
+    seen = {"If-Match": shown.headers["Etag"]}
+    first = await rest.post("/v1/pipelines/p/activate", {"version": 1}, headers=seen)
+    second = await rest.post("/v1/pipelines/p/activate", {"version": 2}, headers=seen)
+    assert (first.status, second.status) == (200, 412)
+    assert (await rest.get("/v1/pipelines/p/release")).body["active_version"] == 1
+
+
+async def test_what_cannot_be_chosen_is_refused_with_a_cure(rest: Rest) -> None:
+    await rest.post("/v1/pipelines", spec(1))
+    place = "/v1/pipelines/p"
+    for method, path, body, expected in (
+        ("POST", f"{place}/activate", {"version": 9}, (422, "invalid_input")),
+        ("POST", f"{place}/rollback", None, (409, "nothing_to_roll_back")),
+        ("PUT", f"{place}/canary", {"version": 1, "share": 0.5}, (422, "invalid_input")),
+        ("PUT", f"{place}/canary", {"version": 9, "share": 0.5}, (422, "invalid_input")),
+        ("PUT", f"{place}/canary", {"version": 1, "share": 1}, (422, "invalid_input")),
+        ("GET", f"{place}/canary", None, (404, "no_canary")),
+        ("DELETE", f"{place}/canary", None, (404, "no_canary")),
+        ("GET", f"{place}/diff?before=9", None, (422, "invalid_input")),
+        ("DELETE", place, None, (409, "pipeline_in_use")),
+        ("POST", "/v1/pipelines/none/activate", {}, (404, "pipeline_unknown")),
+    ):
+        answer = await rest.ask(method, path, json=body)
+        assert (answer.status, answer.body["code"]) == expected, (method, path, body)
+    await rest.post(f"{place}/archive")
+    closed = await rest.post(f"{place}/activate", {"version": 1})
+    assert (closed.status, closed.body["code"]) == (409, "pipeline_archived")
+
+
+async def test_a_deleted_pipeline_comes_again_with_the_next_number(rest: Rest) -> None:
+    for number in (1, 2):
+        await rest.post("/v1/pipelines", spec(number))
+    await rest.post("/v1/pipelines/p/archive")
+    assert (await rest.ask("DELETE", "/v1/pipelines/p")).status == 204
+    assert (await rest.get("/v1/pipelines/p/release")).status == 404
+    again = await rest.post("/v1/pipelines", spec(1))
+    assert (again.status, again.body["version"]) == (201, 3)
+    found = (await rest.get("/v1/pipelines/p/release")).body
+    assert (found["active_version"], found["archived_at"]) == (3, None)
+
+
+async def test_a_pipeline_of_which_a_run_is_stored_is_not_deleted(rest: Rest) -> None:
+    await rest.post("/v1/pipelines", spec(1))
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, finished_at)"
+        " VALUES ('r1', 0, 'default', 'p', 1, 'succeeded', 'standard', '{}', now(), now(), now())"
+    )
+    await rest.post("/v1/pipelines/p/archive")
+    refused = await rest.ask("DELETE", "/v1/pipelines/p")
+    assert (refused.status, refused.body["code"]) == (409, "pipeline_in_use")
+    assert (await rest.get("/v1/pipelines/p")).status == 200

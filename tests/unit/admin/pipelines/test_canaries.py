@@ -1,0 +1,56 @@
+"""When a canary is worse than the active version: the counts are worked out by hand."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from hocket.admin.pipelines.canaries import verdict
+from hocket.schemas.administration.releases import Canary, VersionOutcome
+
+SINCE = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def canary(min_runs: int = 100, rise: float = 0.05) -> Canary:
+    return Canary(
+        version=2,
+        share=0.1,
+        since=SINCE,
+        min_runs=min_runs,
+        max_failure_rise=rise,
+        only_by_hand=False,
+    )
+
+
+def outcome(version: int, runs: int, failed: int, expired: int = 0) -> VersionOutcome:
+    return VersionOutcome(
+        version=version,
+        runs=runs,
+        succeeded=runs - failed - expired,
+        degraded=0,
+        failed=failed,
+        expired=expired,
+    )
+
+
+@pytest.mark.parametrize(
+    ("active", "candidate", "expected"),
+    [
+        ((1_000, 10), (99, 99), "undecided"),  # too few runs, though all failed
+        ((1_000, 10), (100, 1), "as_good"),
+        ((1_000, 10), (100, 6), "as_good"),  # 6 % against 1 %: a rise of 5 points is allowed
+        ((1_000, 10), (100, 8), "worse"),  # 8 % against 1 %: z = 5.5
+        ((1_000, 500), (100, 56), "undecided"),  # 56 % against 50 %: z = 1.1, by chance
+        ((1_000, 500), (1_000, 560), "worse"),  # the same with more runs: z = 2.7
+        ((0, 0), (100, 6), "worse"),  # nothing beside it: against none that fail
+        ((0, 0), (100, 0), "as_good"),
+        ((100, 100), (100, 100), "as_good"),  # the active version is as bad
+    ],
+)
+def test_a_canary_is_judged_by_what_fails_and_not_by_chance(
+    active: tuple[int, int], candidate: tuple[int, int], expected: str
+) -> None:
+    assert verdict(canary(), outcome(1, *active), outcome(2, *candidate)) == expected
+
+
+def test_expired_runs_count_as_failed_ones_do() -> None:
+    assert verdict(canary(), outcome(1, 1_000, 10), outcome(2, 100, 4, expired=4)) == "worse"
