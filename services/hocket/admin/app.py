@@ -42,6 +42,7 @@ from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.comparison_endpoint import router as comparison
 from hocket.admin.runs.endpoints import router as runs
 from hocket.admin.schedules.endpoints import router as schedules
+from hocket.admin.runs.exports import router as exports
 from hocket.admin.submission.quick_answers import quick_routes
 from hocket.admin.traces.endpoints import router as traces
 from hocket.admin.webhooks.endpoints import router as webhooks
@@ -67,6 +68,7 @@ ROUTERS = (
     runs,
     logs,
     traces,
+    exports,
     pipelines,
     node_types,
     costs,

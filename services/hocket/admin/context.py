@@ -23,6 +23,8 @@ from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
+EXPORTS_AT_ONCE = 2
+"""Pages of exports that are read at once, one of a tenant."""
 TRACES_AT_ONCE = 2
 """Traces that are made at once, one of a tenant: a long one takes a core for seconds."""
 
@@ -53,6 +55,7 @@ class Context:
     bulk_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a bulk operation was asked for."""
     traces: TenantPlaces = field(default_factory=lambda: TenantPlaces(TRACES_AT_ONCE, 1))
+    exports: TenantPlaces = field(default_factory=lambda: TenantPlaces(EXPORTS_AT_ONCE, 1))
     webhooks_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a webhook may have something to be told."""
     secrets: SecretBox | None = None

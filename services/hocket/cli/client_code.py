@@ -148,8 +148,8 @@ METHODS = {
     "delete_data": "platform.delete_data",
     "system_health": "platform.health",
 }
-BY_HAND = {"follow_run", "follow_runs"}
-"""Streams: `AsyncHocket.follow` and `follow_all`."""
+BY_HAND = {"follow_run", "follow_runs", "export_runs"}
+"""Streams: `AsyncHocket.follow` and `follow_all`; the rows of an export are those of `runs.each`."""
 MAY_REPEAT = {
     "submit_run", "retry_run", "rerun_run", "cancel_run", "validate_pipeline", "apply_pipeline",
     "preview_bulk", "preview_schedule",

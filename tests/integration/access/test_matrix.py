@@ -35,6 +35,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/events": ALL,
     "GET /v1/runs/{run_id}/trace": ALL,
     "GET /v1/runs/events": ALL,
+    "GET /v1/runs/export": ALL,
     "GET /v1/approvals": ALL,
     "GET /v1/flow": ALL,
     "GET /v1/flow/runs": ALL,

@@ -36,6 +36,7 @@ from hocket.cli.commands.runs import (
     compare,
     dlq,
     flow,
+    export,
     logs,
     record,
     run,
@@ -60,6 +61,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("dev")(dev.dev)
     runs.app.command("compare")(compare.compare)
     runs.app.command("record")(record.record)
+    runs.app.command("export")(export.export)
     runs.app.command("approvals")(approvals.approvals)
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)

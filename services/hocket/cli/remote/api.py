@@ -3,6 +3,7 @@
 import http.client
 import json
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 answered: list[str] = []
 """The addresses whose answers this command has."""
+PART_BYTES = 64 * 1024
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
@@ -37,6 +39,25 @@ class Api:
     def get(self, path: str, **query: Any) -> Any:
         """Return what is at `path`; query values that are None are left out."""
         return self._ask("GET", with_query(path, query), None)
+
+    def stream(self, path: str, **query: Any) -> Iterator[bytes]:
+        """Yield what is at `path` part by part, however long it is; each part comes within TIMEOUT_S."""
+        connection = None
+        try:
+            connection, base = _connection(self.url)
+            connection.request("GET", base + with_query(path, query), None, self.headers)
+            answer = connection.getresponse()
+            if answer.status != http.client.OK:
+                raise self._refused(answer.status, _read(answer))
+            self._note_answer()
+            while part := answer.read1(PART_BYTES):
+                yield part
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise self.unreachable(reason) from error
+        finally:
+            if connection is not None:
+                connection.close()
 
     def get_tagged(self, path: str) -> tuple[Any, str | None]:
         """Return what is at `path`, and its ETag."""
@@ -64,21 +85,16 @@ class Api:
         self, method: str, path: str, body: bytes | None, if_match: str | None = None
     ) -> tuple[Any, str | None]:
         try:
-            place = urlsplit(self.url)
-            port = place.port
+            connection, base = _connection(self.url)
         except ValueError as error:
             raise self.unreachable(str(error)) from error
-        make = (
-            http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-        )
         headers = dict(self.headers)
         if body is not None:
             headers["Content-Type"] = "application/json"
         if if_match is not None:
             headers["If-Match"] = if_match
-        connection = make(place.hostname or "", port, timeout=TIMEOUT_S)
         try:
-            connection.request(method, place.path + path, body, headers)
+            connection.request(method, base + path, body, headers)
             answer = connection.getresponse()
             data = _read(answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -127,6 +143,13 @@ class Api:
         from hocket.cli.terminal.errors import ApiUnreachable
 
         return ApiUnreachable(url=self.url, reason=reason)
+
+
+def _connection(url: str) -> tuple[http.client.HTTPConnection, str]:
+    """Return a connection to an address, and its path; raise ValueError."""
+    place = urlsplit(url)
+    make = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+    return make(place.hostname or "", place.port, timeout=TIMEOUT_S), place.path
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:

@@ -1,0 +1,169 @@
+"""`/v1/runs/export`: all runs that a filter means, as JSON lines or CSV, page by page.
+
+An answer is as long as it has to be, and in memory is one page of it. A page is read when the client has
+taken the one before; a tenant reads one at a time. Where a page cannot be read the connection is cut,
+so that nobody takes a part for the whole.
+"""
+
+import csv
+import io
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from starlette.types import Send
+
+from hocket.admin.context import Context, Ctx
+from hocket.admin.pages import After, in_range
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.parameters import WHOLE, Moment
+from hocket.admin.requests.permissions import needs
+from hocket.admin.runs import reads
+from hocket.admin.runs.parameters import (
+    Contains,
+    DeadlineMissed,
+    ErrorCode,
+    LabelsText,
+    MinCostUsd,
+    Status,
+    dollars_of,
+    labels_of,
+)
+from hocket.admin.runs.reads import RunFilter
+from hocket.kit.request_turns import give_way
+from hocket.schemas.access.roles import Permission
+from hocket.schemas.rest import MAX_PAGE, RunSummary, Token
+
+MAX_EXPORT = 1_000_000
+"""Runs of one answer."""
+MEDIA_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
+COLUMNS = tuple(field.alias or name for name, field in RunSummary.model_fields.items())
+EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A run a line.",
+        "content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()},
+    }
+}
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+class Export(StreamingResponse):
+    """Rows that end with their client: nothing more is read where it has gone."""
+
+    def __init__(self, rows: AsyncGenerator[bytes, None], kind: str) -> None:
+        media_type = f"{MEDIA_TYPES[kind]}; charset=utf-8"
+        name = f'attachment; filename="runs.{kind}"'
+        headers = {"Cache-Control": "no-store", "Content-Disposition": name}
+        super().__init__(rows, media_type=media_type, headers=headers)
+        self._rows = rows
+
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self._rows):
+            await super().stream_response(send)
+
+
+@router.get("/export", response_class=StreamingResponse, responses=EXPORT)
+@needs(Permission.RUNS_READ)
+async def export_runs(
+    context: Ctx,
+    caller: CallerDep,
+    as_: Annotated[
+        Literal["jsonl", "csv"], Query(alias="format", description="JSON lines, or CSV.")
+    ] = "jsonl",
+    pipeline: Annotated[Token | None, Query()] = None,
+    status: Annotated[Status | None, Query()] = None,
+    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
+    until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
+    labels: LabelsText = None,
+    error_code: ErrorCode = None,
+    deadline_missed: DeadlineMissed = False,
+    min_cost_usd: MinCostUsd = None,
+    contains: Contains = None,
+    after: After = None,
+    limit: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_EXPORT), WHOLE], Query(description="At most so many.")
+    ] = MAX_EXPORT,
+) -> StreamingResponse:
+    """Export runs with the fields of a list, the latest first, a line each; for more than a million ask
+    by time. Where it breaks off the connection is cut, and no part passes for the whole."""
+    if contains is not None:
+        caller.bearer.check(Permission.CONTENT_READ)
+    wanted = RunFilter(
+        pipeline=pipeline,
+        status=status,
+        since=in_range(since) if since else None,
+        until=in_range(until) if until else None,
+        labels=labels_of(labels),
+        error_code=error_code,
+        missed=deadline_missed,
+        min_cost_usd=dollars_of(min_cost_usd),
+        contains=contains,
+    )
+    pages = _pages(context, caller.tenant, wanted, after, limit)
+    give_way()
+    first = await anext(pages)  # what refuses it is an answer of its own
+    return Export(_written(first, pages, as_), as_)
+
+
+async def _pages(
+    context: Context, tenant: str, wanted: RunFilter, after: str | None, left: int
+) -> AsyncGenerator[Sequence[RunSummary], None]:
+    """Yield the runs page by page, one page at least."""
+    while True:
+        async with context.exports.place(tenant):
+            near = await reads.within_reach(context.pool, tenant, wanted, after)
+            number = min(left, MAX_PAGE)
+            page = await reads.list_runs(context.pool, tenant, near, after, number)
+        yield page.runs
+        left -= len(page.runs)
+        after = page.next
+        if after is None or left <= 0:
+            return
+
+
+async def _written(
+    first: Sequence[RunSummary], more: AsyncGenerator[Sequence[RunSummary], None], kind: str
+) -> AsyncGenerator[bytes, None]:
+    if kind == "csv":
+        yield _csv([COLUMNS])
+    async with aclosing(more):
+        async for page in _after(first, more):
+            if page:
+                yield _rows(page) if kind == "csv" else _lines(page)
+
+
+async def _after(
+    first: Sequence[RunSummary], more: AsyncIterator[Sequence[RunSummary]]
+) -> AsyncIterator[Sequence[RunSummary]]:
+    yield first
+    async for page in more:
+        yield page
+
+
+def _lines(page: Sequence[RunSummary]) -> bytes:
+    return b"".join(run.model_dump_json(by_alias=True).encode() + b"\n" for run in page)
+
+
+def _rows(page: Sequence[RunSummary]) -> bytes:
+    return _csv([_cells(run) for run in page])
+
+
+def _cells(run: RunSummary) -> list[Any]:
+    told = run.model_dump(mode="json", by_alias=True)
+    return [_cell(told[name]) for name in COLUMNS]
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as CSV has it: labels as JSON, truth as JSON has it, nothing for null."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | dict) else value
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
