@@ -32,6 +32,7 @@ from hocket.admin.node_types.endpoints import router as node_types
 from hocket.admin.openapi import document
 from hocket.admin.pipelines.endpoints import router as pipelines
 from hocket.admin.pipelines.release_endpoints import router as releases
+from hocket.admin.platform_parts.endpoints import router as platform_parts
 from hocket.admin.requests.access_control import AccessControl
 from hocket.admin.requests.body_limit import BodyLimit
 from hocket.admin.requests.errors import add_error_handlers
@@ -82,6 +83,7 @@ ROUTERS = (
     health,
     keys,
     grants,
+    platform_parts,
     audit,
     data,
     *CONSOLE,

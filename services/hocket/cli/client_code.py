@@ -147,6 +147,12 @@ METHODS = {
     "verify_audit": "audit.verify",
     "delete_data": "platform.delete_data",
     "system_health": "platform.health",
+    "list_tenants": "platform.tenants",
+    "list_workers": "platform.workers",
+    "list_queues": "platform.queues",
+    "list_partitions": "platform.partitions",
+    "drain_type": "types.drain",
+    "resume_type": "types.resume",
 }
 BY_HAND = {"follow_run", "follow_runs", "export_runs"}
 """Streams: `AsyncHocket.follow` and `follow_all`; the rows of an export are those of `runs.each`."""

@@ -89,6 +89,8 @@ ALLOWED: dict[str, str] = {
     "POST /v1/pipelines/{name}/unarchive": "developer operator admin",
     "GET /v1/types": ALL,
     "GET /v1/types/{name}": ALL,
+    "POST /v1/types/{name}/drain": "",  # only keys of all tenants
+    "POST /v1/types/{name}/resume": "",
     "GET /v1/costs/pipelines": ALL,
     "GET /v1/costs/cache": ALL,
     "GET /v1/costs/kinds": ALL,
@@ -105,6 +107,10 @@ ALLOWED: dict[str, str] = {
     "POST /v1/dead-letters/{seq}/redrive": "operator admin",
     "DELETE /v1/dead-letters/{seq}": "operator admin",
     "GET /v1/health": ALL,
+    "GET /v1/tenants": "",  # only keys of all tenants, as the next three
+    "GET /v1/workers": "",
+    "GET /v1/queues": "",
+    "GET /v1/partitions": "",
     "GET /v1/keys": "auditor admin",
     "POST /v1/keys": "admin",
     "GET /v1/keys/own": ALL,
@@ -261,6 +267,8 @@ DENIALS = ("permission_missing", "tenant_forbidden")
 WIDE_ONLY = {
     "GET /v1/audit/verdict": "auditor admin",
     "PUT /v1/grants": "operator admin",
+    **{f"POST /v1/types/{{name}}/{action}": "operator admin" for action in ("drain", "resume")},
+    **{f"GET /v1/{name}": ALL for name in ("tenants", "workers", "queues", "partitions")},
     **{f"POST /v1/backends/{{backend}}/{action}": "operator admin" for action in BACKEND_ACTIONS},
 }
 

@@ -48,6 +48,8 @@ class Permission(StrEnum):
     """Switch arms of experiments off and on."""
     MODELS_CONTROL = "models.control"
     """With a key of all tenants: drain, resume, warm and reset backends, which all tenants share."""
+    WORKERS_CONTROL = "workers.control"
+    """With a key of all tenants: drain and resume the queues of node types, which all tenants share."""
     DEAD_LETTERS_READ = "dead_letters.read"
     DEAD_LETTERS_MANAGE = "dead_letters.manage"
     """Redrive and drop dead letters."""
@@ -86,9 +88,9 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.RUNS_SIGNAL,
         Permission.PIPELINES_CHECK,
         Permission.PIPELINES_APPLY,
+        Permission.PIPELINES_RELEASE,
         Permission.SCHEDULES_MANAGE,
         Permission.WEBHOOKS_READ,
-        Permission.PIPELINES_RELEASE,
         Permission.WEBHOOKS_MANAGE,
         Permission.MODELS_CALL,
     },
@@ -98,12 +100,13 @@ ROLES: Mapping[str, frozenset[Permission]] = {
         Permission.RUNS_CANCEL,
         Permission.RUNS_SIGNAL,
         Permission.PIPELINES_CHECK,
+        Permission.PIPELINES_RELEASE,
         Permission.SCHEDULES_MANAGE,
         Permission.WEBHOOKS_READ,
-        Permission.PIPELINES_RELEASE,
         Permission.WEBHOOKS_MANAGE,
         Permission.EXPERIMENTS_CONTROL,
         Permission.MODELS_CONTROL,
+        Permission.WORKERS_CONTROL,
         Permission.DEAD_LETTERS_MANAGE,
         Permission.GRANTS_MANAGE,
     },

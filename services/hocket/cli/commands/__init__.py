@@ -26,6 +26,7 @@ from hocket.cli.commands.platform import (
     mcp,
     migrate,
     nats,
+    parts,
     serve,
     up,
 )
@@ -35,8 +36,8 @@ from hocket.cli.commands.runs import (
     bulk,
     compare,
     dlq,
-    flow,
     export,
+    flow,
     logs,
     record,
     run,
@@ -54,14 +55,14 @@ def add_to(app: typer.Typer) -> None:
         app.command("demo")(import_module("hocket.cli.local.demo").demo)
     app.command("doctor")(doctor.doctor)
     app.add_typer(config.app, name="config")
+    releases.add_to(pipeline.app)
     app.add_typer(pipeline.app, name="pipeline")
     app.add_typer(command.app, name="import")
-    releases.add_to(pipeline.app)
     app.command("run")(run.run)
     app.command("dev")(dev.dev)
     runs.app.command("compare")(compare.compare)
-    runs.app.command("record")(record.record)
     runs.app.command("export")(export.export)
+    runs.app.command("record")(record.record)
     runs.app.command("approvals")(approvals.approvals)
     runs.app.command("approve")(approvals.approve)
     runs.app.command("refuse")(approvals.refuse)
@@ -93,6 +94,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(grants.app, name="grants")
     app.add_typer(audit.app, name="audit")
     app.add_typer(data.app, name="data")
+    app.add_typer(parts.app, name="platform")
     app.add_typer(nats.app, name="nats")
     app.command("migrate")(migrate.migrate)
     app.command("backup")(backup.backup)

@@ -1,0 +1,105 @@
+"""What the platform is made of: tenants, workers, queues of steps, partitions."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from hocket.schemas.rest import Reply, Request
+from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE
+
+MAX_DRAIN_S = 7 * 86_400.0
+QueueName = Annotated[str, Field(pattern=f"^{QUEUE.pattern}$")]
+
+
+class Tenant(Reply):
+    """A tenant, by its name."""
+
+    tenant: str
+
+
+class TenantList(Reply):
+    """The tenants that have runs, pipelines or keys; `next` is the `after` of the next page."""
+
+    tenants: tuple[Tenant, ...]
+    next: str | None = None
+
+
+class WorkerPool(Reply):
+    """The steps of a type in a queue that a worker takes, and how many it runs at once."""
+
+    type: str
+    queue: str
+    slots: int
+
+
+class Worker(Reply):
+    """A worker that announced itself within the last seconds."""
+
+    worker: str
+    pools: tuple[WorkerPool, ...]
+
+
+class WorkerList(Reply):
+    """The workers that live, by name; `next` is the `after` of the next page."""
+
+    workers: tuple[Worker, ...]
+    next: str | None = None
+
+
+class Queue(Reply):
+    """The steps of a type in a queue and a lane. `waiting` are stored and not handed out, `handed_out`
+    are at workers; `asking` is how many requests of workers for more are open. Where no worker has told
+    the name of the type, `.` stands as `-` in it."""
+
+    type: str
+    queue: str
+    lane: str
+    waiting: int
+    handed_out: int
+    redelivered: int
+    asking: int
+    drained_for_s: float | None = None
+    """How long it hands out nothing yet, where it was drained."""
+
+
+class QueueChange(Request):
+    """Which queue of a node type."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"queue": "default"}]})
+
+    queue: QueueName = DEFAULT_QUEUE
+
+
+class QueueDrain(QueueChange):
+    """Which queue of a node type hands out no more steps, for how long, and why."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"for_s": 3600, "reason": "new driver"}]}
+    )
+
+    for_s: float = Field(3_600, gt=0, le=MAX_DRAIN_S, strict=True)
+    reason: str = Field("", max_length=1_000, pattern=r"^[^\x00]*$")
+
+
+class QueueList(Reply):
+    """Queues by type, queue and lane, those of all tenants together."""
+
+    queues: tuple[Queue, ...]
+
+
+class Partition(Reply):
+    """A share of the runs: which coordinator owns it, since which epoch, how far its log is applied."""
+
+    partition: int
+    owner: str
+    epoch: int
+    applied_seq: int
+    open_runs: int
+    updated_at: datetime
+
+
+class PartitionList(Reply):
+    """Partitions by number."""
+
+    partitions: tuple[Partition, ...]
