@@ -25,6 +25,7 @@ from hocket.kit.access.key_store import NewKey
 from hocket.kit.access.secret_box import KEY_BYTES, SecretBox
 from hocket.kit.identity.authorization_code import AuthorizationCode
 from hocket.kit.identity.bearers import TokenBearers
+from hocket.kit.identity.configured import CliClient
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
@@ -100,6 +101,7 @@ async def running_rest(
     root_path: str = "",
     tokens: TokenBearers | None = None,
     sign_in: AuthorizationCode | None = None,
+    cli_client: CliClient | None = None,
     now: Callable[[], datetime] = utc_now,
     capabilities: Capabilities | None = None,
 ) -> AsyncIterator[Rest]:
@@ -123,7 +125,15 @@ async def running_rest(
     listener = socket.create_server(("127.0.0.1", 0))
     key = await make_key(pool, NewKey("test", "admin", None))
     book = KeyBook(DatabaseKeys(pool))
-    app = make_app(context, registry, book, root_path=root_path, tokens=tokens, sign_in=sign_in)
+    app = make_app(
+        context,
+        registry,
+        book,
+        root_path=root_path,
+        tokens=tokens,
+        sign_in=sign_in,
+        cli_client=cli_client,
+    )
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

@@ -27,7 +27,12 @@ from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.access.key_store import NewKey
 from hocket.kit.access.secret_box import SecretBox
-from hocket.kit.identity.configured import closed_at_the_end, sign_in_of, token_bearers_of
+from hocket.kit.identity.configured import (
+    cli_client_of,
+    closed_at_the_end,
+    sign_in_of,
+    token_bearers_of,
+)
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
 from hocket.kit.process.handler_allowlist import allowed_handlers
@@ -82,6 +87,7 @@ async def main(service: Service) -> None:
                 root_path=settings.root_path,
                 tokens=tokens,
                 sign_in=sign_in_of(settings, tokens),
+                cli_client=cli_client_of(settings),
             ),
             http=WatchedConnection,
             ws="none",

@@ -42,14 +42,16 @@ from hocket.admin.requests.request_rules import RequestRules, operations_of
 from hocket.admin.requests.sub_path import SubPath
 from hocket.admin.runs.comparison_endpoint import router as comparison
 from hocket.admin.runs.endpoints import router as runs
-from hocket.admin.schedules.endpoints import router as schedules
 from hocket.admin.runs.exports import router as exports
+from hocket.admin.schedules.endpoints import router as schedules
+from hocket.admin.sign_in_facts import add_sign_in_facts
 from hocket.admin.submission.quick_answers import quick_routes
 from hocket.admin.traces.endpoints import router as traces
 from hocket.admin.webhooks.endpoints import router as webhooks
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.identity.authorization_code import AuthorizationCode
 from hocket.kit.identity.bearers import TokenBearers
+from hocket.kit.identity.configured import CliClient
 from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
 
@@ -66,24 +68,24 @@ ROUTERS = (
     approvals,
     flow,
     comparison,
+    exports,
     runs,
     logs,
     traces,
-    exports,
     pipelines,
+    releases,
     node_types,
     costs,
     calls,
     content,
-    releases,
     experiments,
     backends,
     model_rates,
     dead_letters,
     health,
+    platform_parts,
     keys,
     grants,
-    platform_parts,
     audit,
     data,
     *CONSOLE,
@@ -100,10 +102,12 @@ def make_app(
     root_path: str = "",
     tokens: TokenBearers | None = None,
     sign_in: AuthorizationCode | None = None,
+    cli_client: CliClient | None = None,
 ) -> FastAPI:
     """Return the application over these connections; its metrics go to `registry`. `book` has the keys,
-    `tokens` knows those of an identity provider, where people `sign_in` to the console, `web` says
-    under which names it may be asked, `root_path` below which path. Raises OperationUndeclared."""
+    `tokens` knows those of an identity provider, where people `sign_in` to the console and
+    the command line is `cli_client`, `web` says under which names it may be asked, `root_path` below
+    which path. Raises OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -117,6 +121,7 @@ def make_app(
     app.state.context = context
     sessions = app.state.sessions = Sessions(book, context.capabilities, sign_in)
     add_docs_page(app)
+    add_sign_in_facts(app, cli_client)
     for router in ROUTERS:
         app.include_router(router)
     app.openapi = partial(document, app)  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ Its messages go over aiohttp here; everything that a provider decides and signs 
 
 import argparse
 import json
+import re
 from typing import Any
 
 from aiohttp import web
@@ -14,11 +15,13 @@ from cryptojwt.utils import b64e
 from idpyoidc.server import Server
 from idpyoidc.server.configure import OPConfiguration
 
-from support.access.provider_process import CALLBACK, CLIENT, CONSOLE_CALLBACK, SECRET
+from support.access.provider_process import CALLBACK, CLI_CLIENT, CLIENT, CONSOLE_CALLBACK, SECRET
 
 KEYS = [{"type": "EC", "crv": "P-256", "use": ["sig"]}]
 SCOPES = ["openid", "profile"]
 ROOM = "idpyoidc.server"
+LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/callback")
+"""Where native clients may be sent back (RFC 8252, 7.3)."""
 
 
 def configuration(url: str) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def configuration(url: str) -> dict[str, Any]:
             "token": {
                 "path": "token",
                 "class": f"{ROOM}.oidc.token.Token",
-                "kwargs": {"client_authn_method": ["client_secret_basic", "client_secret_post"]},
+                "kwargs": {"client_authn_method": ["client_secret_basic", "public"]},
             },
         },
         "authentication": {
@@ -99,6 +102,13 @@ class Endpoints:
             "allowed_scopes": SCOPES,
             "id_token_signed_response_alg": "ES256",
         }
+        self.server.context.cdb[CLI_CLIENT] = {
+            "redirect_uris": [],
+            "token_endpoint_auth_method": "public",
+            "response_types_supported": ["code"],
+            "allowed_scopes": SCOPES,
+            "id_token_signed_response_alg": "ES256",
+        }
         self.people: dict[str, Any] = self.server.context.userinfo.db
 
     async def metadata(self, request: web.Request) -> web.Response:
@@ -112,6 +122,9 @@ class Endpoints:
         form = await request.post()
         method = self.server.context.authn_broker.db["form"]["method"]
         method.user = b64e(json.dumps({"uid": form["sub"]}).encode()).decode()
+        back = request.query.get("redirect_uri", "")
+        if request.query.get("client_id") == CLI_CLIENT and LOOPBACK.fullmatch(back):
+            self.server.context.cdb[CLI_CLIENT]["redirect_uris"] = [(back, {})]  # any port
         endpoint = self.server.get_endpoint("authorization")
         asked = endpoint.parse_request(dict(request.query))
         if "error" in asked:

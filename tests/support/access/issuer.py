@@ -27,6 +27,8 @@ class Issuer:
         self.asked = 0
         self.named = ""
         self.id_claims: dict[str, Any] = {}
+        self.refresh_token: str | None = None
+        """What renews tokens, once it was given; a renewal without it is refused."""
 
     key = _RSA[0]
     other_key = _RSA[1]
@@ -56,12 +58,22 @@ class Issuer:
         told = {"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys"}
         for name in ("authorization", "token"):
             told[f"{name}_endpoint"] = f"{self.url}/{name}"
+        if self.refresh_token is not None:
+            told["scopes_supported"] = ["openid", "offline_access"]
         return web.json_response(told)
 
     async def tell_token(self, request: web.Request) -> web.Response:
         if self.is_away:
             return web.Response(status=503)
-        return web.json_response({"id_token": self.token(**self.id_claims)})
+        form = await request.post()
+        if form.get("grant_type") == "refresh_token":
+            if self.refresh_token is None or form.get("refresh_token") != self.refresh_token:
+                return web.json_response({"error": "invalid_grant"}, status=400)
+            self.refresh_token += "+"  # each is good once
+        told = {"id_token": self.token(**self.id_claims)}
+        if self.refresh_token is not None:
+            told["refresh_token"] = self.refresh_token
+        return web.json_response(told)
 
     async def tell_keys(self, request: web.Request) -> web.Response:
         self.asked += 1

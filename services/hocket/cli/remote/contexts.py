@@ -8,7 +8,7 @@ import json
 import os
 import re
 import stat
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
@@ -31,11 +31,21 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class Context:
-    """One platform: its address, the tenant where none is named, and what it is shown."""
+    """One platform: its address, the tenant where none is named, and what it is shown: a key, or the
+    token of a provider, with what renews that."""
 
     api_url: str
     tenant: str | None = None
     key: str | None = None
+    issuer: str | None = None
+    client_id: str | None = None
+    refresh_token: str | None = None
+    expires_at: str | None = None
+    """When the token ends, in seconds of Unix time."""
+
+    def shown(self, key: str | None, **provider: str | None) -> "Context":
+        """Return it with something else that it is shown."""
+        return Context(self.api_url, self.tenant, key, **provider)
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,8 @@ def write_contexts(contexts: Contexts) -> None:
 
 
 def _context(told: dict[str, Any]) -> Context:
-    found = Context(told["api_url"], told.get("tenant"), told.get("key"))
+    names = [one.name for one in fields(Context)]
+    found = Context(told["api_url"], **{name: told.get(name) for name in names[1:]})
     if not all(one is None or isinstance(one, str) for one in asdict(found).values()):
         raise TypeError
     return found

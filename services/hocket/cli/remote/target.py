@@ -16,6 +16,7 @@ import typer
 from hocket.cli.local.admin_key import read_admin_key
 from hocket.cli.remote.api import Api
 from hocket.cli.remote.contexts import Context, read_contexts
+from hocket.cli.remote.kept_token import kept_key
 from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
 
@@ -70,7 +71,7 @@ class Target:
         if named := os.environ.get(KEY_ENV, "").strip():
             return named
         if self.context is not None:
-            return self.context.key
+            return kept_key(self.context, self.named_context)
         is_own = self.facts is not None and self.api_url == self.facts.api_url
         return read_admin_key(self.data_dir) if is_own else None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from hocket.kit.identity.authorization_code import AuthorizationCode
 from hocket.kit.identity.bearers import TokenBearers
@@ -32,11 +33,25 @@ def token_bearers_of(
             cure='Name groups with their roles: {"platform": "admin@*"}.',
         )
     provider = Provider(settings.oidc_issuer, report)
+    every = (*audiences, settings.oidc_cli_client_id)
     checks = TokenChecks(
-        provider, [one for one in audiences if one is not None], settings.oidc_algorithms
+        provider, [one for one in every if one is not None], settings.oidc_algorithms
     )
     table = parse_group_roles(settings.oidc_roles)
     return TokenBearers(provider, checks, settings.oidc_groups_claim, table)
+
+
+class CliClient(NamedTuple):
+    """The provider, and what the command line is called there."""
+
+    issuer: str
+    client_id: str
+
+
+def cli_client_of(settings: Settings) -> CliClient | None:
+    """Return where the command line signs people in, None where it does not."""
+    issuer, client_id = settings.oidc_issuer, settings.oidc_cli_client_id
+    return CliClient(issuer, client_id) if issuer and client_id else None
 
 
 def sign_in_of(settings: Settings, tokens: TokenBearers | None) -> AuthorizationCode | None:

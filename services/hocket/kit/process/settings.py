@@ -175,8 +175,12 @@ class Settings(BaseSettings):
     oidc_client_secret: Annotated[Secret | None, EmptyIsNone] = None
     """Its secret there, by which people sign in to the console; none where the provider has it as a
     public client."""
+    oidc_cli_client_id: Annotated[Text | None, EmptyIsNone] = None
+    """The name of the command line there, a public client that is sent back to the loopback
+    (`http://127.0.0.1`, any port): with it people sign in by `hocket login --sso`."""
     oidc_audiences: Listed = ()
-    """What tokens may name as their `aud`; by default only the name above."""
+    """What tokens may name as their `aud`; by default only the name of this platform. That of the
+    command line is added."""
     oidc_groups_claim: Text = "groups"
     """Where tokens name groups: a claim, or a path with dots, such as `realm_access.roles`."""
     oidc_roles: GroupRoles = {}

@@ -1,7 +1,6 @@
-"""`hocket login`, `hocket logout`: the key that a context shows."""
+"""`hocket login`, `hocket logout`: the key, or the identity provider's token, that a context shows."""
 
 import sys
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -13,18 +12,29 @@ from hocket.cli.remote.target import Target, target_of
 MAX_KEY_CHARS = 16_384
 
 
-def login(context: typer.Context) -> None:
-    """Sign in to a platform with a key, which is kept for the commands that follow.
+def login(
+    context: typer.Context,
+    sso: Annotated[
+        bool, typer.Option("--sso", help="In a browser, at the platform's identity provider.")
+    ] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address of the sign-in.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Where the browser comes back; 0 is any port.")
+    ] = 0,
+) -> None:
+    """Sign in to a platform with a key, or with `--sso` in a browser, for the commands that follow.
 
-    It is asked for, or read from standard input: `hocket login < key.txt`. Only your user can read
-    where it is kept.
+    A key is asked for, or read from standard input: `hocket login < key.txt`. Only your user can read
+    where it is kept. A token of the identity provider is renewed by itself where the provider allows it.
     """
     from hocket.cli.terminal.console import notes
 
     name, contexts, known = _chosen(target_of(context))
-    key = _asked_key()
-    own = Api(known.api_url, key=key).get("/v1/keys/own")
-    write_contexts(contexts.put(name, replace(known, key=key)))
+    known = _signed_in(known, port, no_browser=no_browser) if sso else known.shown(_asked_key())
+    own = Api(known.api_url, known.tenant if sso else None, known.key).get("/v1/keys/own")
+    write_contexts(contexts.put(name, known))
     whose = "all tenants" if own["tenant"] is None else f"the tenant {own['tenant']}"
     text = f"Signed in to {known.api_url} as {own['name']}, {own['role']} of {whose}."
     notes.print(text, markup=False)
@@ -40,10 +50,17 @@ def logout(
     from hocket.cli.terminal.console import notes
 
     name, contexts, known = _chosen(target_of(context))
+    if known.issuer is not None:
+        write_contexts(contexts.put(name, known.shown(None)))
+        text = (
+            f"The token of {known.issuer} is forgotten here; sign out there to end it everywhere."
+        )
+        notes.print(text, markup=False)
+        return
     if known.key is not None and revoke:
         api = Api(known.api_url, key=known.key)
         api.delete(path("keys", api.get("/v1/keys/own")["key_id"]))
-    write_contexts(contexts.put(name, replace(known, key=None)))
+    write_contexts(contexts.put(name, known.shown(None)))
     done = "is revoked" if revoke else "is forgotten here; it counts on"
     notes.print(f"The key of {known.api_url} {done}.", markup=False)
 
@@ -58,6 +75,25 @@ def _chosen(target: Target) -> tuple[str, Contexts, Context]:
 
         raise LoginNeedsContext(local=LOCAL)
     return name, contexts, known
+
+
+def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:
+    """Return a context with the token of somebody who signed in at the platform's provider."""
+    import webbrowser
+
+    from hocket.cli.remote.kept_token import with_tokens
+    from hocket.cli.remote.provider_sign_in import ProviderClient, sign_in
+    from hocket.cli.terminal.console import notes
+
+    told = Api(known.api_url).get("/sign-in")
+    client = ProviderClient(str(told["issuer"]), str(told["client_id"]))
+
+    def show(address: str) -> None:
+        typer.echo(address)
+        if not no_browser and not webbrowser.open(address):
+            notes.print("There is no browser here: open the address.", markup=False)
+
+    return with_tokens(known, client, sign_in(client, port, show))
 
 
 def _asked_key() -> str:
