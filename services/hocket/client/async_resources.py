@@ -29,6 +29,15 @@ from hocket.schemas.administration.bulk import (
 from hocket.schemas.administration.comparison import RunComparison
 from hocket.schemas.administration.data import DataDeleted
 from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
+from hocket.schemas.administration.platform_parts import (
+    PartitionList,
+    QueueList,
+    Tenant,
+    TenantList,
+    Worker,
+    WorkerList,
+)
+from hocket.schemas.administration.releases import CanaryReport, PipelineDiff, PipelineRelease
 from hocket.schemas.administration.run_logs import RunLine, RunLogs
 from hocket.schemas.administration.schedules import (
     Firing,
@@ -473,15 +482,17 @@ class AsyncPipelinesApi:
         )
         return answer
 
-    async def list(self, *, after: str | None = None, limit: int | None = None) -> PipelineList:
+    async def list(
+        self, *, after: str | None = None, limit: int | None = None, archived: bool | None = None
+    ) -> PipelineList:
         """List the latest version of each pipeline by name; `after` is the last name of the page
-        before.
+        before. Archived ones are listed by themselves.
         """
         answer: PipelineList = await self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("pipelines"),
-                query={"after": after, "limit": limit},
+                query={"after": after, "limit": limit, "archived": archived},
                 may_repeat=True,
             ),
             PipelineList,
@@ -511,11 +522,151 @@ class AsyncPipelinesApi:
         )
         return answer
 
+    async def delete(self, name: str, *, if_match: int | str | None = None) -> None:
+        """Delete an archived pipeline with all its versions, where no run of it is stored."""
+        await self._send(
+            ApiRequest(
+                method="DELETE", path=path_of("pipelines", name), headers={"if-match": if_match}
+            ),
+            None,
+        )
+
     async def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a pipeline, for editors."""
         answer: dict[str, Any] = await self._send(
             ApiRequest(method="GET", path=path_of("schemas", "pipeline"), may_repeat=True),
             dict[str, Any],
+        )
+        return answer
+
+    async def diff(self, name: str, before: int, *, after: int | None = None) -> PipelineDiff:
+        """Show in what two versions of a pipeline differ, field by field; at most 1,000 places."""
+        answer: PipelineDiff = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("pipelines", name, "diff"),
+                query={"before": before, "after": after},
+                may_repeat=True,
+            ),
+            PipelineDiff,
+        )
+        return answer
+
+    async def release(self, name: str) -> PipelineRelease:
+        """Show which version runs take that name none, and the canary, if there is one."""
+        answer: PipelineRelease = await self._send(
+            ApiRequest(method="GET", path=path_of("pipelines", name, "release"), may_repeat=True),
+            PipelineRelease,
+        )
+        return answer
+
+    async def activate(
+        self, name: str, *, version: int | None = None, if_match: int | str | None = None
+    ) -> PipelineRelease:
+        """Let runs that name no version take this one, from the next second on; versions that are
+        applied later wait until they are activated. Without a version, the newest is active, as at
+        first. It ends a canary. Runs that are under way go on with their version.
+        """
+        answer: PipelineRelease = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "activate"),
+                headers={"if-match": if_match},
+                body=given({"version": version}),
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    async def roll_back(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Activate the version that was active before, otherwise the one before the active one. It
+        ends a canary.
+        """
+        answer: PipelineRelease = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "rollback"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    async def canary(self, name: str) -> CanaryReport:
+        """Show how the runs of a canary ended, beside those of the active version."""
+        answer: CanaryReport = await self._send(
+            ApiRequest(method="GET", path=path_of("pipelines", name, "canary"), may_repeat=True),
+            CanaryReport,
+        )
+        return answer
+
+    async def put_canary(
+        self,
+        name: str,
+        version: int,
+        share: float,
+        *,
+        min_runs: int | None = None,
+        max_failure_rise: float | None = None,
+        only_by_hand: bool | None = None,
+        if_match: int | str | None = None,
+    ) -> PipelineRelease:
+        """Let a share of the runs that name no version take this one, and judge it by how they end: it
+        is ended by itself where more of them fail. The other runs go on with the active version.
+        Activate it to let all runs take it.
+        """
+        answer: PipelineRelease = await self._send(
+            ApiRequest(
+                method="PUT",
+                path=path_of("pipelines", name, "canary"),
+                headers={"if-match": if_match},
+                body=given(
+                    {
+                        "version": version,
+                        "share": share,
+                        "min_runs": min_runs,
+                        "max_failure_rise": max_failure_rise,
+                        "only_by_hand": only_by_hand,
+                    }
+                ),
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    async def end_canary(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """End a canary: all runs take the active version."""
+        answer: PipelineRelease = await self._send(
+            ApiRequest(
+                method="DELETE",
+                path=path_of("pipelines", name, "canary"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    async def archive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Let a pipeline take no new runs, and leave it out of lists. Runs that are under way go on."""
+        answer: PipelineRelease = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "archive"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    async def unarchive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Let an archived pipeline take new runs again."""
+        answer: PipelineRelease = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "unarchive"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
         )
         return answer
 
@@ -1186,6 +1337,40 @@ class AsyncNodeTypesApi:
         )
         return answer
 
+    async def drain(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        for_s: float | None = None,
+        reason: str | None = None,
+    ) -> QueueList:
+        """Hand out no more steps of a node type, or of a queue of it, for a time: an hour by default,
+        at most a week. Steps that workers have go on, others wait, and their deadlines with them.
+        Only with a key of all tenants.
+        """
+        answer: QueueList = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("types", name, "drain"),
+                body=given({"queue": queue, "for_s": for_s, "reason": reason}),
+            ),
+            QueueList,
+        )
+        return answer
+
+    async def resume(self, name: str, *, queue: str | None = None) -> QueueList:
+        """Hand out the steps of a drained node type, or of a queue of it, again. Only with a key of
+        all tenants.
+        """
+        answer: QueueList = await self._send(
+            ApiRequest(
+                method="POST", path=path_of("types", name, "resume"), body=given({"queue": queue})
+            ),
+            QueueList,
+        )
+        return answer
+
 
 class AsyncCostsApi:
     """`client.costs`."""
@@ -1531,6 +1716,7 @@ class AsyncKeysApi:
                 "pipelines.read",
                 "pipelines.check",
                 "pipelines.apply",
+                "pipelines.release",
                 "schedules.read",
                 "schedules.manage",
                 "webhooks.read",
@@ -1542,6 +1728,7 @@ class AsyncKeysApi:
                 "experiments.read",
                 "experiments.control",
                 "models.control",
+                "workers.control",
                 "dead_letters.read",
                 "dead_letters.manage",
                 "keys.read",
@@ -1767,6 +1954,72 @@ class AsyncPlatformApi:
         """Show the state of the platform's parts as this process sees them."""
         answer: SystemHealth = await self._send(
             ApiRequest(method="GET", path=path_of("health"), may_repeat=True), SystemHealth
+        )
+        return answer
+
+    async def tenants(self, *, after: str | None = None, limit: int | None = None) -> TenantList:
+        """List the tenants that have runs, pipelines or keys. Only with a key of all tenants."""
+        answer: TenantList = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("tenants"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            TenantList,
+        )
+        return answer
+
+    async def each_tenant(self, *, limit: int | None = None) -> AsyncIterator[Tenant]:
+        """Yield what `tenants` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.tenants(limit=limit, after=after)
+            for one in page.tenants:
+                yield one
+            if (after := page.next) is None:
+                return
+
+    async def workers(self, *, after: str | None = None, limit: int | None = None) -> WorkerList:
+        """List the workers that announced themselves within the last seconds, with the steps that they
+        take. Only with a key of all tenants.
+        """
+        answer: WorkerList = await self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("workers"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            WorkerList,
+        )
+        return answer
+
+    async def each_worker(self, *, limit: int | None = None) -> AsyncIterator[Worker]:
+        """Yield what `workers` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.workers(limit=limit, after=after)
+            for one in page.workers:
+                yield one
+            if (after := page.next) is None:
+                return
+
+    async def queues(self) -> QueueList:
+        """List the queues of steps with what waits in them, that of all tenants together. Only with a
+        key of all tenants.
+        """
+        answer: QueueList = await self._send(
+            ApiRequest(method="GET", path=path_of("queues"), may_repeat=True), QueueList
+        )
+        return answer
+
+    async def partitions(self) -> PartitionList:
+        """List the partitions of the runs with the coordinators that own them. Only with a key of all
+        tenants.
+        """
+        answer: PartitionList = await self._send(
+            ApiRequest(method="GET", path=path_of("partitions"), may_repeat=True), PartitionList
         )
         return answer
 

@@ -29,6 +29,15 @@ from hocket.schemas.administration.bulk import (
 from hocket.schemas.administration.comparison import RunComparison
 from hocket.schemas.administration.data import DataDeleted
 from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
+from hocket.schemas.administration.platform_parts import (
+    PartitionList,
+    QueueList,
+    Tenant,
+    TenantList,
+    Worker,
+    WorkerList,
+)
+from hocket.schemas.administration.releases import CanaryReport, PipelineDiff, PipelineRelease
 from hocket.schemas.administration.run_logs import RunLine, RunLogs
 from hocket.schemas.administration.schedules import (
     Firing,
@@ -470,15 +479,17 @@ class PipelinesApi:
         )
         return answer
 
-    def list(self, *, after: str | None = None, limit: int | None = None) -> PipelineList:
+    def list(
+        self, *, after: str | None = None, limit: int | None = None, archived: bool | None = None
+    ) -> PipelineList:
         """List the latest version of each pipeline by name; `after` is the last name of the page
-        before.
+        before. Archived ones are listed by themselves.
         """
         answer: PipelineList = self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("pipelines"),
-                query={"after": after, "limit": limit},
+                query={"after": after, "limit": limit, "archived": archived},
                 may_repeat=True,
             ),
             PipelineList,
@@ -508,11 +519,151 @@ class PipelinesApi:
         )
         return answer
 
+    def delete(self, name: str, *, if_match: int | str | None = None) -> None:
+        """Delete an archived pipeline with all its versions, where no run of it is stored."""
+        self._send(
+            ApiRequest(
+                method="DELETE", path=path_of("pipelines", name), headers={"if-match": if_match}
+            ),
+            None,
+        )
+
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a pipeline, for editors."""
         answer: dict[str, Any] = self._send(
             ApiRequest(method="GET", path=path_of("schemas", "pipeline"), may_repeat=True),
             dict[str, Any],
+        )
+        return answer
+
+    def diff(self, name: str, before: int, *, after: int | None = None) -> PipelineDiff:
+        """Show in what two versions of a pipeline differ, field by field; at most 1,000 places."""
+        answer: PipelineDiff = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("pipelines", name, "diff"),
+                query={"before": before, "after": after},
+                may_repeat=True,
+            ),
+            PipelineDiff,
+        )
+        return answer
+
+    def release(self, name: str) -> PipelineRelease:
+        """Show which version runs take that name none, and the canary, if there is one."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(method="GET", path=path_of("pipelines", name, "release"), may_repeat=True),
+            PipelineRelease,
+        )
+        return answer
+
+    def activate(
+        self, name: str, *, version: int | None = None, if_match: int | str | None = None
+    ) -> PipelineRelease:
+        """Let runs that name no version take this one, from the next second on; versions that are
+        applied later wait until they are activated. Without a version, the newest is active, as at
+        first. It ends a canary. Runs that are under way go on with their version.
+        """
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "activate"),
+                headers={"if-match": if_match},
+                body=given({"version": version}),
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def roll_back(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Activate the version that was active before, otherwise the one before the active one. It
+        ends a canary.
+        """
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "rollback"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def canary(self, name: str) -> CanaryReport:
+        """Show how the runs of a canary ended, beside those of the active version."""
+        answer: CanaryReport = self._send(
+            ApiRequest(method="GET", path=path_of("pipelines", name, "canary"), may_repeat=True),
+            CanaryReport,
+        )
+        return answer
+
+    def put_canary(
+        self,
+        name: str,
+        version: int,
+        share: float,
+        *,
+        min_runs: int | None = None,
+        max_failure_rise: float | None = None,
+        only_by_hand: bool | None = None,
+        if_match: int | str | None = None,
+    ) -> PipelineRelease:
+        """Let a share of the runs that name no version take this one, and judge it by how they end: it
+        is ended by itself where more of them fail. The other runs go on with the active version.
+        Activate it to let all runs take it.
+        """
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="PUT",
+                path=path_of("pipelines", name, "canary"),
+                headers={"if-match": if_match},
+                body=given(
+                    {
+                        "version": version,
+                        "share": share,
+                        "min_runs": min_runs,
+                        "max_failure_rise": max_failure_rise,
+                        "only_by_hand": only_by_hand,
+                    }
+                ),
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def end_canary(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """End a canary: all runs take the active version."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="DELETE",
+                path=path_of("pipelines", name, "canary"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def archive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Let a pipeline take no new runs, and leave it out of lists. Runs that are under way go on."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "archive"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def unarchive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Let an archived pipeline take new runs again."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "unarchive"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
         )
         return answer
 
@@ -1169,6 +1320,40 @@ class NodeTypesApi:
         )
         return answer
 
+    def drain(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        for_s: float | None = None,
+        reason: str | None = None,
+    ) -> QueueList:
+        """Hand out no more steps of a node type, or of a queue of it, for a time: an hour by default,
+        at most a week. Steps that workers have go on, others wait, and their deadlines with them.
+        Only with a key of all tenants.
+        """
+        answer: QueueList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("types", name, "drain"),
+                body=given({"queue": queue, "for_s": for_s, "reason": reason}),
+            ),
+            QueueList,
+        )
+        return answer
+
+    def resume(self, name: str, *, queue: str | None = None) -> QueueList:
+        """Hand out the steps of a drained node type, or of a queue of it, again. Only with a key of
+        all tenants.
+        """
+        answer: QueueList = self._send(
+            ApiRequest(
+                method="POST", path=path_of("types", name, "resume"), body=given({"queue": queue})
+            ),
+            QueueList,
+        )
+        return answer
+
 
 class CostsApi:
     """`client.costs`."""
@@ -1512,6 +1697,7 @@ class KeysApi:
                 "pipelines.read",
                 "pipelines.check",
                 "pipelines.apply",
+                "pipelines.release",
                 "schedules.read",
                 "schedules.manage",
                 "webhooks.read",
@@ -1523,6 +1709,7 @@ class KeysApi:
                 "experiments.read",
                 "experiments.control",
                 "models.control",
+                "workers.control",
                 "dead_letters.read",
                 "dead_letters.manage",
                 "keys.read",
@@ -1746,6 +1933,70 @@ class PlatformApi:
         """Show the state of the platform's parts as this process sees them."""
         answer: SystemHealth = self._send(
             ApiRequest(method="GET", path=path_of("health"), may_repeat=True), SystemHealth
+        )
+        return answer
+
+    def tenants(self, *, after: str | None = None, limit: int | None = None) -> TenantList:
+        """List the tenants that have runs, pipelines or keys. Only with a key of all tenants."""
+        answer: TenantList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("tenants"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            TenantList,
+        )
+        return answer
+
+    def each_tenant(self, *, limit: int | None = None) -> Iterator[Tenant]:
+        """Yield what `tenants` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.tenants(limit=limit, after=after)
+            yield from page.tenants
+            if (after := page.next) is None:
+                return
+
+    def workers(self, *, after: str | None = None, limit: int | None = None) -> WorkerList:
+        """List the workers that announced themselves within the last seconds, with the steps that they
+        take. Only with a key of all tenants.
+        """
+        answer: WorkerList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("workers"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            WorkerList,
+        )
+        return answer
+
+    def each_worker(self, *, limit: int | None = None) -> Iterator[Worker]:
+        """Yield what `workers` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.workers(limit=limit, after=after)
+            yield from page.workers
+            if (after := page.next) is None:
+                return
+
+    def queues(self) -> QueueList:
+        """List the queues of steps with what waits in them, that of all tenants together. Only with a
+        key of all tenants.
+        """
+        answer: QueueList = self._send(
+            ApiRequest(method="GET", path=path_of("queues"), may_repeat=True), QueueList
+        )
+        return answer
+
+    def partitions(self) -> PartitionList:
+        """List the partitions of the runs with the coordinators that own them. Only with a key of all
+        tenants.
+        """
+        answer: PartitionList = self._send(
+            ApiRequest(method="GET", path=path_of("partitions"), may_repeat=True), PartitionList
         )
         return answer
 

@@ -27,6 +27,7 @@ Backend = Annotated[
 ]
 Experiment = Annotated[str, typer.Argument(help="An experiment's name.")]
 ArmName = Annotated[str, typer.Argument(help="One of its arms, not the control.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="How long it may take.")]
 
 
@@ -34,7 +35,7 @@ TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="How long it may
 def explain(
     context: typer.Context,
     call: Annotated[str, typer.Argument(help="A call's id, or a run's for all of its calls.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a call came to its backend: what was looked at, why one was chosen, what became of it."""
     import re
@@ -73,7 +74,7 @@ def explain(
 @app.command("experiments")
 def experiments(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the experiments: each arm's share, what was seen of it lately, and whether it is off."""
     from hocket.cli.terminal.console import print_json
@@ -86,52 +87,59 @@ def experiments(
 
 
 @app.command("rollback")
-def rollback(context: typer.Context, experiment: Experiment, arm: ArmName) -> None:
+def rollback(
+    context: typer.Context, experiment: Experiment, arm: ArmName, as_json: AsJson = False
+) -> None:
     """Switch an arm of an experiment off: its runs go to the control."""
-    _switched(context, experiment, arm, "rollback")
+    _switched(context, experiment, arm, "rollback", as_json=as_json)
 
 
 @app.command("restore")
-def restore(context: typer.Context, experiment: Experiment, arm: ArmName) -> None:
+def restore(
+    context: typer.Context, experiment: Experiment, arm: ArmName, as_json: AsJson = False
+) -> None:
     """Switch an arm on again, and forget what was seen of it."""
-    _switched(context, experiment, arm, "restore")
+    _switched(context, experiment, arm, "restore", as_json=as_json)
 
 
 @app.command("load")
-def load(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 300) -> None:
+def load(
+    context: typer.Context, backend: Backend, timeout_s: TimeoutS = 300, as_json: AsJson = False
+) -> None:
     """Load the backend's model, or load it again."""
     from hocket.schemas.messages import BackendControl
 
     wanted = BackendControl(action="load", backend=backend, timeout_ms=timeout_s * 1000)
     done = _controlled(context, wanted)
-    typer.echo(f"{backend} is {'ready' if done.ready else 'not ready yet'}")
+    _say(done, f"{backend} is {'ready' if done.ready else 'not ready yet'}", as_json=as_json)
 
 
 @app.command("unload")
-def unload(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 60) -> None:
+def unload(
+    context: typer.Context, backend: Backend, timeout_s: TimeoutS = 60, as_json: AsJson = False
+) -> None:
     """Unload the backend's model; calls to it fail until it is loaded again."""
     from hocket.schemas.messages import BackendControl
 
     wanted = BackendControl(action="unload", backend=backend, timeout_ms=timeout_s * 1000)
     done = _controlled(context, wanted)
-    typer.echo(f"{backend} is {'still ready' if done.ready else 'unloaded'}")
+    _say(done, f"{backend} is {'still ready' if done.ready else 'unloaded'}", as_json=as_json)
 
 
 @app.command("status")
 def status(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 10) -> None:
     """Print whether the backend's model is ready, and what its server counted, as JSON."""
-    from hocket.cli.terminal.console import print_json
     from hocket.schemas.messages import BackendControl
 
     wanted = BackendControl(action="status", backend=backend, timeout_ms=timeout_s * 1000)
-    done = _controlled(context, wanted)
-    print_json(done.model_dump(exclude={"error"}))
+    _say(_controlled(context, wanted), "", as_json=True)
 
 
 @app.command("key")
 def key(
     name: Annotated[str, typer.Argument(help="Whose key it is, for people.")],
     tenant: Annotated[str, typer.Option(help="Whose calls come with it.")] = "default",
+    as_json: AsJson = False,
 ) -> None:
     """Make a key for the HTTP door, and print what the configuration needs to know of it.
 
@@ -139,22 +147,37 @@ def key(
     """
     import secrets
 
+    from hocket.cli.terminal.console import print_json
     from hocket.gateway.core.config.access import KEY_PREFIX, hashed
     from hocket.schemas.subjects import check_token
 
     made = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    check_token("--tenant", tenant)
+    if as_json:
+        print_json({"key": made, "name": name, "sha256": hashed(made), "tenant": tenant})
+        return
     typer.echo(f"# the key, for {name}: {made}")
     typer.echo("access:\n  keys:")
     typer.echo(f"    - name: {name}\n      sha256: {hashed(made)}")
-    typer.echo(f"      tenant: {check_token('--tenant', tenant)}")
+    typer.echo(f"      tenant: {tenant}")
 
 
-def _switched(context: typer.Context, experiment: str, arm: str, action: str) -> None:
+def _say(done: "BackendControlled", text: str, *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import print_json
+
+    print_json(done.model_dump(exclude={"error"})) if as_json else typer.echo(text)
+
+
+def _switched(
+    context: typer.Context, experiment: str, arm: str, action: str, *, as_json: bool
+) -> None:
     from hocket.cli.remote.api import path
+    from hocket.cli.terminal.console import print_json
 
     place = path("experiments", experiment, "arms", arm, action)
     found = target_of(context).api().post(place)["experiments"]
-    _print_experiments([one for one in found if one["experiment"] == experiment])
+    changed = [one for one in found if one["experiment"] == experiment]
+    print_json(changed) if as_json else _print_experiments(changed)
 
 
 def _print_experiments(found: list[dict[str, Any]]) -> None:

@@ -11,12 +11,13 @@ Backend = Annotated[str, typer.Argument(help="A backend's name in the configurat
 ReplicaKey = Annotated[
     str | None, typer.Option("--replica", help="Only this replica, `BACKEND/REPLICA`.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Reason = Annotated[str, typer.Option("--reason", help="Stands in decisions and in the audit.")]
 
 
 def replicas(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the replicas of all backends as every gateway sees them: breakers, calls, warmth, orders."""
     from hocket.cli.terminal.console import print_json
@@ -30,7 +31,7 @@ def replicas(
 
 def rates(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how much of each rate of tenants and models was used within the last minute."""
     from hocket.cli.terminal.console import out, print_json, print_table
@@ -60,17 +61,25 @@ def _of(used: int, limit: int | None) -> str:
 
 
 def drain(
-    context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
+    context: typer.Context,
+    backend: Backend,
+    replica: ReplicaKey = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
 ) -> None:
     """Send a backend no more calls, from any gateway, until it is resumed; those that it has end."""
-    _change(context, backend, "drain", replica, reason=reason)
+    _change(context, backend, "drain", replica, as_json=as_json, reason=reason)
 
 
 def resume(
-    context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
+    context: typer.Context,
+    backend: Backend,
+    replica: ReplicaKey = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
 ) -> None:
     """Send a drained backend calls again."""
-    _change(context, backend, "resume", replica, reason=reason)
+    _change(context, backend, "resume", replica, as_json=as_json, reason=reason)
 
 
 def warm(
@@ -81,16 +90,22 @@ def warm(
     ] = 60,
     replica: ReplicaKey = None,
     reason: Reason = "",
+    as_json: AsJson = False,
 ) -> None:
     """Start a backend's model now, and keep it ready for a time."""
-    _change(context, backend, "warm", replica, reason=reason, for_s=minutes * 60)
+    for_s = minutes * 60
+    _change(context, backend, "warm", replica, as_json=as_json, reason=reason, for_s=for_s)
 
 
 def reset(
-    context: typer.Context, backend: Backend, replica: ReplicaKey = None, reason: Reason = ""
+    context: typer.Context,
+    backend: Backend,
+    replica: ReplicaKey = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
 ) -> None:
     """Close a backend's breakers at all gateways, and end the rest that it asked for."""
-    _change(context, backend, "reset", replica, reason=reason)
+    _change(context, backend, "reset", replica, as_json=as_json, reason=reason)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -100,13 +115,20 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _change(
-    context: typer.Context, backend: str, action: str, replica: str | None, **said: Any
+    context: typer.Context,
+    backend: str,
+    action: str,
+    replica: str | None,
+    *,
+    as_json: bool,
+    **said: Any,
 ) -> None:
     from hocket.cli.remote.api import path
+    from hocket.cli.terminal.console import print_json
 
     body = {"replica": replica, **said}
     found = target_of(context).api().post(path("backends", backend, action), body)
-    _print_replicas(found, backend)
+    print_json(found) if as_json else _print_replicas(found, backend)
 
 
 def _print_replicas(found: dict[str, Any], backend: str | None = None) -> None:

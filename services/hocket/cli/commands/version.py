@@ -2,10 +2,19 @@
 
 import platform
 from importlib.metadata import version as version_of
+from typing import Annotated
 
 import typer
 
 
-def version() -> None:
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
     """Print the version of Hocket and of Python."""
-    typer.echo(f"hocket {version_of('hocket')} (Python {platform.python_version()})")
+    from hocket.cli.terminal.console import print_json
+
+    own, python = version_of("hocket"), platform.python_version()
+    if as_json:
+        print_json({"hocket": own, "python": python})
+        return
+    typer.echo(f"hocket {own} (Python {python})")

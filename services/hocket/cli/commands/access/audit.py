@@ -34,14 +34,22 @@ def verify(
         str | None,
         typer.Option(help="The hash of the last row of an earlier export: it must be there still."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Check that no row of the audit was changed, removed or put in between.
 
     Rows that were removed at the end show only against an export: give the hash of its last row.
     """
+    from hocket.cli.terminal.console import print_json
+
     api = target_of(context).api()
     found = api.get("/v1/audit/verdict", head=head)
-    if found["status"] == "broken":
+    is_broken = found["status"] == "broken"
+    if as_json:
+        print_json(found)
+    elif is_broken:
         typer.echo(f"broken at row {found['broken_at']}: {found['reason']}", err=True)
+    if is_broken:
         raise typer.Exit(1)
-    typer.echo(f"whole: {found['rows']} rows, the last has the hash {found['head']}")
+    if not as_json:
+        typer.echo(f"whole: {found['rows']} rows, the last has the hash {found['head']}")

@@ -163,9 +163,14 @@ def rotate(
 
 
 @app.command("revoke")
-def revoke(context: typer.Context, key_id: KeyId) -> None:
+def revoke(context: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
     """Revoke a key for good: within seconds no door takes it, and what it has open ends."""
+    from hocket.cli.terminal.console import print_json
+
     found = target_of(context).api().delete(path("keys", key_id))
+    if as_json:
+        print_json(found)
+        return
     typer.echo(f"{found['key_id']} ({found['name']}) is revoked")
 
 

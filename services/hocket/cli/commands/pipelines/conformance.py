@@ -20,6 +20,7 @@ def worker(
     calls: Annotated[
         bool, typer.Option("--calls", help="Also that of handlers that call nodes.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Play the platform against a worker process, in any language, and say what it does wrong.
 
@@ -31,7 +32,7 @@ def worker(
     from hocket.cli.conformance.checks import CHECKS
     from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
     from hocket.cli.conformance.play import play
-    from hocket.cli.terminal.console import out
+    from hocket.cli.terminal.console import print_json
 
     every = [*CHECKS, *JOURNAL_CHECKS, *WAIT_CHECKS, *CALL_CHECKS]
     beside = ((journal, JOURNAL_CHECKS), (waits, WAIT_CHECKS), (calls, CALL_CHECKS))
@@ -41,12 +42,20 @@ def worker(
     for name in wanted:
         if name not in every:
             raise typer.BadParameter(f"there is no check `{name}`; use {', '.join(every)}")
-    failed = 0
-    for name, fault in asyncio.run(play(command, wanted)).items():
-        out.print(
-            f"{'FAIL' if fault else 'ok  '} {name}{f': {fault}' if fault else ''}", markup=False
-        )
-        failed += fault is not None
-    out.print(f"{len(wanted) - failed} of {len(wanted)} checks passed", markup=False)
+    found = asyncio.run(play(command, wanted))
+    failed = sum(fault is not None for fault in found.values())
+    if as_json:
+        print_json([{"check": name, "fault": fault} for name, fault in found.items()])
+    else:
+        _print(found, failed)
     if failed:
         raise typer.Exit(1)
+
+
+def _print(found: dict[str, str | None], failed: int) -> None:
+    from hocket.cli.terminal.console import out
+
+    for name, fault in found.items():
+        told = f": {fault}" if fault else ""
+        out.print(f"{'FAIL' if fault else 'ok  '} {name}{told}", markup=False)
+    out.print(f"{len(found) - failed} of {len(found)} checks passed", markup=False)

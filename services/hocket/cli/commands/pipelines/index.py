@@ -38,13 +38,16 @@ def add(
         str | None,
         typer.Option(help="Embedding model, for search by meaning; without it by words only."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Index the files of FOLDER into a collection.
 
     Doing it again brings the collection up to date: changed files are replaced, files that are gone
     are removed, the others are left alone.
     """
-    from hocket.cli.terminal.console import notes, out
+    from dataclasses import asdict
+
+    from hocket.cli.terminal.console import notes, out, print_json
     from hocket.schemas.subjects import check_token
     from hocket.workers.retrieval.index import add_folder
 
@@ -55,6 +58,9 @@ def add(
             return await add_folder(pool, folder, name, tenant=target.tenant, embedder=embedder)
 
     report = _with_database(target, work)
+    if as_json:
+        print_json(asdict(report))
+        return
     out.print(
         f"collection {name}: {report.added} added, {report.replaced} replaced, "
         f"{report.unchanged} unchanged, {report.removed} removed, {report.chunks} chunks written",

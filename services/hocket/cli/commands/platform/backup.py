@@ -7,10 +7,13 @@ import typer
 
 from hocket.cli.remote.target import target_of
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print its manifest for programs.")]
+
 
 def backup(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")],
+    as_json: AsJson = False,
 ) -> None:
     """Copy what a platform knows out of NATS and Postgres, while it runs.
 
@@ -20,11 +23,15 @@ def backup(
     import asyncio
 
     from hocket.cli.backups import folder as backups
+    from hocket.cli.terminal.console import print_json
 
     target = target_of(context)
     manifest = asyncio.run(
         backups.take(folder, nats_url=target.nats_url, database_url=target.database_url)
     )
+    if as_json:
+        print_json(manifest)
+        return
     typer.echo(f"{folder} holds {_summary(manifest)}.")
 
 
@@ -37,6 +44,7 @@ def restore(
             envvar="HOCKET_STREAM_REPLICAS", min=1, max=5, help="Copies of streams in NATS."
         ),
     ] = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Put a backup into an empty database and an empty NATS (DATABASE_URL, NATS_URL).
 
@@ -45,6 +53,7 @@ def restore(
     import asyncio
 
     from hocket.cli.backups import folder as backups
+    from hocket.cli.terminal.console import print_json
 
     target = target_of(context)
     manifest = asyncio.run(
@@ -55,6 +64,9 @@ def restore(
             replicas=replicas,
         )
     )
+    if as_json:
+        print_json(manifest)
+        return
     typer.echo(
         f"Restored {_summary(manifest)}. What was accepted after {manifest['began_at']} may be missing: "
         "publish such tasks again under their idempotency keys, which makes each one run."

@@ -1,7 +1,7 @@
 """`hocket migrate`."""
 
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -10,14 +10,17 @@ from hocket.cli.remote.target import target_of
 T = TypeVar("T")
 
 
-def migrate(context: typer.Context) -> None:
+def migrate(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
     """Bring a database of your own (DATABASE_URL) to this release.
 
     `hocket up` does it by itself. Many may do it at once; the database's data stays.
     """
     import asyncio
 
-    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.console import notes, print_json
     from hocket.cli.terminal.log_lines import show_warnings
     from hocket.kit.postgres.migrations import current
     from hocket.kit.postgres.migrations import migrate as apply_migrations
@@ -31,6 +34,9 @@ def migrate(context: typer.Context) -> None:
         return before, await current(url)
 
     before, after = asyncio.run(_or_unavailable(work()))
+    if as_json:
+        print_json({"before": before, "after": after})
+        return
     typer.echo(
         f"the schema is at {after}" + (f" (was {before or 'empty'})" if before != after else "")
     )

@@ -10,6 +10,8 @@ from hocket.cli.remote.target import target_of
 
 T = TypeVar("T")
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
 app = typer.Typer(help="What NATS servers of your own need.", no_args_is_help=True)
 
 
@@ -19,12 +21,14 @@ def accounts(
     server: Annotated[
         str, typer.Option(help="URL of the server, without an account; of a cluster several.")
     ] = "nats://nats:4222",
+    as_json: AsJson = False,
 ) -> None:
     """Write accounts.conf, for the servers' configuration, and a file with a URL for each user.
 
     By them each process of the platform may do what it needs, and the bearer of a key what the key says
     (docs/reference/nats-access.md).
     """
+    from hocket.cli.terminal.console import print_json
     from hocket.kit.access.account_files import kept_accounts
     from hocket.kit.nats.server_urls import server_urls
     from hocket.schemas.errors import InvalidInput
@@ -34,36 +38,43 @@ def accounts(
         raise InvalidInput(
             field="--server", reason="it names an account", cure="Write nats://HOST:PORT."
         )
-    for path in kept_accounts(folder, server):
-        typer.echo(path)
+    paths = [str(path) for path in kept_accounts(folder, server)]
+    print_json(paths) if as_json else typer.echo("\n".join(paths))
 
 
 @app.command("spread")
-def spread(context: typer.Context) -> None:
+def spread(context: typer.Context, as_json: AsJson = False) -> None:
     """Have the servers of a cluster lead about as many streams each, first of those that runs pass.
 
     After servers were away, those that stayed lead their streams. What is published while a leader hands
     over waits for a moment.
     """
     import asyncio
+    from dataclasses import asdict
+
+    from hocket.cli.terminal.console import print_json
 
     url = target_of(context).nats_url
 
-    async def work() -> int:
+    async def work() -> list[dict[str, Any]]:
         from hocket.cli.doctor.nats import leaders
         from hocket.cli.doctor.nats.connection import connect
 
         connection = await connect(url)
-        made = 0
+        made: list[dict[str, Any]] = []
         try:
             async for move in leaders.spread(connection):
-                typer.echo(f"{move.stream}: {move.before} -> {move.after}")
-                made += 1
+                made.append(asdict(move))
+                if not as_json:
+                    typer.echo(f"{move.stream}: {move.before} -> {move.after}")
         finally:
             await connection.close()
         return made
 
-    if not asyncio.run(_or_unavailable(work())):
+    made = asyncio.run(_or_unavailable(work()))
+    if as_json:
+        print_json(made)
+    elif not made:
         typer.echo("leaders are spread already")
 
 

@@ -30,6 +30,7 @@ def create(
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="It reads the rows of all tenants.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Make a login that reads the reports of one tenant, and print its password once.
 
@@ -39,7 +40,7 @@ def create(
     import os
     import secrets
 
-    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.console import notes, print_json
     from hocket.kit.postgres import report_logins
     from hocket.schemas.subjects import check_token
 
@@ -50,19 +51,29 @@ def create(
     password = os.environ.get(PASSWORD_ENV) or secrets.token_urlsafe(PASSWORD_BYTES)
     url = target_of(context).database_url
     _run(url, lambda connection: report_logins.create(connection, name, tenant, password))
+    if as_json:
+        print_json({"name": name, "tenant": tenant, "url": _url_of(url, name, password)})
+        return
     whose = "all tenants" if tenant is None else f"the tenant {tenant}"
     notes.print(f"{name} reads the reports of {whose}. The password is shown only now:")
     typer.echo(_url_of(url, name, password))
 
 
 @app.command("revoke")
-def revoke(context: typer.Context, name: Name) -> None:
+def revoke(
+    context: typer.Context,
+    name: Name,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
     """Remove a login, and end its connections."""
-    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.console import notes, print_json
     from hocket.kit.postgres import report_logins
 
     url = target_of(context).database_url
     left = _run(url, lambda connection: report_logins.revoke(connection, name))
+    if as_json:
+        print_json({"name": name, "connections_left": left})
+        return
     notes.print(f"{name} is revoked.")
     if left:
         notes.print(f"{left} of its connections could not be ended; they read nothing any more.")

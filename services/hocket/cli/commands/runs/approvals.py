@@ -13,25 +13,30 @@ APPEAR_INTERVAL_S = 0.05
 
 RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
 Step = Annotated[str, typer.Argument(help="The approval: its node, or its step in a map or loop.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Note = Annotated[str, typer.Option(help="Why; it stands in the approval's output.")]
 
 
-def approve(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -> None:
+def approve(
+    context: typer.Context, run_id: RunId, step: Step, note: Note = "", as_json: AsJson = False
+) -> None:
     """Approve what a run waits for."""
-    _send(context, run_id, step, {"approved": True, "note": note})
-    typer.echo(f"run {run_id} was told that {step} is approved")
+    sent = _send(context, run_id, step, {"approved": True, "note": note})
+    _say(sent, f"run {run_id} was told that {step} is approved", as_json=as_json)
 
 
-def refuse(context: typer.Context, run_id: RunId, step: Step, note: Note = "") -> None:
+def refuse(
+    context: typer.Context, run_id: RunId, step: Step, note: Note = "", as_json: AsJson = False
+) -> None:
     """Refuse what a run waits for; the approval fails."""
-    _send(context, run_id, step, {"approved": False, "note": note})
-    typer.echo(f"run {run_id} was told that {step} is refused")
+    sent = _send(context, run_id, step, {"approved": False, "note": note})
+    _say(sent, f"run {run_id} was told that {step} is refused", as_json=as_json)
 
 
 def approvals(
     context: typer.Context,
     run_id: Annotated[str | None, typer.Option("--run", help="Only those of this run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the approvals that runs wait for, the one that waits longest first."""
     from hocket.cli.drawing.amounts import local
@@ -62,17 +67,24 @@ def signal(
         str | None,
         typer.Option(help="The node's output: a JSON value, @FILE, or @- (standard input)."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Send a run the signal that it waits for, or will wait for."""
     from hocket.cli.terminal.sources import json_value
 
     value = None if payload is None else json_value(payload, "--payload")
-    _send(context, run_id, name, value)
-    typer.echo(f"run {run_id} was sent {name}")
+    sent = _send(context, run_id, name, value)
+    _say(sent, f"run {run_id} was sent {name}", as_json=as_json)
 
 
-def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> None:
-    """Send a signal; a run that was published a moment ago is waited for."""
+def _say(sent: dict[str, Any], text: str, *, as_json: bool) -> None:
+    from hocket.cli.terminal.console import print_json
+
+    print_json(sent) if as_json else typer.echo(text)
+
+
+def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> dict[str, Any]:
+    """Send a signal, and return what was sent; a run that was published a moment ago is waited for."""
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.errors import ApiRefused
 
@@ -80,8 +92,7 @@ def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> None:
     until = time.monotonic() + APPEAR_TIMEOUT_S
     while True:
         try:
-            api.post(path("runs", run_id, "signals"), body)
-            return
+            return dict(api.post(path("runs", run_id, "signals"), body))
         except ApiRefused as error:
             if error.info().code != "run_unknown" or time.monotonic() > until:
                 raise

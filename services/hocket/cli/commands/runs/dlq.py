@@ -99,16 +99,24 @@ def show(
 
 
 @app.command("redrive")
-def redrive(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False) -> None:
+def redrive(
+    context: typer.Context, seqs: Seqs, unattributed: Unattributed = False, as_json: AsJson = False
+) -> None:
     """Publish dead letters again, each on its own subject, and remove them here."""
+    from hocket.cli.terminal.console import print_json
     from hocket.cli.terminal.safe_text import visible
 
     api = target_of(context).api()
+    published: list[dict[str, Any]] = []
     for seq in seqs:
         done = api.post(
             path("dead-letters", str(seq), "redrive"), unattributed=unattributed or None
         )
-        typer.echo(f"dead letter {seq} was published again on {visible(done['subject'])}")
+        published.append(done)
+        if not as_json:
+            typer.echo(f"dead letter {seq} was published again on {visible(done['subject'])}")
+    if as_json:
+        print_json(published)
 
 
 @app.command("drop")

@@ -180,9 +180,15 @@ def cancel(
     context: typer.Context,
     run_id: RunId,
     reason: Annotated[str, typer.Option(help="Why; it stands in the run.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Ask for a run's end. Steps in flight are told to stop."""
-    target_of(context).api().post(path("runs", run_id, "cancel"), {"reason": reason})
+    from hocket.cli.terminal.console import print_json
+
+    sent = target_of(context).api().post(path("runs", run_id, "cancel"), {"reason": reason})
+    if as_json:
+        print_json(sent)
+        return
     typer.echo(f"run {run_id} was asked to stop")
 
 
