@@ -1,5 +1,6 @@
 """Migrations go down one by one to nothing and up again, and the schema is then what it was."""
 
+import asyncio
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,9 @@ INDEXES = """
 SELECT indexname, indexdef FROM pg_indexes
 WHERE schemaname = 'hocket' AND tablename !~ '^usage_[0-9]{8}$' ORDER BY 1
 """
+
+
+WAITS_FOR = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = $1::regclass AND NOT granted)"
 
 
 async def test_every_migration_can_be_taken_back_and_made_again(database_url: str) -> None:
@@ -164,3 +168,48 @@ async def test_every_function_of_the_schema_is_called_by_somebody(database_url: 
     finally:
         await connection.close()
     assert unused == []
+
+
+async def test_a_migration_that_meets_a_deadlock_begins_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other transaction holds what the migration wants next, and wants what the migration holds:
+    Postgres ends the one that looks for deadlocks first."""
+    monkeypatch.setattr(migrations, "PAUSE_S", 0.05)
+    while await migrations.current(database_url) != "0050":
+        await migrations.migrate(database_url, "-1")
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("SET deadlock_timeout = '60s'")
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("LOCK TABLE hocket.step IN ROW EXCLUSIVE MODE")
+        migrating = asyncio.create_task(migrations.migrate(database_url))
+        while not await connection.fetchval(WAITS_FOR, "hocket.step"):
+            assert not migrating.done(), "nobody waits for the table"
+            await asyncio.sleep(0.02)
+        await connection.execute("LOCK TABLE hocket.partition IN ROW EXCLUSIVE MODE")
+        await transaction.commit()
+        await migrating
+    finally:
+        await connection.close()
+    assert await migrations.current(database_url) == migrations.head()
+
+
+async def test_a_table_that_is_locked_for_ever_is_told(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "PAUSE_S", 0.01)
+    monkeypatch.setattr(migrations, "LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr(migrations, "TRIES", 3)
+    await migrations.migrate(database_url, "-1")
+    before = await migrations.current(database_url)
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE hocket.run IN ROW EXCLUSIVE MODE")
+            with pytest.raises(migrations.MigrationFailed, match="lock timeout"):
+                await migrations.migrate(database_url)
+    finally:
+        await connection.close()
+    assert await migrations.current(database_url) == before

@@ -2,17 +2,22 @@
 
 Many processes may call `migrate` at once: the lock of the table of revisions lets one work and the
 others find it done. The first time there is no such table, and it is an advisory lock.
+The release before may go on meanwhile. Its statements and the migration may want the same tables in
+another order: the migration takes those that are written all the time first, in the order of a commit,
+and where Postgres breaks a deadlock at its cost it begins again, as nothing was changed.
 A newer schema is left as it is: the next release's migrations leave this one running, so that it can be
 rolled back to (docs/how-to/upgrade.md).
 The revisions are in the folder `migrations/` of the checkout, or in the installed package.
 """
 
 import asyncio
+import itertools
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import structlog
 
 from hocket.kit.postgres import requirements
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -23,8 +28,19 @@ LOCK = f"LOCK TABLE {REVISIONS} IN SHARE ROW EXCLUSIVE MODE"
 FIRST_LOCK = "SELECT pg_advisory_xact_lock(7306411)"
 LOCK_TIMEOUT_MS = 5_000
 LOCK_WAIT_S = 60
+BUSY_TABLES = ("partition", "run", "step", "attempt")
+"""In the order in which a coordinator's commit locks them."""
+TRIES = 20
+PAUSE_S = 0.5
+"""After each try that met a lock, so much longer each time, up to MAX_PAUSE_S."""
+MAX_PAUSE_S = 5.0
+MET_A_LOCK = frozenset({"40P01", "55P03"})
+"""SQLSTATEs of a deadlock, and of a lock that was not to be had within LOCK_TIMEOUT_MS."""
 POLL_S = 0.1
 REVISION_DIGITS = 4
+
+
+log = structlog.get_logger(__name__)
 
 
 class SchemaNotReady(HocketError):
@@ -58,12 +74,24 @@ async def migrate(database_url: str, revision: str = "head") -> None:
         poolclass=NullPool,
     )
     try:
-        async with engine.connect() as connection:
-            await connection.run_sync(_upgrade, revision)
-            await connection.commit()
-    except (DBAPIError, CommandError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-        raise MigrationFailed(reason=str(cause).partition("\n")[0]) from error
+        for number in itertools.count(1):
+            try:
+                async with engine.connect() as connection:
+                    await connection.run_sync(_upgrade, revision)
+                    await connection.commit()
+                return
+            except (
+                DBAPIError,
+                CommandError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+            ) as error:
+                cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+                reason = str(cause).partition("\n")[0]
+                if getattr(cause, "sqlstate", None) not in MET_A_LOCK or number == TRIES:
+                    raise MigrationFailed(reason=reason) from error
+                log.info("migration_tried_again", reason=reason, tries=number)
+                await asyncio.sleep(min(PAUSE_S * number, MAX_PAUSE_S))
     finally:
         await engine.dispose()
 
@@ -143,12 +171,22 @@ def _upgrade(connection: Any, revision: str) -> None:
         found = connection.execute(text(f"SELECT version_num FROM {REVISIONS}")).scalar()
         if _is_at_least(found, head()):
             return
+    if known is not None:
+        _lock_busy_tables(connection)
     config = _config()
     config.attributes["connection"] = connection
     if revision == "base" or revision.startswith("-"):
         command.downgrade(config, revision)
     else:
         command.upgrade(config, revision)
+
+
+def _lock_busy_tables(connection: Any) -> None:
+    from sqlalchemy import text
+
+    for table in BUSY_TABLES:
+        if connection.execute(text(f"SELECT to_regclass('hocket.{table}')")).scalar() is not None:
+            connection.execute(text(f"LOCK TABLE hocket.{table} IN ACCESS EXCLUSIVE MODE"))
 
 
 def _config() -> Any:
