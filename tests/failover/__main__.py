@@ -18,7 +18,7 @@ from exhaustion.load import SPEC, TENANT, Load, all_ended, ended_since, violatio
 from failover.pair import Pair
 from hocket.cli.local.platform import Platform
 from hocket.schemas.errors import HocketError
-from support.pgbouncer import MISSING, PROGRAM, Bouncer
+from support.servers.pgbouncer import MISSING, PROGRAM, Bouncer
 
 RATE = 20.0
 BACK_S = 10.0

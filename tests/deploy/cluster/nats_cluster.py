@@ -14,7 +14,7 @@ from hocket.cli.local.backing_servers import BackingServers
 from hocket.kit.access.account_files import ACCOUNTS, SEED, kept_accounts
 from hocket.kit.embedded.ports import LOOPBACK, remembered_port
 from hocket.schemas.access.nats_table import ACCESS_USER, OWNER
-from support.certificates import Authority
+from support.servers.certificates import Authority
 
 CLIENT = "client"
 CLIENTS = -1

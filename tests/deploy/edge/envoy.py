@@ -15,8 +15,8 @@ import yaml
 from aiohttp import web
 
 from hocket.kit.embedded.ports import LOOPBACK, remembered_port
-from support.certificates import Authority
 from support.places import ROOT
+from support.servers.certificates import Authority
 
 CONFIG = ROOT / "deploy" / "envoy" / "envoy.yaml"
 PROGRAM = ROOT / ".venv-deploy" / "bin" / "envoy"

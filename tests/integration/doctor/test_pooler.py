@@ -8,7 +8,7 @@ from hocket.cli.doctor.database import Database, look_at_database
 from hocket.cli.doctor.findings import Verdict
 from hocket.kit.embedded import EmbeddedServers
 from integration.servers.test_pgbouncer import before, folder
-from support.pgbouncer import MISSING, PROGRAM
+from support.servers.pgbouncer import MISSING, PROGRAM
 
 __all__ = ["folder"]
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)

@@ -12,7 +12,7 @@ import pytest
 from hocket.kit.embedded.ports import LOOPBACK, remembered_port
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from support.certificates import Authority
+from support.servers.certificates import Authority
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 SERVER = Path(sys.executable).parent / "nats-server"

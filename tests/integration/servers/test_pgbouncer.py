@@ -20,7 +20,7 @@ from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, Meaning, is_of_pooler, meaning_of
 from hocket.kit.postgres.pooler import Pooling, SessionsShared, pooling_of
-from support.pgbouncer import MISSING, PROGRAM, Bouncer
+from support.servers.pgbouncer import MISSING, PROGRAM, Bouncer
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 

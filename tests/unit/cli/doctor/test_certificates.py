@@ -7,7 +7,7 @@ import pytest
 
 from hocket.cli.doctor.certificates import Certificate, expiry, ours
 from hocket.cli.doctor.findings import Verdict
-from support.certificates import Authority
+from support.servers.certificates import Authority
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 

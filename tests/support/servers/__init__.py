@@ -1,0 +1,1 @@
+"""Servers beside which tests run, and their certificates."""
