@@ -40,6 +40,8 @@ MAX_WAITS = 100
 """What one handler waits for at once."""
 MAX_JOURNALED = 1_000
 """As many as a journal has entries."""
+MAX_TOLD_BUDGETS = 1_000
+"""Budgets of the configuration that a gateway tells of."""
 MAX_WAITS_BYTES = 384 * 1024
 """Of the inputs of calls in one result; what does not fit is asked for in a later one."""
 
@@ -927,6 +929,8 @@ class ReplicaState(Message):
     in_flight: Count = 0
     waiting: Count = 0
     """Calls that wait for a slot in its pool."""
+    waiting_by_class: dict[Name, Count] = Field(default_factory=dict)
+    """The same by their class; without classes of which none waits."""
     limit: Count = 0
     """How many calls it takes at once, from all gateways together."""
     rests_ms: Milliseconds = 0.0
@@ -958,14 +962,27 @@ class ModelRateState(Message):
     gateways: int
 
 
+class BudgetRule(Message):
+    """A budget of the gateways' configuration: US dollars in each `per` (UTC), for a tenant (`acme`), a
+    pipeline (`report`, or `acme/report`) or a label (`team=search`, or `acme/team=search`). `*` is for
+    each that is not named."""
+
+    level: Literal["tenant", "pipeline", "label"]
+    name: StoredText
+    usd: Money
+    per: Literal["hour", "day", "month"]
+
+
 class ReplicasTold(Message):
     """A gateway's replicas, after what was asked for was done; `gateways` are all that live, as it sees
-    them. `rates` are those of tenants and models that it knows."""
+    them. `rates` are those of tenants and models that it knows, `budgets` the first MAX_TOLD_BUDGETS of
+    its configuration."""
 
     gateway: Name = ""
     gateways: tuple[Name, ...] = ()
     replicas: tuple[ReplicaState, ...] = ()
     rates: tuple[ModelRateState, ...] = ()
+    budgets: tuple[BudgetRule, ...] = ()
     error: ErrorInfo | None = None
 
 

@@ -114,6 +114,7 @@ METHODS = {
     "list_types": "types.list",
     "show_type": "types.get",
     "costs_by_pipeline": "costs.by_pipeline",
+    "costs_by_budget": "costs.budgets",
     "saved_by_cache": "costs.saved_by_cache",
     "costs_by_kind": "costs.by_kind",
     "costs_by_node": "costs.by_node",

@@ -19,6 +19,7 @@ from hocket.schemas.access.bodies import (
 from hocket.schemas.access.grants import Grants
 from hocket.schemas.administration.approvals import ApprovalList
 from hocket.schemas.administration.backends import BackendList, ModelRateList
+from hocket.schemas.administration.budgets import BudgetUses
 from hocket.schemas.administration.bulk import (
     BulkFilter,
     BulkOperation,
@@ -1390,6 +1391,16 @@ class AsyncCostsApi:
                 may_repeat=True,
             ),
             PipelineCosts,
+        )
+        return answer
+
+    async def budgets(self) -> BudgetUses:
+        """What is spent of the budgets of the configuration in their present hour, day or month (UTC):
+        of those that hold for the tenant's calls. A budget that is named for every tenant is shown
+        to keys of one tenant once it has spent something of it.
+        """
+        answer: BudgetUses = await self._send(
+            ApiRequest(method="GET", path=path_of("costs", "budgets"), may_repeat=True), BudgetUses
         )
         return answer
 

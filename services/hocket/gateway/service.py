@@ -239,7 +239,7 @@ def _replicas_door(
     orders = ReplicaOrders(membership, calls.scheduler.health, table, managers, clock.now_ms)
     orders.look()
     states = ReplicaStates(calls.scheduler, table, managers, orders, clock.now_ms)
-    return ReplicasDoor(bus, membership, orders, states, calls.rates)
+    return ReplicasDoor(bus, membership, orders, states, calls.rates, calls.spending.told)
 
 
 async def _shared_budgets(

@@ -121,6 +121,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/runs/{run_id}/logs": ALL,
     "GET /v1/backends": ALL,
     "GET /v1/model-rates": ALL,
+    "GET /v1/costs/budgets": ALL,
     "POST /v1/backends/{backend}/drain": "",  # only keys of all tenants
     "POST /v1/backends/{backend}/resume": "",
     "POST /v1/backends/{backend}/warm": "",

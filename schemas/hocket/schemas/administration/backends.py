@@ -52,6 +52,8 @@ class ReplicaAtGateway(Reply):
     in_flight: int
     waiting: int
     """Calls that wait for a slot in the replica's pool."""
+    waiting_by_class: dict[str, int]
+    """The same by class (`interactive`, `standard`, `batch`), without classes of which none waits."""
     rests_ms: float
     """How much longer it gets no calls because it asked for that."""
 

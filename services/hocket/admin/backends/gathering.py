@@ -19,7 +19,7 @@ from hocket.schemas.administration.backends import (
     Replica,
     ReplicaAtGateway,
 )
-from hocket.schemas.messages import ReplicaState, ReplicasTold
+from hocket.schemas.messages import BudgetRule, ReplicaState, ReplicasTold
 
 FIRST_S = 2.0
 """How long the first answer is waited for."""
@@ -57,6 +57,14 @@ async def gathered_rates(bus: Bus, tenant: str | None) -> ModelRateList:
         gateways=tuple(sorted(heard)),
         silent=tuple(sorted(_live({one.gateway: one for one in told}) - heard)),
     )
+
+
+async def gathered_budgets(bus: Bus) -> tuple[BudgetRule, ...]:
+    """Return the budgets of the gateways' configuration, or raise GatewayAway where none answers. Where
+    their configurations differ, the gateway that is first by name is believed."""
+    told = sorted(await _asked(bus), key=lambda one: one.gateway)
+    found = {(rule.level, rule.name): rule for one in reversed(told) for rule in one.budgets}
+    return tuple(found.values())
 
 
 async def _asked(bus: Bus) -> list[ReplicasTold]:
@@ -139,6 +147,7 @@ def _replica(views: list[tuple[str, ReplicaState]]) -> Replica:
                 openings=state.openings,
                 in_flight=state.in_flight,
                 waiting=state.waiting,
+                waiting_by_class=state.waiting_by_class,
                 rests_ms=state.rests_ms,
             )
             for gateway, state in views

@@ -5,13 +5,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from hocket.admin.backends.gathering import gathered_budgets
 from hocket.admin.context import Ctx
 from hocket.admin.costs import reads
+from hocket.admin.costs.budgets import budgets_of
 from hocket.admin.pages import DEFAULT_PAGE, Limit, in_range
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.parameters import Day, Moment, VersionNumber
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.administration.budgets import BudgetUses
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import (
     CacheSavings,
@@ -42,6 +45,18 @@ async def costs_by_pipeline(
     """Cost by pipeline and day; the last 30 days where none are named."""
     start, end = _days(first, last)
     return await reads.by_pipeline(context.pool, caller.tenant, start, end, pipeline)
+
+
+@router.get("/budgets")
+@needs(Permission.COSTS_READ)
+async def costs_by_budget(context: Ctx, caller: CallerDep) -> BudgetUses:
+    """What is spent of the budgets of the configuration in their present hour, day or month (UTC): of
+    those that hold for the tenant's calls. A budget that is named for every tenant is shown to keys of
+    one tenant once it has spent something of it."""
+    rules = await gathered_budgets(context.bus)
+    of_all = caller.bearer.tenant is None
+    found, _ = await budgets_of(context.pool, caller.tenant, rules, context.now(), of_all=of_all)
+    return found
 
 
 @router.get("/cache")

@@ -1,5 +1,5 @@
 """`hocket gateway replicas`, `drain`, `resume`, `warm`, `reset`: how replicas are, and what is to become
-of them."""
+of them; `rates` and `budgets`: what was used of them."""
 
 from typing import Annotated, Any
 
@@ -56,6 +56,28 @@ def rates(
     print_table(("TENANT", "MODEL", "REQUESTS", "TOKENS", "WAITING"), rows)
 
 
+def budgets(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show how much of each budget of the configuration is spent in its present hour, day or month."""
+    from hocket.cli.drawing.amounts import money
+    from hocket.cli.terminal.console import out, print_json, print_table
+
+    found = target_of(context).api().get("/v1/costs/budgets")
+    if as_json:
+        print_json(found)
+        return
+    if not found["budgets"]:
+        out.print("There is no budget. Add `budgets:` to the configuration.")
+        return
+    rows = [
+        (one["level"], one["name"], money(one["spent_usd"]), money(one["usd"]), one["per"])
+        for one in found["budgets"]
+    ]
+    print_table("OF NAME SPENT BUDGET PER".split(), rows, numbers=("SPENT", "BUDGET"))
+
+
 def _of(used: int, limit: int | None) -> str:
     return f"{used:,}" if limit is None else f"{used:,} of {limit:,}"
 
@@ -110,7 +132,7 @@ def reset(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to a group."""
-    for command in (replicas, rates, drain, resume, warm, reset):
+    for command in (replicas, rates, budgets, drain, resume, warm, reset):
         app.command(command.__name__)(command)
 
 

@@ -17,7 +17,7 @@ from hocket.gateway.core.budgets.estimate import Estimator
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import BudgetsFull, ModelUnpriced
 from hocket.gateway.core.routing.history import Kind
-from hocket.schemas.messages import CallRequest
+from hocket.schemas.messages import BudgetRule, CallRequest
 
 
 class Spending:
@@ -40,6 +40,10 @@ class Spending:
         """Go by other rules from now on; what was spent stays spent."""
         self.rules = rules
         self._budgets.strict = rules.reserve == "worst"
+
+    def told(self) -> tuple[BudgetRule, ...]:
+        """Return the budgets of the configuration, for those who look at them."""
+        return self.rules.told()
 
     @property
     def waiting(self) -> int:

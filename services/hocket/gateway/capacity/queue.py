@@ -48,17 +48,14 @@ class CallQueue:
         self._reserve = reserve
         self._placement = placement
         self._now_ms = now_ms
-        self._lines = WaitQueue()
+        self.lines = WaitQueue()
+        """Who waits, for those who look."""
         self._calls: dict[int, _Waiting] = {}
         self._arrivals = itertools.count()
         self._timer = RetryTimer(now_ms, self._retry)
 
     def __len__(self) -> int:
-        return len(self._lines)
-
-    def waiting_for(self, pool: str) -> int:
-        """Return how many calls wait for a slot of a pool."""
-        return self._lines.waiting(pool)
+        return len(self.lines)
 
     def replace(self, table: RoutingTable) -> None:
         """Go by another routing table."""
@@ -91,19 +88,19 @@ class CallQueue:
             raise
         finally:
             timer.cancel()
-            self._lines.leave(waiting.ticket)
+            self.lines.leave(waiting.ticket)
             self._calls.pop(waiting.ticket.order, None)
         return slot
 
     def offer_all(self) -> None:
         """Look at all calls that wait again."""
-        for pool in self._lines.pools():
+        for pool in self.lines.pools():
             self.offer(pool, MAX_OFFERED)
 
     def offer(self, pool: str, most: int, *, replica_reserved: bool = False) -> None:
         """Give up to `most` slots of a pool to those who wait for them, the most urgent first;
         `replica_reserved`: they are at a replica that has none left but reserved ones."""
-        if not len(self._lines):
+        if not len(self.lines):
             return
         for ticket in self._next(pool, replica_reserved):
             most -= self._offer_to(self._calls[ticket.order])
@@ -112,7 +109,7 @@ class CallQueue:
 
     def expect_reserve_end(self, pools: Iterable[str], now_ms: float) -> None:
         """Look at the calls that wait for these pools again when one of them stops reserving slots."""
-        waited_for = [pool for pool in pools if self._lines.waiting(pool)]
+        waited_for = [pool for pool in pools if self.lines.waiting(pool)]
         self._timer.schedule(self._reserve.ends_at_ms(waited_for, now_ms))
 
     def _enter(self, request: PlacementRequest, decision: Decision, expected_ms: float) -> _Waiting:
@@ -132,14 +129,14 @@ class CallQueue:
             request.facts.fast,
         )
         pools = self._table.pools
-        if all(self.waiting_for(pool) >= pools[pool].max_waiting for pool in ticket.pools):
+        if all(self.lines.waiting(pool) >= pools[pool].max_waiting for pool in ticket.pools):
             full = queue_full(self._table, request, decision, now_ms)
-            shed = self._lines.to_shed(ticket, min(ticket.pools))
+            shed = self.lines.to_shed(ticket, min(ticket.pools))
             if shed is ticket:
                 raise full
             self._end(shed, full)
         waiting = _Waiting(request, ticket, asyncio.get_running_loop().create_future())
-        self._lines.enter(ticket)
+        self.lines.enter(ticket)
         self._calls[ticket.order] = waiting
         return waiting
 
@@ -147,9 +144,9 @@ class CallQueue:
         """Return the calls that may have a slot of a pool as it is filled now."""
         now_ms = self._now_ms()
         classes = self._reserve.admitted(pool, now_ms, replica_reserved=replica_reserved)
-        line = self._lines.line(pool, MAX_OFFERED, classes)
+        line = self.lines.line(pool, MAX_OFFERED, classes)
         if classes is FAST_AND_INTERACTIVE:
-            due = self._lines.due(pool, now_ms, MAX_OFFERED)
+            due = self.lines.due(pool, now_ms, MAX_OFFERED)
             return sorted([*line, *due])[:MAX_OFFERED]
         return line
 
@@ -157,7 +154,7 @@ class CallQueue:
         """Choose again for a waiting call; tell whether it has a slot now."""
         if waiting.slot.done():
             # it was stopped in this turn of the loop, and has not heard of it yet
-            self._lines.leave(waiting.ticket)
+            self.lines.leave(waiting.ticket)
             return False
         now_ms = self._now_ms()
         if waiting.ticket.due_ms <= now_ms and not waiting.request.facts.urgent:
@@ -169,7 +166,7 @@ class CallQueue:
             self._end(waiting.ticket, error)
             return False
         if decision.chosen is not None:
-            self._lines.leave(waiting.ticket)
+            self.lines.leave(waiting.ticket)
             queue_ms = now_ms - waiting.ticket.entered_at_ms
             slot = self._placement.take(waiting.request, decision, now_ms, queue_ms)
             waiting.slot.set_result(slot)
@@ -184,9 +181,9 @@ class CallQueue:
     def _move(self, waiting: _Waiting, decision: Decision) -> None:
         """Let a call wait where it can be served as things are now."""
         if decision.pools != waiting.ticket.pools:
-            self._lines.leave(waiting.ticket)
+            self.lines.leave(waiting.ticket)
             waiting.ticket = replace(waiting.ticket, pools=decision.pools)
-            self._lines.enter(waiting.ticket)
+            self.lines.enter(waiting.ticket)
         self._timer.schedule(decision.retry_at_ms)
 
     def _on_deadline(self, waiting: _Waiting) -> None:
@@ -196,13 +193,13 @@ class CallQueue:
     def _end(self, ticket: Ticket, error: HocketError) -> None:
         """Send a waiting call away."""
         waiting = self._calls.get(ticket.order)
-        self._lines.leave(ticket)
+        self.lines.leave(ticket)
         if waiting is not None and not waiting.slot.done():
             waiting.slot.set_exception(error)
 
     def _retry(self) -> None:
         self.offer_all()
-        self._timer.schedule(self._reserve.ends_at_ms(self._lines.pools(), self._now_ms()))
+        self._timer.schedule(self._reserve.ends_at_ms(self.lines.pools(), self._now_ms()))
 
 
 def _has_slot(waiting: _Waiting) -> bool:

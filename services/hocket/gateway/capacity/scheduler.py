@@ -72,7 +72,7 @@ class CallScheduler:
         slot of the pool."""
         occupancy = self._occupancy
         in_use = occupancy.in_pool(pool) if replica is None else occupancy.at_replica(replica.key)
-        return in_use, self.queue.waiting_for(pool)
+        return in_use, self.queue.lines.waiting(pool)
 
     def replace(self, table: RoutingTable) -> None:
         """Go by another routing table; calls that wait are looked at again."""

@@ -5,6 +5,7 @@ follow; on `hocket.gateway.states` every gateway says how its replicas are.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 from nats.aio.msg import Msg
@@ -21,7 +22,7 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import ReplicaControl, ReplicasTold
+from hocket.schemas.messages import BudgetRule, ReplicaControl, ReplicasTold
 
 QUEUE = "gateway"
 MAX_ONGOING = 64
@@ -39,12 +40,14 @@ class ReplicasDoor:
         orders: ReplicaOrders,
         states: ReplicaStates,
         rates: ModelRates,
+        budgets: Callable[[], tuple[BudgetRule, ...]],
     ) -> None:
         self._bus = bus
         self._membership = membership
         self._orders = orders
         self._states = states
         self._rates = rates
+        self._budgets = budgets
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -102,6 +105,7 @@ class ReplicasDoor:
             gateways=tuple(sorted(self._membership.live)),
             replicas=self._states.all(),
             rates=self._rates.states(),
+            budgets=self._budgets(),
         )
 
     def _answer(self, message: Msg, told: ReplicasTold) -> None:

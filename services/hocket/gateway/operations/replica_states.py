@@ -54,6 +54,10 @@ class ReplicaStates:
             openings=breaker.openings,
             in_flight=in_use,
             waiting=waiting,
+            waiting_by_class={
+                str(one): number
+                for one, number in self._scheduler.queue.lines.waiting_by_class(spec.pool).items()
+            },
             limit=spec.limit,
             rests_ms=round(max(health.resting_until_ms.get(spec.key, 0.0) - now_ms, 0.0)),
             level="" if manager is None else LEVELS[manager.level],

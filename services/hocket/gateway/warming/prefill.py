@@ -111,7 +111,7 @@ class Prefilling:
     def _is_waited_for(self, model: ModelSpec) -> bool:
         """Return whether calls wait for a slot at a model."""
         pools = {spec.pool for spec in model.backends}
-        return any(self._scheduler.queue.waiting_for(pool) for pool in pools)
+        return any(self._scheduler.queue.lines.waiting(pool) for pool in pools)
 
     def _ended(self, reply: CallReply) -> None:
         self._under_way -= 1

@@ -4,14 +4,16 @@ labels and its tenant. Read from the section `budgets:`."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Literal
 
 from hocket.gateway.core.budgets.budget import Budget, Period
 from hocket.gateway.core.config.fields import Fields, wrong
 from hocket.schemas.labels import is_label
-from hocket.schemas.messages import CallRequest, RootBudget
+from hocket.schemas.messages import MAX_TOLD_BUDGETS, BudgetRule, CallRequest, RootBudget
 
 ANYBODY = "*"
+Level = Literal["tenant", "pipeline", "label"]
 Unpriced = Literal["allow", "refuse"]
 """What becomes of a call under a budget whose backend has no known price: it counts as free, or is
 refused."""
@@ -74,6 +76,20 @@ class BudgetRules:
         if allowance is not None:
             found.append(Budget("tenant", who.tenant, allowance.usd, allowance.per))
         return tuple(found)
+
+    def told(self) -> tuple[BudgetRule, ...]:
+        """Return the rules for those who look at budgets, the first MAX_TOLD_BUDGETS of them."""
+        levels: tuple[tuple[Level, Mapping[str, Allowance]], ...] = (
+            ("tenant", self.tenants),
+            ("pipeline", self.pipelines),
+            ("label", self.labels),
+        )
+        rules = (
+            BudgetRule(level=level, name=name, usd=allowance.usd, per=allowance.per)
+            for level, allowances in levels
+            for name, allowance in allowances.items()
+        )
+        return tuple(islice(rules, MAX_TOLD_BUDGETS))
 
     def _of_labels(self, tenant: str, labels: Mapping[str, str]) -> list[Budget]:
         found: list[Budget] = []

@@ -9,6 +9,7 @@ newcomer itself.
 """
 
 import bisect
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -86,6 +87,11 @@ class WaitQueue:
     def waiting(self, pool: str) -> int:
         """Return how many calls wait for a place of a pool."""
         return sum(len(self._lines.get((pool, row), ())) for row in QueueClass)
+
+    def waiting_by_class(self, pool: str) -> Counter[Priority]:
+        """Return how many calls of each class wait for a place of a pool."""
+        lines = (self._lines.get((pool, row), ()) for row in QueueClass)
+        return Counter(ticket.priority for line in lines for ticket in line)
 
     def pools(self) -> frozenset[str]:
         """Return the pools that somebody waits for."""

@@ -60,6 +60,13 @@ def test_a_batch_call_is_due_before_interactive_ones_that_came_after_its_patienc
     assert orders(waiting.line("gpu", 1)) == [1]
 
 
+def test_those_who_wait_are_counted_by_their_class() -> None:
+    classes = (Priority.BATCH, Priority.STANDARD, Priority.BATCH, Priority.INTERACTIVE)
+    waiting = room(*(ticket(i, priority=priority) for i, priority in enumerate(classes)))
+    assert waiting.waiting_by_class("gpu") == {"batch": 2, "standard": 1, "interactive": 1}
+    assert waiting.waiting_by_class("other") == {}
+
+
 def test_fast_calls_can_be_asked_for_alone() -> None:
     waiting = room(ticket(1), ticket(2, fast=True), ticket(3))
     assert orders(waiting.line("gpu", 9, (QueueClass.FAST,))) == [2]

@@ -1,0 +1,191 @@
+"""The budgets of the configuration, and how much of each is spent in its present period.
+
+The gateways say what may be spent; what is spent, the reports say, so that the figures are those of SQL.
+Which budget a pipeline or a label has is decided as the gateways do: the one that names it most closely.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.schemas.administration.budgets import BudgetUse, BudgetUses
+from hocket.schemas.messages import BudgetRule
+
+MAX_BUDGETS = 500
+"""Budgets of one answer, those with the largest part spent first."""
+MAX_NAMES = 500
+"""Pipelines, or values of labels, whose spending is looked at, the dearest first."""
+ANYBODY = "*"
+
+LEVELS = ("tenant", "pipeline", "label")
+
+DAILY = {
+    "tenant": """
+SELECT tenant AS name, sum(cost_usd) AS spent_usd
+FROM report.cost_by_tenant
+WHERE tenant = $1 AND day >= $2
+GROUP BY 1
+LIMIT $3
+""",
+    "pipeline": """
+SELECT pipeline AS name, sum(cost_usd) AS spent_usd
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day >= $2 AND pipeline IS NOT NULL
+GROUP BY 1
+ORDER BY spent_usd DESC, name
+LIMIT $3
+""",
+    "label": """
+SELECT label || '=' || value AS name, sum(cost_usd) AS spent_usd
+FROM report.cost_by_label
+WHERE tenant = $1 AND day >= $2 AND label = ANY ($4)
+GROUP BY 1
+ORDER BY spent_usd DESC, name
+LIMIT $3
+""",
+}
+"""What was spent since the first of some days."""
+
+HOURLY = {
+    "tenant": """
+SELECT tenant AS name, sum(cost_usd) AS spent_usd
+FROM report.usage
+WHERE tenant = $1 AND started_at >= $2
+GROUP BY 1
+LIMIT $3
+""",
+    "pipeline": """
+SELECT pipeline AS name, sum(cost_usd) AS spent_usd
+FROM report.usage
+WHERE tenant = $1 AND started_at >= $2 AND pipeline IS NOT NULL
+GROUP BY 1
+ORDER BY spent_usd DESC, name
+LIMIT $3
+""",
+    "label": """
+SELECT said.key || '=' || said.value AS name, sum(cost_usd) AS spent_usd
+FROM report.usage, jsonb_each_text(labels) AS said
+WHERE tenant = $1 AND started_at >= $2 AND said.key = ANY ($4)
+GROUP BY 1
+ORDER BY spent_usd DESC, name
+LIMIT $3
+""",
+}
+"""What was spent since a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A rule that may hold for a tenant; `name` is what it names there, `is_own` whether it names the
+    tenant, too."""
+
+    name: str
+    rule: BudgetRule
+    is_own: bool
+
+
+Values = list[str | int | date | list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A query that some of the figures come from, with its values; `title` says which."""
+
+    title: str
+    query: str
+    values: Values
+
+
+async def budgets_of(
+    pool: Pool, tenant: str, rules: Iterable[BudgetRule], now: datetime, *, of_all: bool = False
+) -> tuple[BudgetUses, list[Source]]:
+    """Return the budgets that hold for a tenant's calls, what is spent of them at `now` (UTC), and where
+    that comes from. What the configuration names for every tenant is nobody's business who has spent
+    nothing of it, unless they look after all of them."""
+    allowed = allowances_of(tenant, rules)
+    spent: dict[tuple[str, str], Mapping[str, Decimal]] = {}
+    sources = []
+    for level, per in sorted({(one.rule.level, one.rule.per) for one in allowed}):
+        query, values = _query(tenant, level, per, now, [one.name for one in allowed])
+        rows = await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
+        spent[level, per] = {row["name"]: row["spent_usd"] for row in rows}
+        sources.append(Source(f"{level}s, this {per}", query, values))
+    uses = sorted(uses_of(allowed, spent, of_all=of_all), key=_by_part_spent)
+    found = BudgetUses(budgets=tuple(uses[:MAX_BUDGETS]), truncated=len(uses) > MAX_BUDGETS)
+    return found, sources
+
+
+def allowances_of(tenant: str, rules: Iterable[BudgetRule]) -> list[Allowed]:
+    """Return the rules that may hold for a tenant, each name once: with the tenant's own rule where it
+    has one."""
+    found: dict[tuple[str, str], Allowed] = {}
+    for rule in rules:
+        if rule.level == "tenant":
+            owner, name = rule.name, tenant
+        else:
+            owner, slash, name = rule.name.partition("/")
+            if not slash or "=" in owner:
+                owner, name = ANYBODY, rule.name
+        if owner in (tenant, ANYBODY):
+            is_own = owner == tenant
+            if is_own or (rule.level, name) not in found:
+                found[rule.level, name] = Allowed(name, rule, is_own)
+    return list(found.values())
+
+
+def uses_of(
+    allowed: Sequence[Allowed],
+    spent: Mapping[tuple[str, str], Mapping[str, Decimal]],
+    *,
+    of_all: bool,
+) -> list[BudgetUse]:
+    """Return a line for each budget; where `*` stands for names, for each of those that have spent."""
+    named = {(one.rule.level, one.name) for one in allowed}
+    lines: list[BudgetUse] = []
+    for one in allowed:
+        rule = one.rule
+        line = BudgetUse(
+            level=rule.level, name=one.name, usd=rule.usd, per=rule.per, spent_usd=None
+        )
+        sums = spent.get((rule.level, rule.per), {})
+        if not _is_for_each(one.name):
+            if one.name in sums or one.is_own or of_all or rule.level == "tenant":
+                lines.append(_spent(line, one.name, sums.get(one.name, Decimal(0))))
+            continue
+        others = [
+            _spent(line, other, usd)
+            for other, usd in sums.items()
+            if (rule.level, other) not in named and other.startswith(one.name.removesuffix(ANYBODY))
+        ]
+        lines += others or [line]
+    return lines
+
+
+def _spent(budget: BudgetUse, name: str, usd: Decimal) -> BudgetUse:
+    return budget.model_copy(update={"name": name, "spent_usd": usd})
+
+
+def _is_for_each(name: str) -> bool:
+    return name == ANYBODY or name.endswith(f"={ANYBODY}")
+
+
+def _query(
+    tenant: str, level: str, per: str, now: datetime, names: Iterable[str]
+) -> tuple[str, Values]:
+    """Return the query of what was spent at a level in the present period, and its values."""
+    start = now.replace(minute=0, second=0, microsecond=0)
+    queries = HOURLY
+    if per != "hour":
+        queries, start = DAILY, start.replace(hour=0, day=start.day if per == "day" else 1)
+    since = start if queries is HOURLY else start.date()
+    values: Values = [tenant, since, MAX_NAMES]
+    if level == "label":
+        values.append(sorted({name.partition("=")[0] for name in names if "=" in name}))
+    return queries[level], values
+
+
+def _by_part_spent(line: BudgetUse) -> tuple[float, int, str]:
+    part = float(line.spent_usd / line.usd) if line.spent_usd is not None and line.usd else -1.0
+    return -part, LEVELS.index(line.level), line.name
