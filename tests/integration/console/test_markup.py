@@ -1,6 +1,8 @@
 """What every page has in common: nothing stored is markup, no inline scripts, assets that stay."""
 
 import asyncio
+import json
+from html.parser import HTMLParser
 
 from support.administration.console_rig import (
     DECISION,
@@ -12,7 +14,7 @@ from support.administration.console_rig import (
     add_step,
 )
 from support.rest_rig import Rest
-from support.runs.rows import insert_call
+from support.runs.rows import insert_call, insert_line
 from support.values.hostile_markup import PAYLOADS
 
 
@@ -40,6 +42,67 @@ async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
         ):
             assert tag not in shown.body, path
         assert " 49{" not in shown.body, "templates evaluate nothing stored"
+
+
+PLAIN = "plain text"
+TEXTS = """
+UPDATE hocket.run SET input = jsonb_build_object('text', $1::text), output = to_jsonb($1::text),
+    error = jsonb_build_object('code', 'check_failed', 'message', $1::text, 'error_class', 'permanent');
+UPDATE hocket.step SET worker = $1, input = to_jsonb($1::text), output = to_jsonb($1::text),
+    error = jsonb_build_object('code', 'check_failed', 'message', $1::text, 'error_class', 'permanent');
+UPDATE hocket.usage SET model = $1, backend = $1, decision = $2::jsonb;
+UPDATE hocket.log_line SET text = $1, fields = jsonb_build_object('said', $1::text);
+UPDATE hocket.schedule SET description = $1;
+UPDATE hocket.webhook SET description = $1;
+UPDATE hocket.webhook_delivery SET last_error = $1, body = jsonb_build_object('output', $1::text)::text;
+UPDATE hocket.api_key SET name = $1 WHERE role = 'viewer';
+"""
+
+
+class Structure(HTMLParser):
+    """What a page is made of, whatever stands in it: its elements and the names of their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, ...]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, *(name for name, _ in attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.found.append((f"/{tag}",))
+
+
+async def test_no_text_of_any_kind_changes_what_a_page_is_made_of(rest: Rest) -> None:
+    """40 payloads, each in every text of every view."""
+    await add_run(rest, status="failed")
+    await add_step(rest, "hello")
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN, decision=DECISION)
+    await insert_line(rest.pool, RUN, "hello", NOW, "said", fields={"said": "x"})
+    await rest.make_key("viewer")
+    pages = (*PAGES, "/console/system?view=keys", "/console/system?view=audit")
+
+    async def structures(text: str) -> dict[str, list[tuple[str, ...]]]:
+        name = "".join(one for one in text if one >= " " and one != "\x7f")
+        losers = [{"backend": name, "refused": text}]
+        decision = json.dumps({**DECISION, "reason": text, "candidates": losers})
+        for statement in filter(str.strip, TEXTS.split(";")):
+            values = [name, decision] if "$2" in statement else [text]
+            await rest.pool.execute(statement, *values)
+        return {path: Structure(await _shown(rest, path)).found for path in pages}
+
+    assert len(PAYLOADS) == 40
+    plain = await structures(PLAIN)
+    for payload in PAYLOADS:
+        for path, found in (await structures(payload)).items():
+            assert found == plain[path], (path, payload)
+
+
+async def _shown(rest: Rest, path: str) -> str:
+    answer = await rest.get(path, headers=PAGE)
+    assert answer.status == 200, path
+    return str(answer.body)
 
 
 async def test_every_page_forbids_inline_scripts_and_framing(rest: Rest) -> None:

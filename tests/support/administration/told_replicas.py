@@ -1,17 +1,27 @@
 """Gateways that say what a test tells them to say of their replicas."""
 
+import json
+
 from nats.aio.msg import Msg
 
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
-from hocket.schemas.messages import ExperimentsTold, ReplicaControl, ReplicasTold
+from hocket.schemas.messages import ExperimentState, ExperimentsTold, ReplicaControl, ReplicasTold
 
 
 class ToldGateways:
     """Several gateways on one connection; `controls` is what one of them was asked for."""
 
-    def __init__(self, bus: Bus, *told: ReplicasTold) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        *told: ReplicasTold,
+        experiments: tuple[ExperimentState, ...] = (),
+        models: tuple[str, ...] = (),
+    ) -> None:
         self._bus = bus
+        self._experiments = ExperimentsTold(experiments=experiments)
+        self._models = models
         self.told = list(told)
         self.controls: list[ReplicaControl] = []
 
@@ -19,6 +29,8 @@ class ToldGateways:
         await self._bus.subscribe(subjects.GATEWAY_STATES, self._on_asked)
         await self._bus.subscribe(subjects.GATEWAY_REPLICAS, self._on_control)
         await self._bus.subscribe(subjects.GATEWAY_EXPERIMENTS, self._on_experiments)
+        if self._models:
+            await self._bus.subscribe(subjects.GATEWAY_MODELS, self._on_models)
 
     async def _on_asked(self, message: Msg) -> None:
         for one in self.told:
@@ -41,4 +53,9 @@ class ToldGateways:
         await self._bus.nc.publish(message.reply, self.told[0].model_dump_json().encode())
 
     async def _on_experiments(self, message: Msg) -> None:
-        await self._bus.nc.publish(message.reply, ExperimentsTold().model_dump_json().encode())
+        await self._bus.nc.publish(message.reply, self._experiments.model_dump_json().encode())
+
+    async def _on_models(self, message: Msg) -> None:
+        models = [{"name": name, "priced": True} for name in self._models]
+        told = json.dumps({"models": models, "prices": {}})
+        await self._bus.nc.publish(message.reply, told.encode())

@@ -22,7 +22,7 @@ CALL_ROW = """
 INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node, step, attempt, model,
     backend, status, input_tokens, output_tokens, cached_tokens, cost_usd, started_at, latency_ms,
     decision, labels)
-VALUES ($1, $2, $3, $4, 1, $5, $6, $6, 1, $7, $8, 'ok', 1200, 300, 0, $9, $10, 800, $11, $12)
+VALUES ($1, $2, $3, $4, 1, $5, $6, $6, 1, $7, $8, 'ok', 1200, 300, 0, $9, $10, $13, $11, $12)
 """
 LINE_ROW = """
 INSERT INTO hocket.log_line (tenant, run_id, step, attempt, delivery, number, at, level, text, fields,
@@ -124,6 +124,7 @@ async def insert_call(
         started,
         json.dumps(fields["decision"]) if "decision" in fields else None,
         json.dumps(fields["labels"]) if "labels" in fields else None,
+        fields.get("latency_ms", 800),
     )
 
 

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from hocket.admin.console.assets import asset_path
+from hocket.admin.console.documents import without_nulls
 from hocket.admin.requests.identity import Caller
 from hocket.schemas.access.roles import Permission
 
@@ -41,6 +42,10 @@ TENANT = "tenant"
 MS_PER_S = 1_000
 MS_PER_MIN = 60_000
 MS_PER_H = 3_600_000
+MS_PER_DAY = 86_400_000
+BYTES_PER_KIB = 1_024
+LEAST_OF_FOUR = 0.001
+"""Dollars that four digits tell."""
 MAX_SHOWN_CHARS = 200_000
 """How much of one input or output a page shows; the API has all of it."""
 
@@ -65,6 +70,7 @@ def environment() -> Environment:
         "pretty": pretty,
         "compact": compact,
         "without_nulls": without_nulls,
+        "size": size,
         "share": share,
     }
     return made
@@ -147,21 +153,25 @@ def address(request: Request, **changes: Any) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Return milliseconds as a person says them: `38 ms`, `1.24 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return milliseconds as the command line says them: `38 ms`, `1.24 s`, `3 min 05 s`, `1 d 02 h`."""
     if ms is None:
         return NOTHING
-    sign, ms = ("-" if ms < 0 else ""), abs(ms)
-    if ms < 10:
-        return f"{sign}{ms:.1f} ms"
-    if ms < MS_PER_S:
-        return f"{sign}{ms:.0f} ms"
-    if ms < MS_PER_MIN:
-        return f"{sign}{ms / MS_PER_S:.2f} s"
-    if ms < MS_PER_H:
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if ms < 9.95:
+        return f"{ms:.1f} ms"
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    if ms < 59_995:
+        return f"{ms / MS_PER_S:.2f} s"
+    if ms < MS_PER_H - 500:
         minutes, rest = divmod(round(ms / MS_PER_S), 60)
-        return f"{sign}{minutes} min {rest} s"
-    hours, rest = divmod(round(ms / MS_PER_MIN), 60)
-    return f"{sign}{hours} h {rest} min"
+        return f"{minutes} min {rest:02d} s"
+    if ms < MS_PER_DAY - 30_000:
+        hours, rest = divmod(round(ms / MS_PER_MIN), 60)
+        return f"{hours} h {rest:02d} min"
+    days, rest = divmod(round(ms / MS_PER_H), 24)
+    return f"{days} d {rest:02d} h"
 
 
 def signed_duration(ms: float) -> str:
@@ -178,7 +188,9 @@ def usd(amount: Decimal | float | None) -> str:
         return "$0"
     if abs(value) >= 1:
         return f"${value:,.2f}"
-    return f"${value:.{4 if abs(value) >= 0.001 else 8}f}".rstrip("0").rstrip(".")
+    if abs(value) >= LEAST_OF_FOUR:
+        return f"${value:.4f}".removesuffix("00")
+    return f"${value:.8f}".rstrip("0")
 
 
 def clock(moment: datetime | None) -> str:
@@ -194,6 +206,17 @@ def iso(moment: datetime) -> str:
 def count(number: int) -> str:
     """Return a whole number with thousands apart."""
     return f"{number:,}"
+
+
+def size(number: int) -> str:
+    """Return bytes in the unit that fits: `812 B`, `4.0 KiB`, `1.2 GiB`."""
+    amount, units = float(number), iter(("B", "KiB", "MiB", "GiB", "TiB"))
+    unit = next(units)
+    for larger in units:
+        if amount < BYTES_PER_KIB:
+            break
+        amount, unit = amount / BYTES_PER_KIB, larger
+    return f"{number:,} B" if unit == "B" else f"{amount:,.1f} {unit}"
 
 
 def share(part: float, whole: float) -> str:
@@ -212,10 +235,3 @@ def pretty(value: Any) -> str:
 def compact(value: Any) -> str:
     """Return a value as JSON on one line."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a document without the fields that say nothing."""
-    if isinstance(value, dict):
-        return {key: without_nulls(part) for key, part in value.items() if part is not None}
-    return value

@@ -16,6 +16,19 @@ from hocket.schemas.rest import (
 )
 from hocket.schemas.subjects import DEFAULT_QUEUE
 
+BUILT_IN = {
+    "agent": "Asks a model that may call tools, until it answers.",
+    "http": "Sends one request to an HTTP service.",
+    "llm": "Calls a model through the gateway.",
+    "mcp": "Calls a tool of an MCP server.",
+    "nats": "Sends one request to a service over NATS.",
+    "planning": "Splits a question into parts, or plans the steps that answer it.",
+    "python": "Runs an async function of yours.",
+    "retrieval": "Searches an indexed collection.",
+    "sql": "Runs one read-only SELECT.",
+}
+"""What the node types that come with Hocket do."""
+
 
 class NodeTypeUnknown(HocketError):
     """There is no node type `{type}`: it is not built in, and no worker has announced it. Start a worker
@@ -55,7 +68,7 @@ def _summary(types: NodeTypes, name: str) -> dict[str, object]:
         "type": name,
         "built_in": name in WORKER_TYPES,
         "version": known.described.version if known else None,
-        "description": known.described.description if known else "",
+        "description": (known.described.description if known else "") or BUILT_IN.get(name, ""),
         "is_served": bool(queues),
         "queues": tuple(
             QueueSlots(queue=queue, workers=len(workers), slots=slots)

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
+from hocket.schemas import subjects
 from hocket.schemas.messages import ReplicaState, ReplicasTold
 from support.administration.console_rig import (
     CHILD,
@@ -114,6 +115,47 @@ async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) ->
     assert refused == [200, 403, 403]
 
 
+async def test_changes_name_the_key_and_not_its_id(rest: Rest) -> None:
+    own = rest.key.split("_")[1]
+
+    for path in ("pipelines/greet", "schedules/nightly", "webhooks/ops", "system?view=audit"):
+        page = (await rest.get(f"/console/{path}", headers=PAGE)).body
+        text = re.sub(r"<[^>]+>", "", page.partition("<main")[2])
+        assert re.search(r"by test\b|>test<", page), path
+        assert f"by key:{own}" not in text, path
+        assert f"by {own}" not in text, path
+
+
+async def test_what_waits_in_a_stream_is_what_nobody_was_given(rest: Rest) -> None:
+    for number in range(3):
+        await rest.bus.publish(subjects.task("default", "greet"), b"{}", msg_id=f"m{number}")
+    reader = await rest.bus.js.pull_subscribe("", durable="slow", stream=subjects.TASKS)
+    await reader.fetch(1)
+
+    page = (await rest.get("/console/system", headers=PAGE)).body
+    found = re.search(r">TASKS</td>(.*?)</tr>", page, re.S)
+
+    assert found is not None
+    cells = re.findall(r'<td class="num">(.*?)</td>', found[1])
+    assert (cells[0], cells[2:]) == ("3", ["1", "2", "1"])
+
+
+async def test_a_step_that_waits_for_an_approval_offers_it_to_those_who_may_give_it(
+    rest: Rest,
+) -> None:
+    assert (await rest.post("/v1/pipelines", ASKING)).status == 201
+    await insert_run(rest.pool, RUN, NOW, "the letter", pipeline="ask", status="running")
+    await insert_step(rest.pool, RUN, "sign", NOW, type="approval", state="waiting")
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+
+    page = (await rest.get(f"/console/runs/{RUN}/steps/sign", headers=PAGE)).body
+    bare = (await asked_bare(rest, "GET", f"/console/runs/{RUN}/steps/sign", headers=viewer)).body
+
+    assert f'data-api="POST /runs/{RUN}/signals"' in page
+    assert ">Approve</button>" in page
+    assert ">Approve</button>" not in bare
+
+
 async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) -> None:
     await add_run(rest)
     await insert_call(rest.pool, "c1", NOW, run_id=RUN, decision=DECISION)
@@ -136,7 +178,8 @@ async def test_replicas_are_shown_as_all_gateways_see_them_and_are_changed_by_wh
     rest: Rest,
 ) -> None:
     good = ReplicaState(replica="gpu/1", backend="gpu", models=("writer",), limit=8)
-    bad = good.model_copy(update={"breaker": "open", "openings": 3, "rests_ms": 2_000.0})
+    queue = {"waiting": 3, "waiting_by_class": {"interactive": 1, "batch": 2}}
+    bad = good.model_copy(update={"breaker": "open", "openings": 3, "rests_ms": 2_000.0, **queue})
     order = {"drained": True, "by": "key:ops", "reason": "<b>driver</b>", "changed_at_ms": 2e12}
     gone = good.model_copy(update={"replica": "gpu/2", **order})
     live = ("g1", "g2", "g3")
@@ -151,6 +194,9 @@ async def test_replicas_are_shown_as_all_gateways_see_them_and_are_changed_by_wh
     narrow = (await asked_bare(rest, "GET", "/console/models", headers=own)).body
 
     assert "as all 2 gateways see them" in page
+    assert re.search(
+        r">3<br><span class=.dim.>1 interactive</span><br><span class=.dim.>2 batch<", page
+    )
     assert "g3 lives and does not answer" in page
     assert re.search(
         r"breaker open</span> <span class=.dim.>g2, opened 3 times, rests 2.00 s", page

@@ -1,9 +1,12 @@
 """What the scripts of a run's page load."""
 
+from datetime import timedelta
+
 import pytest
 
-from support.administration.console_rig import CHILD, RUN, add_run, add_step
-from support.rest_rig import Rest
+from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, add_step
+from support.rest_rig import Rest, bearer
+from support.runs.rows import insert_call
 
 
 async def test_the_timeline_of_a_long_run_comes_in_pages(
@@ -31,6 +34,32 @@ async def test_the_timeline_of_a_long_run_comes_in_pages(
     assert second["next"] is None
     assert len(first["attempts"]) == 3
     assert short["columns"]["key"] == first["columns"]["key"]
+
+
+async def test_the_timeline_has_the_model_calls_of_its_steps_and_what_they_cost(rest: Rest) -> None:
+    await add_run(rest)
+    await add_step(rest, "hello")
+    await add_step(rest, "quiet")
+    for number in range(2):
+        at = NOW + timedelta(milliseconds=10 + number)
+        await insert_call(rest.pool, f"c{number}", at, run_id=RUN, node="hello", cost=2)
+    await insert_call(rest.pool, "theirs", NOW, tenant="acme", run_id=RUN, node="hello", cost=2)
+    narrow = await rest.make_key("viewer", scopes=frozenset({"runs.read"}))
+
+    shown = (await rest.get(f"/console/runs/{RUN}/timeline.json")).body
+    bare = (await rest.get(f"/console/runs/{RUN}/timeline.json", headers=bearer(narrow))).body
+    page = (await rest.get(f"/console/runs/{RUN}?view=steps", headers=PAGE)).body
+    panel = (await rest.get(f"/console/runs/{RUN}/steps/hello", headers=PAGE)).body
+
+    columns = shown["columns"]
+    cost = dict(
+        zip(columns["key"], zip(columns["cost"], columns["tokens"], strict=True), strict=True)
+    )
+    assert cost == {"hello": (4.0, 3_000), "quiet": (None, None)}
+    assert shown["calls"] == [["hello", 10.0, 810.0], ["hello", 11.0, 811.0]]
+    assert set(bare["columns"]["cost"]) == {None}
+    assert '<td class="num">$4.00</td><td class="num">3,000</td>' in page
+    assert "$4.00" in panel
 
 
 async def test_the_graph_of_a_run_says_how_far_its_nodes_are(rest: Rest) -> None:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from hocket.admin.console.rendering import MAX_SHOWN_CHARS
 from hocket.admin.console.run.page import View
 from support.administration.console_rig import PAGE, RUN, add_run, add_step
 from support.rest_rig import Rest
@@ -40,3 +41,15 @@ async def test_the_steps_of_a_long_run_come_in_pages(
 
     shown = [[f"hello[{number}]" in page for number in range(3)] for page in (first, second)]
     assert shown == [[True, True, False], [False, False, True]]
+
+
+async def test_what_is_too_long_for_a_page_is_a_click_away(rest: Rest) -> None:
+    text = "x" * (MAX_SHOWN_CHARS + 50)
+    await add_run(rest, text=text)
+
+    page = (await rest.get(f"/console/runs/{RUN}?view=values", headers=PAGE)).body
+    link = re.search(r'href="([^"]*)">The whole run as JSON', page)
+
+    assert "more characters" in page
+    assert link is not None
+    assert (await rest.get(link[1])).body["output"] == text

@@ -53,7 +53,7 @@ async def test_a_run_shows_what_its_calls_would_have_cost_elsewhere(rest: Rest) 
     # 1,200 tokens in at 1 and 300 out at 2 US dollars a million
     assert '<td>small</td><td>cheap</td><td class="num">$0.0018</td>' in part
     assert "theirs" not in part
-    assert "report.model_swap" in part
+    assert "FROM report.prices WHERE tenant = &#39;default&#39;" in part
 
 
 async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: Rest) -> None:

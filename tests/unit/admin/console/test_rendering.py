@@ -5,7 +5,10 @@ from decimal import Decimal
 import pytest
 
 from hocket.admin.console.assets import NAMES, assets
-from hocket.admin.console.rendering import MAX_SHOWN_CHARS, duration, pretty, usd, without_nulls
+from hocket.admin.console.documents import short_spec, without_nulls
+from hocket.admin.console.rendering import MAX_SHOWN_CHARS, duration, pretty, size, usd
+from hocket.cli.drawing import amounts
+from hocket.schemas.pipeline.spec import parse_pipeline
 
 
 @pytest.mark.parametrize(
@@ -17,11 +20,49 @@ from hocket.admin.console.rendering import MAX_SHOWN_CHARS, duration, pretty, us
         (1_240, "1.24 s"),
         (-1_240, "-1.24 s"),
         (200_000, "3 min 20 s"),
-        (7_500_000, "2 h 5 min"),
+        (185_000, "3 min 05 s"),
+        (7_500_000, "2 h 05 min"),
+        (90_000_000, "1 d 01 h"),
     ],
 )
 def test_a_duration_is_said_with_the_unit_that_fits(ms: float | None, said: str) -> None:
     assert duration(ms) == said
+
+
+@pytest.mark.parametrize("exponent", range(-2, 10))
+@pytest.mark.parametrize("digits", [1, 3.14159, 5.99996, 9.96, 9.9996])
+def test_a_duration_is_said_as_the_command_line_says_it(digits: float, exponent: int) -> None:
+    ms = digits * 10.0**exponent
+
+    assert (duration(ms), duration(-ms)) == (amounts.duration(ms), amounts.duration(-ms))
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(0, "0 B"), (1_023, "1,023 B"), (4_096, "4.0 KiB"), (1_288_490_189, "1.2 GiB")],
+)
+def test_a_size_is_said_in_the_unit_that_fits(number: int, said: str) -> None:
+    assert size(number) == said
+
+
+def test_a_specification_is_shown_without_what_it_would_be_anyway() -> None:
+    written = {
+        "pipeline": "greet", "slo_ms": 8000,
+        "nodes": {
+            "hello": {"type": "python", "handler": "greet:hello"},
+            "bye": {"type": "python", "needs": ["hello"], "handler": "greet:bye", "optional": True},
+        },
+    }  # fmt: skip
+    stored = parse_pipeline(written).model_dump(mode="json", by_alias=True)
+
+    assert stored["nodes"]["hello"]["optional"] is False
+    stored["nodes"] = dict(sorted(stored["nodes"].items()))  # as Postgres keeps them
+    assert short_spec(stored) == written
+    assert list(short_spec(stored)["nodes"]) == ["hello", "bye"]
+    assert short_spec({"pipeline": "old", "gone": None, "kept": 1}) == {
+        "pipeline": "old",
+        "kept": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -30,6 +71,9 @@ def test_a_duration_is_said_with_the_unit_that_fits(ms: float | None, said: str)
         (Decimal(0), "$0"),
         (Decimal("0.0000012"), "$0.0000012"),
         (Decimal("0.05"), "$0.05"),
+        (Decimal("0.5"), "$0.50"),
+        (Decimal("0.06849"), "$0.0685"),
+        (Decimal("0.007"), "$0.0070"),
         (Decimal("1234.5"), "$1,234.50"),
         (None, "\N{EN DASH}"),
     ],

@@ -4,6 +4,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from hocket.admin.bulk import store
+from hocket.admin.console.authors import names_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, is_part, render
 from hocket.admin.console.views.run_list import filter_text
@@ -28,6 +29,7 @@ async def console_bulk(
     values = {
         "section": "Runs",
         "operations": found.operations,
+        "by": await names_of(context.pool, [one.created_by for one in found.operations]),
         "filter_text": filter_text,
         "goes_on": any(one.state == "running" for one in found.operations),
         "older": address(request, after=found.next) if found.next else None,

@@ -1,14 +1,17 @@
 """Two runs, or two versions of a pipeline, side by side."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from hocket.admin.console.authors import names_of
+from hocket.admin.console.documents import short_spec
 from hocket.admin.console.page_route import page_router
-from hocket.admin.console.rendering import pretty, render, without_nulls
+from hocket.admin.console.rendering import pretty, render
 from hocket.admin.console.views import run_page
-from hocket.admin.console.views.line_diff import diff_of
+from hocket.admin.console.views.line_diff import LineDiff, diff_of
 from hocket.admin.context import Ctx
 from hocket.admin.pipelines import reads as pipelines
 from hocket.admin.requests.identity import CallerDep
@@ -77,6 +80,11 @@ async def console_pipeline_diff(
         "section": "Pipelines",
         "name": name,
         "versions": found,
-        "diff": diff_of(*(pretty(without_nulls(one.spec)) for one in found)),
+        "by": await names_of(context.pool, [one.created_by for one in found]),
+        "diff": await asyncio.to_thread(_spec_diff, *(one.spec for one in found)),
     }
     return render(request, caller, "pipeline_diff.html", values)
+
+
+def _spec_diff(left: dict[str, Any], right: dict[str, Any]) -> LineDiff:
+    return diff_of(*(pretty(short_spec(spec)) for spec in (left, right)))

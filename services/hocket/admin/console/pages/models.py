@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from hocket.admin.backends.errors import GatewayAway
 from hocket.admin.backends.gathering import gathered, gathered_rates
+from hocket.admin.console.authors import names_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
 from hocket.admin.console.views import model_list
@@ -15,6 +16,7 @@ from hocket.admin.experiments.endpoints import list_experiments
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.messages import Priority
 
 Name = Annotated[str, Query(max_length=200)]
 
@@ -37,11 +39,15 @@ async def console_models(
     values = {
         "section": "Models",
         "backends": backends,
+        "by": await names_of(
+            context.pool, [one.by for one in backends.replicas] if backends else ()
+        ),
+        "classes": [one.value for one in Priority],
         "rates": rates.rates if rates else (),
         "may_control": caller.bearer.tenant is None
         and caller.bearer.may(Permission.MODELS_CONTROL),
         "experiments": experiments,
-        "lines": await model_list.call_lines(context.pool, caller.tenant),
+        "calls": await model_list.call_table(context.pool, caller.tenant),
         "decisions": await model_list.decisions(
             context.pool, caller.tenant, model or None, backend or None
         ),

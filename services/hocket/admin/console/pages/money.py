@@ -1,17 +1,23 @@
-"""What was spent, on what."""
+"""What was spent, on what, and of which budgets."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from hocket.admin.backends.errors import GatewayAway
+from hocket.admin.backends.gathering import gathered_budgets
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
+from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.console.views import money
-from hocket.admin.context import Ctx
+from hocket.admin.context import Context, Ctx
+from hocket.admin.costs.budgets import budgets_of
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.administration.budgets import BudgetUse
 
 router = page_router()
 
@@ -24,16 +30,36 @@ async def console_money(
     caller: CallerDep,
     days: Annotated[int, Query(ge=1, le=366)] = 7,
 ) -> Response:
-    """Show what the last days cost."""
+    """Show what the last days cost, what of the budgets is spent, and what the month will come to."""
     of_all = caller.bearer.tenant is None
-    spent = await money.spending(context.pool, caller.tenant, days, of_all=of_all)
     values = {
         "section": "Money",
         "days": days,
-        "total": spent.total,
-        "calls": spent.calls,
-        "waste": spent.waste,
-        "tables": spent.tables,
-        "forecasts": await money.forecasts(context.pool, caller.tenant),
+        "spent": await money.spending(context.pool, caller.tenant, days, of_all=of_all),
+        "budgets": await _budgets(context, caller.tenant, of_all=of_all),
+        "month": await money.forecasts(context.pool, caller.tenant),
     }
     return render(request, caller, "money.html", values)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The budgets that are shown, how many are not, and the SQL that gives what is spent of which."""
+
+    shown: tuple[BudgetUse, ...]
+    more: int
+    sources: list[tuple[str, str]]
+
+
+async def _budgets(context: Context, tenant: str, *, of_all: bool) -> Budgets | None:
+    """Return the budgets that hold for a tenant; None where no gateway answers, which know them."""
+    try:
+        rules = await gathered_budgets(context.bus)
+    except GatewayAway:
+        return None
+    found, sources = await budgets_of(context.pool, tenant, rules, context.now(), of_all=of_all)
+    return Budgets(
+        found.budgets[: money.TOP],
+        max(0, len(found.budgets) - money.TOP),
+        [(one.title, shown_sql(one.query, *one.values)) for one in sources],
+    )

@@ -1,5 +1,6 @@
 """Pipelines, and one of them."""
 
+import asyncio
 from typing import Annotated
 
 import yaml
@@ -7,10 +8,10 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from hocket.admin.backends.errors import GatewayAway
+from hocket.admin.console import authors, documents
 from hocket.admin.console.page_route import page_router
-from hocket.admin.console.rendering import address, render, without_nulls
-from hocket.admin.console.views import pipeline_list, pipeline_time
-from hocket.admin.console.views.graph import graph_of
+from hocket.admin.console.rendering import address, render
+from hocket.admin.console.views import graph, pipeline_list, pipeline_time
 from hocket.admin.context import Context, Ctx
 from hocket.admin.costs import reads as costs
 from hocket.admin.experiments.endpoints import list_experiments
@@ -25,7 +26,6 @@ from hocket.schemas.rest import Token
 ROWS = 50
 """Rows of a list on one page."""
 
-FIRST_FIELDS = ("pipeline", "description", "slo_ms", "class", "input", "nodes")
 NEW_PIPELINE = """pipeline: hello
 description: What it does, in one sentence.
 slo_ms: 30000
@@ -59,7 +59,8 @@ async def console_pipelines(
     found = await pipelines.list_pipelines(context.pool, caller.tenant, after, ROWS)
     older = address(request, after=found[-1].pipeline) if len(found) == ROWS else None
     rows = await pipeline_list.with_last_days(context.pool, caller.tenant, found)
-    values = {"section": "Pipelines", "rows": rows, "older": older}
+    sql = pipeline_list.last_days_sql(caller.tenant, found)
+    values = {"section": "Pipelines", "rows": rows, "rows_sql": sql, "older": older}
     return render(request, caller, "pipelines.html", values)
 
 
@@ -78,9 +79,12 @@ async def console_pipeline(
     values = {
         "section": "Pipelines",
         "pipeline": found,
+        "spec": await asyncio.to_thread(documents.short_spec, found.spec),
         "costs": nodes.costs,
+        "calls_sql": pipeline_time.calls_sql(caller.tenant, name, found.version),
         "last": await pipeline_time.last_days(context.pool, caller.tenant, name),
         "trials": await _trials(context, caller, name),
+        "by": await authors.names_of(context.pool, [found.created_by]),
         "example": pipeline_list.example_of(found.spec.get("input")) or {},
         "schema": found.spec.get("input") or {},
     }
@@ -111,8 +115,7 @@ async def console_editor(
     text = NEW_PIPELINE
     if name is not None:
         found = await pipelines.version_of(context.pool, caller.tenant, name, version)
-        given = without_nulls(found.spec)
-        spec = {field: given[field] for field in FIRST_FIELDS if field in given} | given
+        spec = await asyncio.to_thread(documents.short_spec, found.spec)
         text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
     values = {"section": "Pipelines", "name": name, "text": text}
     return render(request, caller, "editor.html", values)
@@ -128,4 +131,4 @@ async def console_pipeline_graph(
 ) -> Response:
     """Return the graph of a version of a pipeline."""
     _, plan = await context.plans.plan_of(context.pool, caller.tenant, name, version)
-    return JSONResponse(graph_of(plan), headers={"Cache-Control": "no-store"})
+    return JSONResponse(graph.graph_of(plan), headers={"Cache-Control": "no-store"})

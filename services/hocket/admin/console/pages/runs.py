@@ -10,7 +10,7 @@ from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages import sign_in
 from hocket.admin.console.rendering import address, href, is_part, render
 from hocket.admin.console.views import run_list, tenant_list
-from hocket.admin.console.views.histogram import histogram
+from hocket.admin.console.views.histogram import count_sql, histogram
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After, in_range
 from hocket.admin.requests.identity import Caller, CallerDep
@@ -83,6 +83,7 @@ async def console_runs(
         "page": page,
         "older": address(request, after=page.next) if page.next else None,
         "start": start,
+        "count_sql": count_sql(caller.tenant, found, start),
         "end": end,
         "wanted": wanted,
         "custom": wanted.since is not None or wanted.until is not None,

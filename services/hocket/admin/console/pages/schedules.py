@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Path, Request
 from fastapi.responses import Response
 
+from hocket.admin.console.authors import names_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, render
 from hocket.admin.context import Ctx
@@ -54,9 +55,11 @@ async def console_schedule(
     row = await store.find(context.pool, caller.tenant, name)
     times, now = store.times_of(row), context.now()
     firings = await store.list_firings(context.pool, row, after, ROWS)
+    schedule = store.shown(row, now, with_input=caller.sees_content)
     values = {
         "section": "Schedules",
-        "schedule": store.shown(row, now, with_input=caller.sees_content),
+        "schedule": schedule,
+        "by": await names_of(context.pool, [schedule.changed_by]),
         "coming": [(one, times.local(one), times.due_at(one)) for one in times.coming(now, COMING)],
         "firings": firings.firings,
         "older": address(request, after=firings.next) if firings.next else None,

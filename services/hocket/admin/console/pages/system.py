@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
+from hocket.admin.console.authors import names_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
 from hocket.admin.console.views import system_state
@@ -72,6 +73,7 @@ async def _health(context: Context, _caller: Caller) -> dict[str, Any]:
     return {
         "health": await health.system_health(context),
         "partitions": await system_state.partitions(context.pool),
+        "partitions_sql": system_state.PARTITIONS.strip(),
         "streams": await system_state.streams(context.bus),
     }
 
@@ -94,7 +96,9 @@ async def _keys(context: Context, caller: Caller) -> dict[str, Any]:
 
 
 async def _audit(context: Context, caller: Caller) -> dict[str, Any]:
-    return {"entries": await system_state.latest_audit(context.pool, caller.bearer.tenant)}
+    entries = await system_state.latest_audit(context.pool, caller.bearer.tenant)
+    named = [name for one in entries for name in (one.actor, one.target)]
+    return {"entries": entries, "by": await names_of(context.pool, named)}
 
 
 _FOUND = {

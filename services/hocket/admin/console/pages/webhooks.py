@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from fastapi.responses import Response
 
+from hocket.admin.console.authors import names_of
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import address, render
 from hocket.admin.context import Ctx
@@ -56,13 +57,15 @@ async def console_webhook(
 ) -> Response:
     """Show a webhook with its messages, the latest first."""
     row = await store.find(context.pool, caller.tenant, name)
+    webhook = store.shown(row)
     found = await store.list_deliveries(context.pool, row, state, after, ROWS)
     states = [
         (one or "all", address(request, state=one, after=None), one == state) for one in STATES
     ]
     values = {
         "section": SECTION,
-        "webhook": store.shown(row),
+        "webhook": webhook,
+        "by": await names_of(context.pool, [webhook.changed_by]),
         "events": len(RUN_EVENTS),
         "deliveries": found.deliveries,
         "states": states,

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from hocket.admin.console.compression import compressed_response
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.views import timeline
-from hocket.admin.console.views.graph import graph_of
+from hocket.admin.console.views.graph import graph_of, with_emitted
 from hocket.admin.context import Ctx
 from hocket.admin.live.endpoints import LastEventId, follow_run
 from hocket.admin.requests.identity import CallerDep
@@ -53,10 +53,11 @@ async def console_timeline(
 ) -> Response:
     """Return the nodes of a run, with the steps of a short one; or a page of one node's steps."""
     run = await runs.run_row(context.pool, caller.tenant, run_id)
+    costs = caller.bearer.may(Permission.COSTS_READ)
     if node is None and not after:
-        found = await timeline.overview(context.pool, run)
+        found = await timeline.overview(context.pool, run, costs=costs)
     else:
-        found = await timeline.steps(context.pool, run, node, after)
+        found = await timeline.steps(context.pool, run, node, after, costs=costs)
     body = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return compressed_response(
         request, body, {"Cache-Control": "no-store"}, media_type="application/json"
@@ -71,9 +72,9 @@ async def console_run_graph(run_id: RunId, context: Ctx, caller: CallerDep) -> R
     _, plan = await context.plans.plan_of(
         context.pool, caller.tenant, run["pipeline"], run["version"]
     )
-    found = graph_of(plan)
-    found["nodes"] = await timeline.nodes(context.pool, run)
-    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+    nodes = await timeline.nodes(context.pool, run)
+    found = with_emitted(graph_of(plan), nodes)
+    return JSONResponse(found | {"nodes": nodes}, headers={"Cache-Control": "no-store"})
 
 
 @router.get("/live/runs/{run_id}")

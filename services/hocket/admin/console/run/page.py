@@ -50,7 +50,7 @@ async def console_run(
         "path": parts,
         "longest": run_page.longest_steps(run.critical_path),
         "total": sum(part.ms for part in parts),
-        "critical": run_page.critical_steps(run.critical_path),
+        "critical": run_page.critical_waits(run.critical_path),
         "queue_ms": run_page.queue_ms,
         "burn_down": run_page.burn_down,
         "view": view,

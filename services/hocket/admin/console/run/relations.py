@@ -1,10 +1,12 @@
 """What stands beside a run: the runs that it began, those that repeat it, what it would have cost
 elsewhere, and what is kept of its calls."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 MAX_RELATED = 20
@@ -27,11 +29,11 @@ WITH calls AS (
     SELECT model, backend, count(*) AS calls, sum(cost_usd) AS cost_usd,
            sum(input_tokens - cached_tokens - cache_write_tokens) AS fresh, sum(cached_tokens) AS cached,
            sum(cache_write_tokens) AS written, sum(output_tokens) AS output
-    FROM hocket.usage
+    FROM report.usage
     WHERE tenant = $1 AND run_id = $2 AND (input_tokens > 0 OR output_tokens > 0)
     GROUP BY model, backend
 ), latest AS (
-    SELECT DISTINCT ON (model, backend) * FROM hocket.price WHERE tenant = $1
+    SELECT DISTINCT ON (model, backend) * FROM report.prices WHERE tenant = $1
     ORDER BY model, backend, effective_from DESC
 )
 SELECT c.model, c.backend, c.calls, c.cost_usd, p.model AS other_model, p.backend AS other_backend,
@@ -46,6 +48,24 @@ LIMIT $3
 """
 """What a run's calls would have cost elsewhere; `report.model_swap` has it of a pipeline's last days."""
 
+STEP_COSTS = """
+SELECT step, count(*) AS calls, sum(cost_usd) AS cost_usd,
+       sum(input_tokens + output_tokens)::bigint AS tokens
+FROM hocket.usage
+WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[])
+GROUP BY step
+"""
+"""What the model calls of these steps come to."""
+
+CALLS = """
+SELECT call_id, step, kind, model, backend, status, input_tokens, output_tokens, cached_tokens,
+       latency_ms, cost_usd, sum(cost_usd) OVER () AS cost_of_run
+FROM report.usage
+WHERE tenant = $1 AND run_id = $2
+ORDER BY started_at
+"""
+"""The calls of a run, as the reports have them."""
+
 KEPT = "SELECT DISTINCT call_id FROM hocket.content WHERE tenant = $1 AND run_id = $2 LIMIT $3"
 """The calls whose prompts and answers are kept."""
 
@@ -59,6 +79,15 @@ class RelatedRun:
     pipeline: str
     status: str
     accepted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """The model calls of a step: how many, in US dollars, and their tokens in and out."""
+
+    calls: int = 0
+    cost_usd: Decimal = Decimal(0)
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +113,25 @@ async def elsewhere(pool: Pool, tenant: str, run_id: str) -> list[Elsewhere]:
     """Return what a run would have cost elsewhere, by the prices that the tenant was charged last."""
     rows = await pool.fetch(ELSEWHERE, tenant, run_id, MAX_OTHERS, timeout=QUERY_TIMEOUT_S)
     return [Elsewhere(**dict(row)) for row in rows]
+
+
+async def step_costs(
+    pool: Pool, tenant: str, run_id: str, steps: Collection[str]
+) -> dict[str, StepCost]:
+    """Return what each of these steps spent on models; those without a call are left out."""
+    values = (tenant, run_id, list(steps))
+    rows = await pool.fetch(STEP_COSTS, *values, timeout=QUERY_TIMEOUT_S)
+    return {row["step"]: StepCost(row["calls"], row["cost_usd"], row["tokens"]) for row in rows}
+
+
+def calls_sql(tenant: str, run_id: str) -> str:
+    """Return the SQL that gives what the calls of a run used and cost."""
+    return shown_sql(CALLS, tenant, run_id)
+
+
+def elsewhere_sql(tenant: str, run_id: str) -> str:
+    """Return the SQL that gives what a run would have cost elsewhere."""
+    return shown_sql(ELSEWHERE, tenant, run_id, MAX_OTHERS)
 
 
 async def kept_calls(pool: Pool, tenant: str, run_id: str) -> set[str]:

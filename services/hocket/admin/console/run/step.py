@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import is_part, render
+from hocket.admin.console.run import relations
 from hocket.admin.console.views import run_page
 from hocket.admin.context import Ctx
 from hocket.admin.requests.identity import CallerDep
@@ -33,10 +34,14 @@ async def console_step(
     if not caller.sees_content:
         found = found.model_copy(update={"input": None, "output": None})
     part = is_part(request)
+    spent = {}
+    if caller.bearer.may(Permission.COSTS_READ):
+        spent = await relations.step_costs(context.pool, caller.tenant, run_id, [step])
     values = {
         "section": "Runs",
         "run": run,
         "step": found,
+        "spent": spent.get(step),
         "queue_ms": run_page.queue_ms,
     }
     return render(request, caller, "step_panel.html" if part else "step.html", values)

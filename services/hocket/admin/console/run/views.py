@@ -40,7 +40,8 @@ class View(StrEnum):
     @property
     def label(self) -> str:
         """The name on its tab."""
-        return "Model calls" if self is View.CALLS else self.capitalize()
+        words = {View.CALLS: "Model calls", View.VALUES: "Input and output"}
+        return words.get(self, self.capitalize())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,22 @@ async def values_of(
     return {} if read is None else await read(request, context, caller, asked)
 
 
-async def _steps(request: Request, context: Context, _caller: Caller, asked: Asked) -> Values:
+async def _steps(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
     steps = await runs.list_steps(
         context.pool, asked.run_id, after=asked.after, limit=STEP_ROWS, values=False
     )
-    return {"steps": steps, "older": _older(request, steps.next)}
+    names = [step.step for step in steps.steps]
+    costs = await relations.step_costs(context.pool, caller.tenant, asked.run_id, names)
+    return {"steps": steps, "step_costs": costs, "older": _older(request, steps.next)}
 
 
 async def _calls(_request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
     of = context.pool, caller.tenant, asked.run_id
     return {
         "calls": await calls.of_run(*of, MAX_CALLS),
+        "calls_sql": relations.calls_sql(caller.tenant, asked.run_id),
         "elsewhere": await relations.elsewhere(*of),
+        "elsewhere_sql": relations.elsewhere_sql(caller.tenant, asked.run_id),
         "kept": await relations.kept_calls(*of) if caller.sees_content else set(),
     }
 

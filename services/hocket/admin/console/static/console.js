@@ -13,6 +13,18 @@
     setTimeout(() => line.remove(), 8000);
   };
 
+  /** Milliseconds as the server says them: `38 ms`, `1.24 s`, `3 min 05 s`, `2 h 05 min`. */
+  function duration(ms) {
+    const two = (number) => String(number).padStart(2, "0");
+    if (ms < 0) return `-${duration(-ms)}`;
+    if (ms < 9.95) return `${ms.toFixed(1)} ms`;
+    if (ms < 999.5) return `${ms.toFixed(0)} ms`;
+    if (ms < 59995) return `${(ms / 1000).toFixed(2)} s`;
+    const seconds = Math.round(ms / 1000), minutes = Math.round(ms / 60000), hours = Math.round(ms / 3600000);
+    if (ms < 3599500) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
+    return ms < 86370000 ? `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min` : `${Math.floor(hours / 24)} d ${two(hours % 24)} h`;
+  }
+
   const tenant = () => "free" in document.body.dataset ? { "X-Hocket-Tenant": document.body.dataset.tenant } : {};
   /** The address of a page of the console; the tenant that was chosen is kept. */
   const address = (path) => {
@@ -190,5 +202,5 @@
     else if (event.key === "k") choose(-1);
   });
 
-  window.hocket = { say, call, open, address, acts, part };
+  window.hocket = { say, call, open, address, acts, part, duration };
 })();

@@ -84,7 +84,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     hints.replaceChildren(...[...seen].filter(([name]) => name.startsWith(known)).slice(0, 60).map(([name, field]) => {
       const item = document.createElement("li"), button = document.createElement("button"), about = document.createElement("span");
       button.type = "button"; button.className = "quiet mono"; button.textContent = name;
-      about.className = "dim"; about.textContent = field.description || "";
+      about.className = "dim"; about.textContent = (field.description || "").replaceAll("`", "");
       button.addEventListener("click", () => {
         const at = text.selectionStart - known.length;
         text.setRangeText(`${name}: `, at, text.selectionStart, "end");

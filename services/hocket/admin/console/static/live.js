@@ -2,7 +2,7 @@
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const HEAL_MS = 10000, MOST = 50;
-  const { address, part } = hocket;
+  const { address, part, duration } = hocket;
 
   // the list: rows that are shown change in place; new ones come on top where nobody reads or chooses
   const table = document.getElementById("runs");
@@ -68,15 +68,14 @@ document.addEventListener("DOMContentLoaded", () => {
   // what its steps have left burns down; those that changed are read again, all together
   const burning = () => document.querySelector("table[data-burning]");
   const ahead = burning() ? Date.parse(burning().dataset.burning) - Date.now() : 0;
-  const said = (ms) => ms < 1000 ? `${Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(2)} s` : ms < 3600000 ? `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s` : `${Math.floor(ms / 3600000)} h ${Math.floor(ms / 60000) % 60} min`;
   function burn() {
     const now = Date.now() + ahead, x = Math.min(1000, 1000 * (now - began) / Number(run.dataset.allowed));
     for (const line of burning()?.querySelectorAll("tr[data-until]") ?? []) {
       const left = Date.parse(line.dataset.until) - now, cell = line.querySelector("[data-left]");
       const late = document.createElement("span");
       late.className = "missed";
-      late.textContent = `${said(-left)} late`;
-      cell.replaceChildren(left < 0 ? late : said(left));
+      late.textContent = `${duration(-left)} late`;
+      cell.replaceChildren(left < 0 ? late : duration(left));
       const [waited, ran] = line.querySelectorAll(".kind-queue, .kind-execution");
       const bar = "started" in line.dataset ? ran : waited;
       bar.setAttribute("width", Math.max(2, x - Number(bar.getAttribute("x"))));
@@ -86,9 +85,10 @@ document.addEventListener("DOMContentLoaded", () => {
   let changed = false;
   document.addEventListener("hocket:step", () => { changed = true; });
   const burner = setInterval(async () => {
-    if (document.hidden || !changed || !burning()) return;
+    if (document.hidden || !changed) return;
     changed = false;
-    const found = (await page())?.querySelector("table[data-burning]");
+    const now = await page(), found = now?.querySelector("table[data-burning]"), facts = now?.querySelectorAll("[data-fact]") ?? [];
+    document.querySelectorAll("[data-fact]").forEach((one, i) => { if (facts[i]) one.replaceWith(facts[i]); }); // its money
     if (found && !burning()?.contains(document.activeElement)) burning()?.replaceWith(found);
   }, 2000);
   // lines that its handlers log come without a step's change, too
@@ -107,7 +107,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const ended = await page();
     if (!ended) return;
     document.querySelector("header.head").replaceWith(ended.querySelector("header.head"));
-    for (const dialog of ended.querySelectorAll("dialog[id^=dialog-]")) document.getElementById(dialog.id)?.replaceWith(dialog);
+    for (const dialog of ended.querySelectorAll("dialog[id^=dialog-]")) { document.getElementById(dialog.id)?.remove(); document.body.append(dialog); } // what an ended run offers is not what one that goes on does
     if (!document.getElementById("timeline")) { const tabs = (root) => { const nodes = []; let node = root.querySelector(".tabs"); while ((node = node.nextSibling)) nodes.push(node); return nodes; }; tabs(document).forEach((node) => node.remove()); document.querySelector(".tabs").after(...tabs(ended)); }
     run.dataset.status = ended.getElementById("run").dataset.status;
   });

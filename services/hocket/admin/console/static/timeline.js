@@ -4,20 +4,21 @@
 document.addEventListener("DOMContentLoaded", async () => {
   const place = document.getElementById("timeline");
   if (!place) return;
-  const ROW = 22, HEAD = 26, BAR = 12, RIGHT = 72;
-  const critical = new Set(JSON.parse(place.dataset.critical));
+  const ROW = 22, HEAD = 26, BAR = 12;
+  const waits = new Map(Object.entries(JSON.parse(place.dataset.critical))); // of the steps on the critical path: kind, from, ms
   const run = document.getElementById("run");
   const allowed = Number(run.dataset.allowed), took = run.dataset.took === undefined ? null : Number(run.dataset.took);
   const canvas = document.createElement("canvas"), paint = canvas.getContext("2d");
   place.append(canvas);
   const state = { rows: [], top: 0, from: 0, to: 1, chosen: -1, hover: -1, needle: "" };
   const steps = new Map(), nodes = new Map(), opened = new Set(), containers = new Set();
-  let colours = {}, names = 190, wide = 0, high = 0, pending = false, folded = false;
+  let colours = {}, names = 190, right = 118, wide = 0, high = 0, pending = false, folded = false;
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const learn = () => { for (const name of ["text", "dim", "line", "soft", "page", "queue", "execution", "bad", "idle", "path", "deadline", "accent", "waiting", "live"]) colours[name] = css(`--${name}`); };
+  const learn = () => { for (const name of ["text", "dim", "line", "soft", "page", "queue", "execution", "bad", "idle", "path", "deadline", "accent", "waiting", "live", "model", "backoff", "coordinator", "cache"]) colours[name] = css(`--${name}`); };
   const now = () => Date.now() - Date.parse(run.dataset.accepted);
-  const label = (ms) => ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : ms < 60000 ? `${(ms / 1000).toFixed(2)} s` : `${(ms / 60000).toFixed(1)} min`;
+  const label = (ms) => ms === 0 ? "0" : hocket.duration(ms);
+  const dollars = (usd) => `$${usd >= 1 ? usd.toFixed(2) : usd >= 0.001 ? usd.toFixed(4).replace(/00$/, "") : usd.toFixed(8).replace(/0+$/, "")}`;
 
   async function load(node, after) {
     const address = new URL(place.dataset.src, location.href);
@@ -30,8 +31,9 @@ document.addEventListener("DOMContentLoaded", async () => {
   function take(data) {
     const c = data.columns;
     for (let i = 0; i < c.key.length; i++) {
-      steps.set(c.key[i], { key: c.key[i], node: c.node[i], type: c.type[i], role: c.role[i], parent: c.parent[i], state: c.state[i], attempt: c.attempt[i], ready: c.ready[i], started: c.started[i] ?? c.dispatched[i], finished: c.finished[i], deadline: c.deadline[i], slack: c.slack[i], past: [] });
+      steps.set(c.key[i], { key: c.key[i], node: c.node[i], type: c.type[i], role: c.role[i], parent: c.parent[i], state: c.state[i], attempt: c.attempt[i], ready: c.ready[i], started: c.started[i] ?? c.dispatched[i], finished: c.finished[i], deadline: c.deadline[i], slack: c.slack[i], cost: c.cost[i], past: [], calls: [] });
     }
+    for (const [key, from, to] of data.calls) steps.get(key)?.calls.push([from, to]);
     for (const [key, attempt, outcome, from, to] of data.attempts) steps.get(key)?.past.push({ attempt, outcome, from, to });
   }
   function arrange() {
@@ -71,26 +73,29 @@ document.addEventListener("DOMContentLoaded", async () => {
   }
   const whole = () => { state.from = 0; state.to = end(); request(); };
   function request() { if (!pending) { pending = true; requestAnimationFrame(draw); } }
-  const x = (ms) => names + (ms - state.from) / (state.to - state.from) * (wide - names - RIGHT);
+  const x = (ms) => names + (ms - state.from) / (state.to - state.from) * (wide - names - right);
 
   function bar(row, y) {
-    const step = row.step ?? { ready: row.node.ready, started: row.node.started, finished: row.node.finished, state: row.node.failed ? "failed" : row.node.finished === null ? "open" : "succeeded", past: [] };
+    const step = row.step ?? { ready: row.node.ready, started: row.node.started, finished: row.node.finished, state: row.node.failed ? "failed" : row.node.finished === null ? "open" : "succeeded", past: [], calls: [] };
     const top = y + (ROW - BAR) / 2, last = step.finished ?? (took === null ? now() : took);
     const isContainer = row.node ? row.node.steps > 1 : containers.has(step.key);
     const began = step.started ?? (isContainer ? step.ready : last);
     const box = (from, to, colour, height = BAR, lift = 0) => {
-      const left = Math.max(names, x(from)), right = Math.min(wide, x(to));
-      if (right < names || left > wide) return;
+      const left = Math.max(names, x(from)), end = Math.min(wide, x(to));
+      if (end < names || left > wide) return;
       paint.fillStyle = colour;
-      paint.fillRect(left, top + lift, Math.max(1, right - left), height);
+      paint.fillRect(left, top + lift, Math.max(1, end - left), height);
     };
     box(step.ready, Math.min(began, last), colours.queue, 4, 4);
+    step.past.forEach((past, i) => { if (past.to !== null) box(past.to, Math.min(step.past[i + 1]?.from ?? began, last), colours.backoff, 4, 4); });
+    for (const [kind, from, ms] of waits.get(step.key) ?? []) box(from, from + ms, colours[kind], 4, 4);
     for (const past of step.past) if (past.from !== null) box(past.from, past.to, colours.bad, BAR);
     if (step.state !== "skipped") box(began, last, step.state === "failed" ? colours.bad : step.state === "waiting" ? colours.waiting : step.state === "cancelled" ? colours.idle : colours.execution, isContainer ? 6 : BAR, isContainer ? 3 : 0);
+    for (const [from, to] of step.calls) box(from, Math.min(to, last), colours.model, BAR - 4, 2);
     if (step.finished === null && step.state !== "open") box(last - (state.to - state.from) / 300, last, colours.live);
-    if (row.step && critical.has(step.key)) box(step.ready, last, colours.path, 2, BAR + 1);
+    if (row.step && waits.has(step.key)) box(step.ready, last, colours.path, 2, BAR + 1);
     if (step.deadline != null && x(step.deadline) > names && x(step.deadline) < wide) { paint.fillStyle = colours.deadline; paint.fillRect(x(step.deadline), y + 3, 1.5, ROW - 6); }
-    const text = label(last - step.ready), at = Math.min(Math.max(x(last), names) + 5, wide - RIGHT + 5);
+    const text = label(last - step.ready) + (step.cost && wide >= 600 ? `  ${dollars(step.cost)}` : ""), at = Math.min(Math.max(x(last), names) + 5, wide - right + 5);
     if (x(last) > names - 1 && x(step.ready) < wide) { paint.fillStyle = colours.dim; paint.fillText(text, at, y + ROW / 2); }
   }
 
@@ -98,7 +103,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     pending = false;
     const ratio = devicePixelRatio || 1;
     wide = place.clientWidth; high = place.clientHeight;
-    names = wide < 600 ? 110 : Math.min(260, wide * 0.24);
+    names = wide < 600 ? 110 : Math.min(260, wide * 0.24); right = wide < 600 ? 72 : 118;
     if (canvas.width !== Math.round(wide * ratio) || canvas.height !== Math.round(high * ratio)) {
       canvas.width = Math.round(wide * ratio); canvas.height = Math.round(high * ratio);
       canvas.style.width = `${wide}px`; canvas.style.height = `${high}px`;
@@ -167,7 +172,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (part !== null && turn === showing) document.getElementById("panel").innerHTML = part;
   }
   const rowAt = (event) => event.offsetY < HEAD ? -1 : Math.floor((event.offsetY - HEAD + state.top) / ROW);
-  const timeAt = (event) => state.from + (event.offsetX - names) / (wide - names - RIGHT) * (state.to - state.from);
+  const timeAt = (event) => state.from + (event.offsetX - names) / (wide - names - right) * (state.to - state.from);
 
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
@@ -182,7 +187,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     const by = event.offsetX - held.x, down = event.offsetY - held.y;
     if (Math.abs(by) + Math.abs(down) > 4) held.moved = true;
     if (!held.moved) return;
-    const shift = by / (wide - names - RIGHT) * (held.to - held.from);
+    const shift = by / (wide - names - right) * (held.to - held.from);
     state.from = held.from - shift; state.to = held.to - shift; state.top = held.top; scroll(-down);
   });
   canvas.addEventListener("pointerup", (event) => { const wasClick = held && !held.moved; held = null; if (wasClick) pick(rowAt(event)); });
@@ -221,7 +226,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   let arranging = null;
   document.addEventListener("hocket:step", ({ detail: step }) => {
     if (folded) return;
-    steps.set(step.step, { key: step.step, node: step.node, type: step.type, role: step.role, parent: step.parent ?? null, state: step.state, attempt: step.attempt, ready: since(step.ready_at), started: since(step.started_at) ?? since(step.dispatched_at), finished: since(step.finished_at), deadline: since(step.deadline_at), slack: step.slack_ms ?? null, past: (step.attempts ?? []).map((past) => ({ attempt: past.attempt, outcome: past.outcome, from: since(past.started_at), to: since(past.finished_at) })) });
+    steps.set(step.step, { key: step.step, node: step.node, type: step.type, role: step.role, parent: step.parent ?? null, state: step.state, attempt: step.attempt, ready: since(step.ready_at), started: since(step.started_at) ?? since(step.dispatched_at), finished: since(step.finished_at), deadline: since(step.deadline_at), slack: step.slack_ms ?? null, cost: steps.get(step.step)?.cost ?? null, calls: steps.get(step.step)?.calls ?? [], past: (step.attempts ?? []).map((past) => ({ attempt: past.attempt, outcome: past.outcome, from: since(past.started_at), to: since(past.finished_at) })) });
     arranging ??= setTimeout(() => { arranging = null; arrange(); }, 100);
   });
 

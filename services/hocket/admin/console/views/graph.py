@@ -1,9 +1,12 @@
 """A pipeline's graph as boxes and arrows. Pure."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 
+WITHIN = "/~!"
+"""What stands in a path behind the node that another one is within."""
 MAX_BOXES = 400
 """Boxes that are drawn; a larger pipeline shows its outermost ones."""
 
@@ -34,6 +37,24 @@ def graph_of(plan: Plan) -> dict[str, Any]:
         "arrows": [pair for pair in arrows if drawn.issuperset(pair)],
         "more": len(plan.by_path) - len(drawn),
     }
+
+
+def with_emitted(graph: dict[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a graph with boxes for the nodes of a run that its pipeline does not have: those that a
+    planner emitted, each within the box of the planner."""
+    boxes = list(graph["boxes"])
+    drawn = {box["id"] for box in boxes}
+    new = [node for node in nodes if node["node"] not in drawn]
+    for node in sorted(new, key=lambda one: str(one["node"]).count("/"))[: MAX_BOXES - len(boxes)]:
+        path = str(node["node"])
+        above = (path[:at] for at in range(len(path) - 1, 0, -1) if path[at] in WITHIN)
+        parent = next((one for one in above if one in drawn), None)
+        name = path if parent is None else path[len(parent) + 1 :]
+        boxes.append(
+            {"id": path, "name": name, "type": node["type"], "mark": "emitted", "parent": parent}
+        )
+        drawn.add(path)
+    return {**graph, "boxes": boxes}
 
 
 def _variants(node: NodePlan) -> list[tuple[NodePlan, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import asyncpg
 
+from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.runs.reads import RunFilter, conditions_of, within_reach
 
@@ -41,6 +42,13 @@ FROM hocket.run
 WHERE tenant = $3
 """
 """How many runs were accepted in each part of a range of time, by how they ended."""
+
+COUNT = """
+SELECT status, count(*) AS runs
+FROM hocket.run
+WHERE tenant = $1
+"""
+"""The same in one number; `report.runs_by_hour` has it by the hour."""
 
 ROLLED_UP = """
 SELECT hour AS begun, status, sum(runs)::bigint AS runs
@@ -111,6 +119,13 @@ async def histogram(
     async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
         rows = await _counted(connection, tenant, wanted, width, start)
     return _drawn(rows, start, width, BUCKETS)
+
+
+def count_sql(tenant: str, wanted: RunFilter, start: datetime) -> str:
+    """Return the SQL that counts the runs of a filter from `start` on, by how they ended."""
+    values: list[Any] = [tenant]
+    conditions = conditions_of(replace(wanted, since=start), values)
+    return shown_sql(f"{COUNT}{conditions}GROUP BY status", *values)
 
 
 def _is_rolled_up(wanted: RunFilter) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
@@ -19,7 +20,7 @@ CALLS = """
 SELECT model, backend, count(*) AS calls, count(*) FILTER (WHERE status <> 'ok') AS failed,
        percentile_cont(0.95) WITHIN GROUP (ORDER BY latency_ms) AS p95_ms,
        coalesce(sum(cost_usd), 0) AS cost
-FROM hocket.usage
+FROM report.usage
 WHERE tenant = $1 AND started_at > now() - interval '1 day'
 GROUP BY model, backend
 ORDER BY cost DESC, model, backend
@@ -51,6 +52,14 @@ class CallLine:
 
 
 @dataclass(frozen=True, slots=True)
+class CallTable:
+    """The last day's calls, the dearest model and backend first, and the SQL that gives them."""
+
+    lines: list[CallLine]
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayView:
     """What the gateway that answered has: models, and what is paid for them."""
 
@@ -69,10 +78,11 @@ async def gateway_view(bus: Bus) -> GatewayView | None:
     return GatewayView(told.get("models", []), told.get("prices", {}))
 
 
-async def call_lines(pool: Pool, tenant: str) -> list[CallLine]:
-    """Return what the last day's calls were like, the dearest first."""
+async def call_table(pool: Pool, tenant: str) -> CallTable:
+    """Return what the last day's calls were like."""
     rows = await pool.fetch(CALLS, tenant, MAX_LINES, timeout=QUERY_TIMEOUT_S)
-    return [CallLine(**dict(row)) for row in rows]
+    lines = [CallLine(**dict(row)) for row in rows]
+    return CallTable(lines, shown_sql(CALLS, tenant, MAX_LINES))
 
 
 async def decisions(

@@ -1,39 +1,77 @@
 """What was spent, by pipeline, node and model, and what of it was waste."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import asyncpg
 
+from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 TOP = 20
 """Rows of each table, the dearest first."""
 
-COSTS = """
-SELECT coalesce(pipeline, '(no pipeline)') AS pipeline, coalesce(node, '(no node)') AS node, kind,
-       sum(calls)::bigint AS calls, sum(cost_usd) AS cost_usd
+TOTAL = """
+SELECT coalesce(sum(cost_usd), 0) AS cost, coalesce(sum(calls), 0)::bigint AS calls,
+       coalesce(sum(cost_usd) FILTER (WHERE kind <> 'call'), 0) AS waste
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
-GROUP BY 1, 2, 3
-ORDER BY cost_usd DESC
-LIMIT 5000
 """
-"""What each node of each pipeline cost, by kind."""
+"""What all calls cost, and what of that was speculation or tried again."""
+
+BY_PIPELINE = """
+SELECT coalesce(pipeline, '(no pipeline)') AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day >= $2
+GROUP BY 1
+ORDER BY cost DESC, name
+LIMIT $3
+"""
+"""What each pipeline cost."""
+
+BY_NODE = """
+SELECT coalesce(pipeline, '(no pipeline)') || ' / ' || coalesce(node, '(no node)') AS name,
+       sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day >= $2
+GROUP BY 1
+ORDER BY cost DESC, name
+LIMIT $3
+"""
+"""What each node of each pipeline cost."""
+
+WASTE = """
+SELECT coalesce(pipeline, '(no pipeline)') || ' / ' || coalesce(node, '(no node)') || ': ' || kind
+           AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day >= $2 AND kind <> 'call'
+GROUP BY 1
+ORDER BY cost DESC, name
+LIMIT $3
+"""
+"""What was spent for nothing, by node and kind."""
+
+BY_KIND = """
+SELECT kind AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day >= $2
+GROUP BY 1
+ORDER BY cost DESC, name
+LIMIT $3
+"""
+"""What the calls of each kind cost."""
 
 BY_MODEL = """
 SELECT model AS name, sum(calls)::bigint AS calls, coalesce(sum(cost_usd), 0) AS cost
 FROM report.cost_by_model
 WHERE tenant = $1 AND day >= $2
-GROUP BY model
-ORDER BY cost DESC
+GROUP BY 1
+ORDER BY cost DESC, name
 LIMIT $3
 """
 """What each model cost."""
-
 
 BY_LABEL = """
 SELECT label || '=' || value AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
@@ -54,6 +92,15 @@ ORDER BY cost DESC, name
 LIMIT $2
 """
 """What each tenant cost."""
+
+TABLES = (
+    ("By pipeline", BY_PIPELINE),
+    ("By node", BY_NODE),
+    ("Waste by cause", WASTE),
+    ("By kind", BY_KIND),
+    ("By model", BY_MODEL),
+    ("By label", BY_LABEL),
+)
 
 FORECAST = """
 SELECT coalesce(f.pipeline, '(no pipeline)') AS pipeline, f.spent_usd, f.usd_per_day, f.forecast_usd,
@@ -97,66 +144,60 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Costs by one thing, and the SQL that gives them."""
+
+    title: str
+    lines: list[Line]
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class Spending:
     """What was spent in a time: in all, for nothing, and by what."""
 
     total: Decimal
     calls: int
     waste: Decimal
-    tables: list[tuple[str, list[Line], str]]
+    sql: str
+    tables: list[Table]
 
 
-async def forecasts(pool: Pool, tenant: str) -> list[Forecast]:
-    """Return what the month will come to, the dearest pipeline first."""
+@dataclass(frozen=True, slots=True)
+class Forecasts:
+    """What the month will come to, the dearest pipeline first, and the SQL that gives it."""
+
+    lines: list[Forecast]
+    sql: str
+
+
+async def forecasts(pool: Pool, tenant: str) -> Forecasts:
+    """Return what the month will come to."""
     rows = await pool.fetch(FORECAST, tenant, TOP, timeout=QUERY_TIMEOUT_S)
-    return [Forecast(**dict(row)) for row in rows]
+    return Forecasts([Forecast(**dict(row)) for row in rows], shown_sql(FORECAST, tenant, TOP))
 
 
 async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) -> Spending:
-    """Return what the last days cost, today included; with `of_all` also by tenant."""
+    """Return what the last days cost, today included; with `of_all` also by tenant. Tables without a row
+    are left out."""
     first = datetime.now(UTC).date() - timedelta(days=days - 1)
-    rows = await pool.fetch(COSTS, tenant, first, timeout=QUERY_TIMEOUT_S)
-    models = await pool.fetch(BY_MODEL, tenant, first, TOP, timeout=QUERY_TIMEOUT_S)
-    labels = await pool.fetch(BY_LABEL, tenant, first, TOP, timeout=QUERY_TIMEOUT_S)
-    tenants = await pool.fetch(BY_TENANT, first, TOP, timeout=QUERY_TIMEOUT_S) if of_all else []
-    more = [
-        ("label", _lines(labels), "SELECT * FROM report.cost_by_label"),
-        ("tenant", _lines(tenants), "SELECT * FROM report.cost_by_tenant"),
-    ]
-
-    def top(names: list[str]) -> list[Line]:
-        costs: Counter[str] = Counter()
-        calls: Counter[str] = Counter()
-        for name, row in zip(names, rows, strict=True):
-            costs[name] += row["cost_usd"]
-            calls[name] += row["calls"]
-        return [Line(name, calls[name], Decimal(cost)) for name, cost in costs.most_common(TOP)]
-
-    source = "SELECT * FROM report.cost_by_kind"
+    whole = await pool.fetchrow(TOTAL, tenant, first, timeout=QUERY_TIMEOUT_S)
+    tables = [await _table(pool, title, query, tenant, first) for title, query in TABLES]
+    if of_all:
+        tables.append(await _table(pool, "By tenant", BY_TENANT, first))
     return Spending(
-        total=sum((row["cost_usd"] for row in rows), Decimal(0)),
-        calls=sum(row["calls"] for row in rows),
-        waste=sum((row["cost_usd"] for row in rows if row["kind"] != "call"), Decimal(0)),
-        tables=[
-            ("pipeline", top([row["pipeline"] for row in rows]), source),
-            ("node", top([f"{row['pipeline']} / {row['node']}" for row in rows]), source),
-            ("waste", _waste(rows), f"{source} WHERE kind <> 'call'"),
-            ("kind", top([row["kind"] for row in rows]), source),
-            ("model", _lines(models), "SELECT * FROM report.cost_by_model"),
-            *(table for table in more if table[1]),
-        ],
+        total=whole["cost"],
+        calls=whole["calls"],
+        waste=whole["waste"],
+        sql=shown_sql(TOTAL, tenant, first),
+        tables=[table for table in tables if table.lines],
     )
+
+
+async def _table(pool: Pool, title: str, query: str, *values: str | date) -> Table:
+    rows = await pool.fetch(query, *values, TOP, timeout=QUERY_TIMEOUT_S)
+    return Table(title, _lines(rows), shown_sql(query, *values, TOP))
 
 
 def _lines(rows: Sequence[asyncpg.Record]) -> list[Line]:
     return [Line(row["name"], row["calls"], row["cost"]) for row in rows]
-
-
-def _waste(rows: Sequence[asyncpg.Record]) -> list[Line]:
-    """Return what was spent for nothing by pipeline, node and kind, the dearest first."""
-    lines = [
-        Line(f"{row['pipeline']} / {row['node']}: {row['kind']}", row["calls"], row["cost_usd"])
-        for row in rows
-        if row["kind"] != "call"
-    ]
-    return sorted(lines, key=lambda line: -line.cost)[:TOP]

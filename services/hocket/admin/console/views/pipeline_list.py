@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.rest import PipelineSummary
 
@@ -52,6 +53,11 @@ async def with_last_days(
     for found in by_name.values():
         del found["pipeline"]
     return [PipelineRow(summary, **by_name.get(summary.pipeline, {})) for summary in summaries]
+
+
+def last_days_sql(tenant: str, summaries: tuple[PipelineSummary, ...]) -> str:
+    """Return the SQL that gives how the runs of these pipelines went."""
+    return shown_sql(LAST_DAYS, tenant, [summary.pipeline for summary in summaries])
 
 
 def example_of(schema: Any, depth: int = 0) -> Any:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
+from hocket.admin.console.shown_sql import shown_sql
+from hocket.admin.costs import reads as costs
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 TOP = 8
@@ -54,11 +56,18 @@ class LastDays:
 
     time: list[TimeLine]
     money: list[MoneyLine]
+    time_sql: str
+    money_sql: str
 
     @property
     def cost(self) -> Decimal:
         """What all that is shown cost."""
         return sum((line.cost for line in self.money), Decimal(0))
+
+
+def calls_sql(tenant: str, pipeline: str, version: int) -> str:
+    """Return the SQL that gives what the calls of a version cost."""
+    return shown_sql(costs.BY_NODE, tenant, pipeline, version, costs.MAX_ROWS)
 
 
 async def last_days(pool: Pool, tenant: str, pipeline: str) -> LastDays:
@@ -72,4 +81,6 @@ async def last_days(pool: Pool, tenant: str, pipeline: str) -> LastDays:
             for row in times[:TOP]
         ],
         money=[MoneyLine(row["node"], row["cost_usd"], row["waste_usd"]) for row in money],
+        time_sql=shown_sql(TIME, tenant, pipeline),
+        money_sql=shown_sql(MONEY, tenant, pipeline, TOP),
     )

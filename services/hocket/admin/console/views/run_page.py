@@ -7,6 +7,7 @@ from hocket.schemas.rest import CriticalPath, RunDetail, StepDetail
 
 MAX_BLAMED = 3
 DISPATCHED = "dispatched"
+ONLY_ON_PATHS = frozenset({"coordinator", "backoff", "cache", "waiting"})
 WIDTH = 1_000
 """Units across the bar of the kinds of time."""
 
@@ -72,9 +73,15 @@ def path_parts(path: CriticalPath | None) -> list[PathPart]:
     return parts
 
 
-def critical_steps(path: CriticalPath | None) -> list[str]:
-    """Return the names of the steps on a path, each once."""
-    return [] if path is None else list(dict.fromkeys(part.step for part in path.segments))
+def critical_waits(path: CriticalPath | None) -> dict[str, list[tuple[str, float, float]]]:
+    """Return the steps on a path, each with the pieces of its time that are none of its work and that
+    only the path knows: their kind, when they begin, and how long they are, in ms."""
+    waits: dict[str, list[tuple[str, float, float]]] = {}
+    for part in path.segments if path else ():
+        of_step = waits.setdefault(part.step, [])
+        if part.kind in ONLY_ON_PATHS and part.pieces == 1:
+            of_step.append((part.kind, part.from_ms, part.ms))
+    return waits
 
 
 def longest_steps(path: CriticalPath | None) -> list[tuple[str, float]]:

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nats.errors import Error as NatsError
+from nats.js.api import ConsumerInfo, StreamInfo
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.access import audit_log
 from hocket.kit.nats.bus import Bus
 
 AUDIT_ROWS = 100
+MAX_CONSUMERS = 2_000
 PARTITIONS = """
 SELECT p.partition, p.owner, p.epoch, p.applied_seq, p.updated_at, count(r.run_id) AS running
 FROM hocket.partition p
@@ -27,12 +29,15 @@ SELECT seq FROM hocket.audit WHERE $1::text IS NULL OR tenant = $1 ORDER BY seq 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How much a stream holds."""
+    """How much a stream holds. `waiting` messages its consumers have not been given yet, `taken` ones
+    they have and are not done with; None where it has no consumer."""
 
     name: str
     messages: int
     bytes: int
     consumers: int
+    waiting: int | None = None
+    taken: int | None = None
 
 
 async def partitions(pool: Pool) -> list[dict[str, Any]]:
@@ -43,20 +48,38 @@ async def partitions(pool: Pool) -> list[dict[str, Any]]:
 async def streams(bus: Bus) -> list[StreamState] | None:
     """Return what the streams hold, or None where NATS does not say."""
     try:
-        found = await bus.js.streams_info()
+        found = [info for info in await bus.js.streams_info() if not _is_bucket(info)]
+        states = [await _state(bus, info) for info in found]
     except (NatsError, TimeoutError, OSError):
         return None
-    states = [
-        StreamState(
-            name=info.config.name or "",
-            messages=info.state.messages,
-            bytes=info.state.bytes,
-            consumers=info.state.consumer_count,
-        )
-        for info in found
-        if not (info.config.name or "").startswith("KV_")
-    ]
     return sorted(states, key=lambda state: state.name)
+
+
+def _is_bucket(info: StreamInfo) -> bool:
+    return (info.config.name or "").startswith("KV_")
+
+
+async def _state(bus: Bus, info: StreamInfo) -> StreamState:
+    name = info.config.name or ""
+    consumers = await _consumers(bus, name, info.state.consumer_count)
+    return StreamState(
+        name=name,
+        messages=info.state.messages,
+        bytes=info.state.bytes,
+        consumers=info.state.consumer_count,
+        waiting=sum(one.num_pending or 0 for one in consumers) if consumers else None,
+        taken=sum(one.num_ack_pending or 0 for one in consumers) if consumers else None,
+    )
+
+
+async def _consumers(bus: Bus, stream: str, number: int) -> list[ConsumerInfo]:
+    found: list[ConsumerInfo] = []
+    while len(found) < min(number, MAX_CONSUMERS):
+        page = await bus.js.consumers_info(stream, offset=len(found))
+        if not page:
+            break
+        found += page
+    return found
 
 
 async def latest_audit(pool: Pool, tenant: str | None) -> list[audit_log.AuditRow]:

@@ -4,15 +4,19 @@ Times are milliseconds after the run's acceptance. A long run is sent as its nod
 node when somebody opens it, so that the first answer is small whatever the run's size.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import asyncpg
 
+from hocket.admin.console.run.relations import step_costs
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 PAGE = 2_000
 """Steps in one answer."""
+MAX_CALLS = 10_000
+"""Model calls of the steps in one answer, the first ones."""
 MAX_NODES = 500
 """Nodes in the first answer; a planner can emit more."""
 
@@ -49,6 +53,15 @@ ORDER BY key, attempt
 """
 """The attempts that gave these steps no result."""
 
+CALLS = """
+SELECT step, started_at, latency_ms
+FROM hocket.usage
+WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[])
+ORDER BY started_at
+LIMIT $4
+"""
+"""The model calls of these steps."""
+
 COLUMNS = (
     "key",
     "node",
@@ -63,6 +76,8 @@ COLUMNS = (
     "finished",
     "deadline",
     "slack",
+    "cost",
+    "tokens",
 )
 
 
@@ -87,40 +102,58 @@ async def nodes(pool: Pool, run: asyncpg.Record) -> list[dict[str, Any]]:
     ]
 
 
-async def overview(pool: Pool, run: asyncpg.Record) -> dict[str, Any]:
+async def overview(pool: Pool, run: asyncpg.Record, *, costs: bool) -> dict[str, Any]:
     """Return the nodes of a run, and its steps where there are no more than PAGE."""
     found = await nodes(pool, run)
     is_short = len(found) < MAX_NODES and sum(node["steps"] for node in found) <= PAGE
-    shown = await steps(pool, run, None, "") if is_short else {"columns": None}
+    shown = await steps(pool, run, None, "", costs=costs) if is_short else {"columns": None}
     return shown | {"nodes": found}
 
 
-async def steps(pool: Pool, run: asyncpg.Record, node: str | None, after: str) -> dict[str, Any]:
-    """Return a page of steps as columns, their failed attempts, and the key that the next page begins
-    after."""
+async def steps(
+    pool: Pool, run: asyncpg.Record, node: str | None, after: str, *, costs: bool
+) -> dict[str, Any]:
+    """Return a page of steps as columns, their failed attempts and model calls, and the key that the
+    next page begins after; what they cost only with `costs`."""
     began, run_id = run["accepted_at"], run["run_id"]
     rows = await pool.fetch(STEPS, run_id, node, after, PAGE, timeout=QUERY_TIMEOUT_S)
     keys = [row["key"] for row in rows]
-    again = [row["key"] for row in rows if row["attempt"] > 1 or row["state"] == "failed"]
-    failed = await pool.fetch(ATTEMPTS, run_id, again, timeout=QUERY_TIMEOUT_S) if again else []
+    values = (run["tenant"], run_id, keys, MAX_CALLS)
+    calls = await pool.fetch(CALLS, *values, timeout=QUERY_TIMEOUT_S)
+    spent = await step_costs(pool, run["tenant"], run_id, keys) if costs else {}
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for row in rows:
-        for name, value in zip(COLUMNS, _step(began, row), strict=True):
+        cost = spent.get(row["key"])
+        money = (None, None) if cost is None else (float(cost.cost_usd), cost.tokens)
+        for name, value in zip(COLUMNS, (*_step(began, row), *money), strict=True):
             columns[name].append(value)
     return {
         "columns": columns,
-        "attempts": [
-            [
-                row["key"],
-                row["attempt"],
-                row["outcome"],
-                _ms(began, row["started_at"] or row["dispatched_at"]),
-                _ms(began, row["finished_at"]),
-            ]
-            for row in failed
-        ],
+        "attempts": await _attempts(pool, run, rows),
+        "calls": [_call(began, row) for row in calls],
         "next": keys[-1] if len(rows) == PAGE else None,
     }
+
+
+async def _attempts(
+    pool: Pool, run: asyncpg.Record, rows: Sequence[asyncpg.Record]
+) -> list[tuple[Any, ...]]:
+    """Return the attempts of these steps that gave no result, each with when it began and ended."""
+    again = [row["key"] for row in rows if row["attempt"] > 1 or row["state"] == "failed"]
+    if not again:
+        return []
+    found = await pool.fetch(ATTEMPTS, run["run_id"], again, timeout=QUERY_TIMEOUT_S)
+    began = run["accepted_at"]
+    return [
+        (
+            row["key"],
+            row["attempt"],
+            row["outcome"],
+            _ms(began, row["started_at"] or row["dispatched_at"]),
+            _ms(began, row["finished_at"]),
+        )
+        for row in found
+    ]
 
 
 def _step(began: datetime, row: asyncpg.Record) -> tuple[Any, ...]:
@@ -139,6 +172,11 @@ def _step(began: datetime, row: asyncpg.Record) -> tuple[Any, ...]:
         _ms(began, row["deadline_at"]),
         row["slack_ms"],
     )
+
+
+def _call(began: datetime, row: asyncpg.Record) -> tuple[Any, ...]:
+    start = _ms(began, row["started_at"])
+    return row["step"], start, round((start or 0.0) + row["latency_ms"], 3)
 
 
 def _ms(began: datetime, moment: datetime | None) -> float | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from hocket.admin.console.rendering import count, duration
 from hocket.schemas.tracing import attributes as names
 from hocket.schemas.tracing.replies import RunTrace, TraceSpan
 
@@ -13,6 +14,8 @@ MAX_DEPTH = 8
 WIDTH = 1_000
 """Units across the bar of a line."""
 LEAST_WIDTH = 2.0
+
+TOKENS = (names.GEN_AI_INPUT_TOKENS, names.GEN_AI_OUTPUT_TOKENS)
 
 Kind = Literal["queue", "model", "execution", "holds"]
 
@@ -81,9 +84,12 @@ def _note(span: TraceSpan) -> str:
         str(said[name]) for name in (names.WORKER, names.BACKEND, names.ERROR_TYPE) if name in said
     ]
     if names.GEN_AI_INPUT_TOKENS in said:
-        told.append(
-            f"{said[names.GEN_AI_INPUT_TOKENS]} → {said[names.GEN_AI_OUTPUT_TOKENS]} tokens"
-        )
+        given, made = (_count(said[name]) for name in TOKENS)
+        told.append(f"{given} → {made} tokens")
     if span.name == "queue" and names.GATE_MS in said:
-        told.append(f"{float(said[names.GATE_MS]):.1f} ms of it at the gate")
+        told.append(f"{duration(float(said[names.GATE_MS]))} of it at the gate")
     return ", ".join(told)
+
+
+def _count(number: object) -> str:
+    return count(number) if isinstance(number, int) else str(number)

@@ -1,6 +1,6 @@
 """A pipeline as boxes and arrows."""
 
-from hocket.admin.console.views.graph import MAX_BOXES, graph_of
+from hocket.admin.console.views.graph import MAX_BOXES, graph_of, with_emitted
 from hocket.schemas.pipeline.plan import compile_pipeline
 
 STEP = {"type": "python", "handler": "a:b"}
@@ -46,3 +46,21 @@ def test_of_a_huge_pipeline_some_boxes_are_drawn_and_the_rest_counted() -> None:
 
     assert len(found["boxes"]) == MAX_BOXES
     assert found["more"] == 7
+
+
+def test_what_a_planner_emitted_is_drawn_within_it() -> None:
+    graph = graph_of(compile_pipeline({"pipeline": "p", "nodes": {"plan": STEP, "last": STEP}}))
+    ran = [
+        {"node": path, "type": "python"} for path in ("plan", "plan/ask/deep", "plan/ask", "gone/x")
+    ]
+
+    found = with_emitted(graph, ran)
+
+    boxes = {box["id"]: (box["name"], box["parent"], box["mark"]) for box in found["boxes"]}
+    assert boxes["plan/ask"] == ("ask", "plan", "emitted")
+    assert boxes["plan/ask/deep"] == ("deep", "plan/ask", "emitted")
+    assert boxes["gone/x"] == ("gone/x", None, "emitted")
+    assert len(boxes) == 5
+    assert with_emitted(graph, [{"node": "plan", "type": "python"}])["boxes"] == graph["boxes"]
+    many = [{"node": f"plan/{i}", "type": "python"} for i in range(MAX_BOXES)]
+    assert len(with_emitted(graph, many)["boxes"]) == MAX_BOXES

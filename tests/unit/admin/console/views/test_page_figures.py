@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hocket.admin.console.views.pipeline_list import MAX_EXAMPLE_DEPTH, example_of
-from hocket.admin.console.views.run_page import burn_down, critical_steps, path_parts
+from hocket.admin.console.views.run_page import burn_down, critical_waits, path_parts
 from hocket.schemas.rest import CriticalPath, PathSegment, RunDetail, StepDetail
 
 
@@ -26,10 +26,18 @@ def test_the_kinds_of_time_lie_side_by_side_and_fill_the_bar() -> None:
     assert path_parts(None) == []
 
 
-def test_a_step_on_the_path_is_named_once() -> None:
-    segments = (_segment("a", "queue", 1), _segment("a", "model", 2), _segment("b", "queue", 1))
+def test_a_step_on_the_path_is_named_once_with_what_only_the_path_knows() -> None:
+    kinds = [
+        ("a", "queue"),
+        ("a", "model"),
+        ("b", "backoff"),
+        ("b", "execution"),
+        ("b", "coordinator"),
+    ]
+    path = CriticalPath(by_kind={}, segments=tuple(_segment(step, kind, 1) for step, kind in kinds))
 
-    assert critical_steps(CriticalPath(by_kind={}, segments=segments)) == ["a", "b"]
+    assert critical_waits(path) == {"a": [], "b": [("backoff", 0, 1), ("coordinator", 0, 1)]}
+    assert critical_waits(None) == {}
 
 
 @pytest.mark.parametrize(

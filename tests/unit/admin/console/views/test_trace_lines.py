@@ -46,7 +46,7 @@ def test_each_span_stands_below_its_own_and_where_its_time_is() -> None:
         ("call fast", 2, "model"),
     ]
     assert [(line.x, line.width) for line in lines[2:]] == [(0, 250), (250, 750)]
-    assert [line.note for line in lines[2:]] == ["20.0 ms of it at the gate", "east"]
+    assert [line.note for line in lines[2:]] == ["20 ms of it at the gate", "east"]
 
 
 def test_what_goes_on_is_drawn_until_now() -> None:

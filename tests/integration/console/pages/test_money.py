@@ -1,0 +1,160 @@
+"""Money: what was spent, of which budgets, and that the SQL beside each figure gives it."""
+
+import asyncio
+import html
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hocket.admin.console.rendering import count, usd
+from hocket.cli.app import app as cli
+from hocket.schemas.messages import BudgetRule, ReplicasTold
+from support.administration.console_rig import DECISION, NOW, PAGE, RUN, add_run, cookie_of
+from support.administration.console_rig import asked_bare as asked
+from support.administration.told_replicas import ToldGateways
+from support.gateway.gateway_process import running_gateway
+from support.rest_rig import Rest
+from support.runs.rows import insert_call
+
+PATH = [["hello", "hello", 1, "queue", 300_000, 1], ["hello", "hello", 1, "model", 700_000, 1]]
+
+
+def statements_of(page: str) -> list[str]:
+    """Return the SQL that a page shows."""
+    found = re.findall(r'<pre tabindex="0" aria-label="SQL[^"]*">(.*?)</pre>', page, re.S)
+    return [html.unescape(one) for one in found]
+
+
+def cells_of(page: str) -> list[tuple[str, ...]]:
+    """Return the rows of a page's tables as text."""
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)
+    return [
+        tuple(
+            " ".join(html.unescape(re.sub(r"<[^>]+>", " ", cell)).split())
+            for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)
+        )
+        for row in rows
+    ]
+
+
+async def spend(rest: Rest) -> None:
+    await add_run(rest, path=PATH, budget=20)
+    costs: Iterable[tuple[str, dict[str, Any]]] = (
+        ("c1", {"cost": 3, "labels": {"customer": "vip"}}),
+        ("c2", {"cost": 1, "kind": "retry", "labels": {"customer": "new"}}),
+        ("c3", {"cost": Decimal("0.5"), "node": "bye", "model": "small", "decision": DECISION}),
+        ("c4", {"cost": 9, "pipeline": "other"}),
+    )
+    for call_id, fields in costs:
+        named = {"run_id": RUN, "pipeline": "greet", **fields}
+        await insert_call(rest.pool, call_id, NOW, **named)
+    await insert_call(rest.pool, "theirs", NOW, tenant="acme", cost=70)
+
+
+async def test_what_is_spent_of_each_budget_is_shown_with_who_used_most_first(
+    rest: Rest, nats_url: str, tmp_path: Path
+) -> None:
+    await spend(rest)
+    budgets = {
+        "tenants": {"*": {"usd": 20, "per": "day"}},
+        "pipelines": {"greet": {"usd": 5}, "acme/greet": {"usd": 1}, "idle": {"usd": 2}},
+        "labels": {"customer=*": {"usd": 2, "per": "hour"}, "customer=vip": {"usd": 30}},
+    }
+    async with running_gateway(nats_url, tmp_path, None, budgets=budgets):
+        page = (await rest.get("/console/money", headers=PAGE)).body
+        told = (await rest.get("/v1/costs/budgets")).body
+        environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key, "COLUMNS": "200"}
+        command = ["gateway", "budgets"]
+        said = await asyncio.to_thread(CliRunner().invoke, cli, command, env=environment)
+
+    rows = [row for row in cells_of(page) if row and row[0] in ("tenant", "pipeline", "label")]
+    assert [row[:5] for row in rows] == [
+        ("pipeline", "greet", "$4.50", "$5.00", "month"),
+        ("tenant", "default", "$13.50", "$20.00", "day"),
+        ("label", "customer=new", "$1.00", "$2.00", "hour"),
+        ("label", "customer=vip", "$3.00", "$30.00", "month"),
+        ("pipeline", "idle", "$0", "$2.00", "month"),
+    ]
+    assert [row[6] for row in rows] == ["$0.50", "$6.50", "$1.00", "$27.00", "$2.00"]
+    assert "90\N{NO-BREAK SPACE}%" in html.unescape(page)
+    assert [(one["level"], one["name"]) for one in told["budgets"]] == [row[:2] for row in rows]
+    assert (Decimal(told["budgets"][0]["spent_usd"]), told["truncated"]) == (Decimal("4.5"), False)
+    assert said.exit_code == 0, said.output
+    assert said.stdout.index("greet") < said.stdout.index("default") < said.stdout.index("idle")
+
+
+async def test_a_tenant_is_not_told_whom_the_configuration_names(rest: Rest) -> None:
+    rules = (
+        BudgetRule(level="label", name="customer=secret", usd=Decimal(1), per="day"),
+        BudgetRule(level="label", name="rival/customer=theirs", usd=Decimal(1), per="day"),
+        BudgetRule(level="tenant", name="acme", usd=Decimal(50), per="day"),
+    )
+    told = ReplicasTold(gateway="g1", gateways=("g1",), budgets=rules)
+    await ToldGateways(rest.bus, told).open()
+    await spend(rest)
+    own = await cookie_of(rest, await rest.make_key("viewer", "acme"))
+
+    narrow = (await asked(rest, "GET", "/console/money", headers=own)).body
+    whole = (await rest.get("/console/money?tenant=acme", headers=PAGE)).body
+
+    assert "used up" in narrow
+    assert "customer=secret" not in narrow
+    assert "customer=secret" in whole
+    assert "theirs" not in whole.partition("<h2>This month")[0]
+
+
+async def test_without_a_gateway_budgets_are_not_known(rest: Rest) -> None:
+    page = (await rest.get("/console/money", headers=PAGE)).body
+
+    assert "No gateway answers, which knows them." in page
+    assert "Nothing was spent in this time" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "statements"),
+    [
+        ("/console/money?days=30", 9),
+        ("/console/models", 1),
+        ("/console/pipelines", 1),
+        ("/console/pipelines/greet", 3),
+        (f"/console/runs/{RUN}?view=calls", 1),
+        ("/console/runs?status=succeeded&labels=customer=vip", 1),
+        ("/console/system", 1),
+    ],
+)
+async def test_the_sql_beside_a_figure_gives_it(rest: Rest, path: str, statements: int) -> None:
+    await spend(rest)
+    await rest.pool.execute("INSERT INTO hocket.partition (partition, owner) VALUES (0, 'c1')")
+    page = (await rest.get(path, headers=PAGE)).body
+    shown = html.unescape(page)
+    found = statements_of(page)
+
+    assert len(found) == statements, found
+    for statement in found:
+        for row in await rest.pool.fetch(statement):
+            for name in ("cost", "cost_usd", "spent_usd", "forecast_usd", "waste"):
+                if row.get(name) is not None and not path.startswith("/console/runs?"):
+                    assert usd(row[name]) in shown, (name, statement)
+            for name in ("calls", "running"):
+                if row.get(name) is not None:
+                    assert count(row[name]) in shown, (name, statement)
+
+
+async def test_the_sql_of_a_cost_is_the_reports_and_means_the_days_of_the_page(rest: Rest) -> None:
+    await spend(rest)
+    await insert_call(rest.pool, "old", datetime.now(UTC) - timedelta(days=20), cost=500)
+
+    week, month = [
+        statements_of((await rest.get(f"/console/money?days={days}", headers=PAGE)).body)[0]
+        for days in (7, 30)
+    ]
+
+    assert "FROM report.cost_by_kind" in week
+    assert (await rest.pool.fetchrow(week))["cost"] == Decimal("13.5")
+    assert (await rest.pool.fetchrow(month))["cost"] == Decimal("513.5")
