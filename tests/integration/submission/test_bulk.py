@@ -29,7 +29,10 @@ GREET = {
 
 
 @pytest.fixture
-async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+async def rest(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Rest]:
+    monkeypatch.setattr(operations, "SETTLE_S", 0.0)  # there is no coordinator to wait for
     async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
         assert (await rest.post("/v1/pipelines", GREET)).status == 201
         yield rest

@@ -3,9 +3,11 @@
 States of an operation: running (at one process, by a lease), done, stopped. What it means are runs that
 were accepted before it was asked for, the latest first, so that it has an end. A page that was done and
 not written is done again by the next process, which changes nothing: a cancellation of an ended run is
-nothing, and a retry has its operation in its key. Between two pages as long is waited as the first one
-took, so that others have their turn; and the next page is that of the tenant whose last one was longest
-ago.
+nothing, and a retry has its operation in its key.
+
+Others have their turn: of a page few runs are changed at once. Their coordinators read others' messages
+behind those, so that it is waited until the runs have ended, and as long again. The next page is that of
+the tenant whose last one was longest ago.
 """
 
 import asyncio
@@ -34,12 +36,19 @@ from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFi
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.rest import CancelBody, RetryBody
 
-PAGES = {"cancel": 200, "retry": 40}
+PAGES = {"cancel": 100, "retry": 40}
 """Runs that are changed before it is written how far the operation is."""
 AT_ONCE = 20
 """Of them, that are changed at once."""
+SETTLE_S = 0.5
+"""How long it is waited for the end of runs that were cancelled: steps may take long to stop."""
+SETTLE_LOOK_S = 0.02
 LOOK_S = 5.0
 """How often it is looked for operations whose process has gone."""
+OPEN = (
+    "SELECT EXISTS (SELECT FROM hocket.run WHERE run_id = ANY ($1::text[]) AND finished_at IS NULL)"
+)
+"""Whether one of some runs has not ended."""
 RETRYABLE = ("degraded", "failed", "cancelled", "expired")
 
 STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
@@ -152,11 +161,8 @@ async def run(context: Context) -> None:
 
 async def _work(context: Context, owner: str, row: asyncpg.Record) -> None:
     """Change a page of an operation; then it is the next one's turn, or of another process."""
-    clock_s = asyncio.get_running_loop().time
     try:
-        began_s = clock_s()
         await _page(context, owner, row)
-        await asyncio.sleep(clock_s() - began_s)
     finally:
         with suppress(*AWAY):  # the lease ends by itself, too
             await context.pool.execute(store.RELEASE, row["operation_id"], owner)
@@ -203,8 +209,12 @@ async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Re
     runs = await context.pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
     changed = 0
     for first in range(0, len(runs), AT_ONCE):
+        began_s = asyncio.get_running_loop().time()
         part = runs[first : first + AT_ONCE]
         changed += sum(await asyncio.gather(*(_change(context, row, run) for run in part)))
+        if row["action"] == "cancel":
+            await _settled(context, [run["run_id"] for run in part])
+        await asyncio.sleep(asyncio.get_running_loop().time() - began_s)
     last = cursor(runs[-1]["accepted_at"], runs[-1]["run_id"]) if runs else after
     return await context.pool.fetchrow(
         store.ADVANCE,
@@ -217,6 +227,16 @@ async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Re
         len(runs) < page,
         timeout=QUERY_TIMEOUT_S,
     )
+
+
+async def _settled(context: Context, run_ids: list[str]) -> None:
+    """Wait until runs that were cancelled have ended, SETTLE_S at most."""
+    clock_s = asyncio.get_running_loop().time
+    until_s = clock_s() + SETTLE_S
+    while clock_s() < until_s:
+        await asyncio.sleep(SETTLE_LOOK_S)
+        if not await context.pool.fetchval(OPEN, run_ids, timeout=QUERY_TIMEOUT_S):
+            return
 
 
 async def _change(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:
