@@ -17,6 +17,7 @@ from support.administration.browser import (
 from support.administration.console_pages import EVERY_PAGE, NO_PAGES, PAGES, attacked
 from support.administration.console_scene import ATTACKED, SHORT, WAITING
 from support.administration.sub_path_proxy import running_proxy
+from support.administration.webhook_rig import MESSAGE
 from support.rest_rig import Rest
 from support.values.hostile_markup import PAYLOADS
 
@@ -116,8 +117,8 @@ async def test_axe_finds_nothing_serious(rest: Rest, scheme: str) -> None:
 
 
 def _name_of(path: str) -> str:
-    named = path.strip("/").replace(SHORT, "run").replace("?view=", "-").partition("?")[0]
-    return named.replace("/", "-")
+    named = path.strip("/").replace(SHORT, "run").replace(MESSAGE, "message")
+    return named.replace("?view=", "-").partition("?")[0].replace("/", "-")
 
 
 async def test_the_keyboard_reaches_all_that_can_be_done(rest: Rest) -> None:
@@ -157,7 +158,7 @@ async def test_a_node_of_the_graph_is_opened_by_keyboard(rest: Rest) -> None:
         await page.locator("#graph [role=button]").nth(2).focus()
         await page.keyboard.press("Enter")
         await page.locator("#panel h2.mono", has_text="draft").wait_for()
-        words = await page.locator("#graph .sub").all_inner_texts()
+        words = await page.locator("#graph .sub").all_text_contents()
         await page.locator("#timeline").focus()
         await page.keyboard.press("ArrowUp")
         await page.keyboard.press("Enter")
