@@ -348,7 +348,9 @@ def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys 
         cure = "Without `with` an item's input is the item and its index; add it to `with`."
         return Keys(layers, cure)
     if owner is not None:
-        return None if owner is _UNKNOWN else owner
+        if owner is _UNKNOWN:
+            return None
+        return owner if node.loop is None else replace(owner, names=owner.names | layers)
     needs = {*node.needs, *read_by(node, field)}
     cure = (
         "Without `with` the input is `input` (the run's) and the outputs of `needs`; add it there."

@@ -51,10 +51,8 @@ class Turn(BaseModel):
 
 def unfolded(node: AgentNode) -> AgentNode:
     """Return an agent as the loop that it is."""
-    given = node.with_
-    with_ = None if given is None else {**given, PREVIOUS: "{{ previous }}"}
     loop = Loop(until="output.done", max_rounds=node.max_rounds)
-    return node.model_copy(update={"loop": loop, "with_": with_})
+    return node.model_copy(update={"loop": loop})
 
 
 def calls_of(agent: AgentNode, path: str, output: Any) -> tuple[ToolCall, ...]:

@@ -11,7 +11,7 @@ from hocket.coordinator.core.run.constructs.reuse import edited_input
 from hocket.coordinator.core.run.constructs.waits import begin_wait
 from hocket.coordinator.core.run.infeasible import TooSlow
 from hocket.coordinator.core.run.plan.nodes import GRAPH, LEAF, LOOP, MAP, SUBRUN, WAIT
-from hocket.coordinator.core.run.state.names import called_round, names_at, spliced_input
+from hocket.coordinator.core.run.state.names import names_at, round_of, spliced_input
 from hocket.coordinator.core.run.state.run import BRANCH, CALL, FALLBACK, NODE, ROUND, Step
 from hocket.coordinator.core.run.state.values import Json, json_of
 from hocket.coordinator.core.run.transition import Transition
@@ -26,8 +26,8 @@ def open_step(t: Transition, step: Step, given: Json, *, fast: bool) -> None:
     elif step.role == MAP:
         open_map(t, step)
     elif step.role == LOOP:
-        if step.link == CALL:  # an agent, whose rounds have the call's input
-            step.input = given
+        if step.node.agent is not None or _takes_over(step):
+            step.input = _sized(_input_of(t, step, given))  # that of each of its rounds
         open_loop(t, step)
     else:
         _open_base(t, step, given)
@@ -36,9 +36,7 @@ def open_step(t: Transition, step: Step, given: Json, *, fast: bool) -> None:
 def _open_base(t: Transition, step: Step, given: Json) -> None:
     """Begin a step in the way of its node's type, with its input."""
     edited = None if t.run.origin is None else edited_input(t.run, step.key)
-    made = _input_of(t, step, given) if edited is None else json_of(edited)
-    _ = made.size
-    step.input = made
+    step.input = _sized(_input_of(t, step, given) if edited is None else json_of(edited))
     role = step.role
     if role in (LEAF, SUBRUN):
         start_leaf(t, step)
@@ -57,21 +55,21 @@ def _start_fast(t: Transition, step: Step, given: Json) -> None:
     fast = step.node.fast
     assert fast is not None, step.key
     if fast.plan.input is None:
-        made = _input_of(t, step, given)
-        _ = made.size
-        step.input = made
+        step.input = _sized(_input_of(t, step, given))
     open_fast(t, step, fast, TooSlow(node=step.node.path).info())
 
 
 def _input_of(t: Transition, step: Step, given: Json) -> Json:
     """Return the input of a step. `given`: what a branch or fallback without a `with` takes
     over."""
+    if _takes_over(step):
+        return given
+    if step.link == ROUND:
+        found = round_of(step)
+        if found is not None:
+            return found
     node = step.node
     evaluate = node.plan.input
-    if step.link == CALL or (evaluate is None and step.link in (BRANCH, FALLBACK)):
-        return given
-    if _is_called_round(step):
-        return called_round(t, step)
     if node.bound is not None and _sees_its_scope(step):
         found = spliced_input(t, step, node.bound)
         if found is not None:
@@ -87,9 +85,17 @@ def _input_of(t: Transition, step: Step, given: Json) -> Json:
     return json_of(names | {need: nodes[need]["output"] for need in node.plan.needs})
 
 
-def _is_called_round(step: Step) -> bool:
-    """Tell whether a step is a round of an agent that a handler calls."""
-    return step.link == ROUND and step.parent is not None and step.parent.link == CALL
+def _takes_over(step: Step) -> bool:
+    """Tell whether a step has the input of what it stands for, or that of the call."""
+    if step.link == CALL:
+        return True
+    return step.node.plan.input is None and step.link in (BRANCH, FALLBACK)
+
+
+def _sized(made: Json) -> Json:
+    """Return an input; raise ValueTooDeep where no message could hold it."""
+    _ = made.size
+    return made
 
 
 def _sees_its_scope(step: Step) -> bool:

@@ -84,13 +84,19 @@ def input_of(run: Run, progress: ScopeProgress) -> Json:
     return run.input if progress.owner is None else progress.owner.input
 
 
-def called_round(t: Transition, step: Step) -> Json:
-    """Return the input of a round of an agent that a handler calls: that of the call, with what the
-    round before came to."""
-    assert step.parent is not None, step.key
-    given = step.parent.input.value
+def round_of(step: Step) -> Json | None:
+    """Return the input of a round of a loop that has an input itself: that, with what the round before
+    came to. None where each round makes its own."""
+    loop = step.parent
+    assert loop is not None, step.key
+    given = loop.input.value
+    if given is None and loop.link != CALL:
+        return None
     known = given if isinstance(given, dict) else {"value": given}
-    return json_of({**known, PREVIOUS: names_at(t, step)[PREVIOUS]})
+    told = {PREVIOUS: _previous(loop, step.index)}
+    if step.node.agent is None:
+        told["round"] = step.index
+    return json_of({**known, **told})
 
 
 def spliced_input(t: Transition, step: Step, bound: BoundInput) -> Json | None:

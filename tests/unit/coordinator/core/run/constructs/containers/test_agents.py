@@ -3,9 +3,12 @@
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import Spend
+from hocket.schemas.messages import AttemptFinished, Spend
 from support.run_player import Play, python
+from support.runs.infeasible import DEGRADE, draft, pass_to, takes
 from support.runs.stored import assert_same, read_back
 
 AGENT: dict[str, Any] = {
@@ -70,11 +73,57 @@ def test_the_next_round_gets_what_the_tools_gave_and_their_errors() -> None:
     play.finish("ask#1/look_2", None, BROKEN)
     given = play.take("ask#2").input
     previous = given["previous"]
-    assert given["round"] == 2
+    assert given.keys() == {"input", "previous"}
     assert {name: previous[name] for name in turn} == turn
     assert previous["results"]["look_1"] == {"output": {"found": 1}, "error": None}
     assert previous["results"]["look_2"]["output"] is None
     assert previous["results"]["look_2"]["error"]["code"] == "broken"
+
+
+def test_an_agent_that_stands_for_a_node_has_its_input_in_every_round() -> None:
+    asks = {"with": {"question": "{{ input.q }}"}}
+    tried = python(fallback=[{"node": AGENT}]) | asks
+    raced = {"type": "race", "branches": {"a": AGENT, "b": python()}} | asks
+    play = Play({"tried": tried, "raced": raced}, input={"q": "why"})
+    play.finish("tried", None, BROKEN)
+    play.run = play.read_back()
+    for key in ("tried!1", "raced~a"):
+        assert play.take(f"{key}#1").input == {"question": "why", "previous": None}
+        play.send(AttemptFinished(run_id="r1", step=f"{key}#1", attempt=1, output=calls("look")))
+        play.finish(f"{key}#1/look_1", {"found": 1})
+        second = play.take(f"{key}#2").input
+        assert (second["question"], second["previous"]["rounds"]) == ("why", 1)
+
+
+def test_what_stands_for_an_agent_that_failed_has_its_input() -> None:
+    asks = {"with": {"question": "{{ input.q }}"}, "fallback": [{"node": python()}]}
+    play = Play({"ask": AGENT | asks}, input={"q": "why"})
+    play.finish("ask#1", calls("look"))
+    play.finish("ask#1/look_1", {"found": 1})
+    play.finish("ask#2", None, BROKEN)
+    assert play.take("ask!1").input == {"question": "why"}
+
+
+@pytest.mark.parametrize("fast_key", ["draft!0", "draft!0#1"])
+def test_an_agent_has_a_fast_variant_and_may_be_one(fast_key: str) -> None:
+    agent = AGENT | {"expect": {"mean_ms": 500, "sd_ms": 100}}
+    nodes = draft(fast=agent, **{"with": {"question": "{{ input.q }}"}})
+    if fast_key == "draft!0":
+        slow = {"expect": {"mean_ms": 4_000, "sd_ms": 100}, "fast": takes(500)}
+        nodes["draft"] = AGENT | {"needs": ["a"], "with": nodes["draft"]["with"]} | slow
+    play = Play(nodes, input={"q": "why"}, spec=DEGRADE)
+    pass_to(play, 6_000)
+    play.finish("a")
+    assert play.take(fast_key).input["question"] == "why"
+
+
+def test_each_item_of_a_map_has_an_agent_with_its_own_input() -> None:
+    over = {"map": {"over": "['x', 'y']"}, "with": {"question": "{{ item }}"}}
+    play = Play({"ask": AGENT | over})
+    play.finish("ask[1]#1", calls("look"))
+    play.finish("ask[1]#1/look_1", {"found": 1})
+    assert play.take("ask[0]#1").input == {"question": "x", "previous": None}
+    assert play.take("ask[1]#2").input["question"] == "y"
 
 
 def test_a_worker_cannot_say_more_than_the_pipeline_has() -> None:

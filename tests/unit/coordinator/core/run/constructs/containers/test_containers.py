@@ -213,6 +213,17 @@ def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
     assert "there are 4 and the policy allows 2" in play.run.error.message
 
 
+def test_a_fallback_with_rounds_has_the_input_of_its_node_in_each_of_them() -> None:
+    prompt = "{{ input.q }} {{ input.previous }} {{ input.round }}"
+    loop = {"until": "output == 'good'", "max_rounds": 3}
+    asks = {"type": "llm", "model": "m", "prompt": prompt, "loop": loop}
+    play = Play({"a": python(fallback=[{"node": asks}], **{"with": {"q": "why"}})})
+    play.finish("a", error=BROKEN)
+    assert play.take("a!1#1").input == {"q": "why", "previous": None, "round": 1}
+    play.send(AttemptFinished(run_id="r1", step="a!1#1", attempt=1, output="bad"))
+    assert play.take("a!1#2").input == {"q": "why", "previous": "bad", "round": 2}
+
+
 def test_a_race_keeps_who_won_and_stops_the_others_in_the_same_decision() -> None:
     graph = {"type": "graph", "nodes": {"x": python(), "y": python(map={"over": "[1, 2]"})}}
     branches = {"a": python(), "b": graph, "c": {"type": "pipeline", "pipeline": "other"}}
