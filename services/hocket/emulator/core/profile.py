@@ -38,6 +38,8 @@ class EngineProfile(BaseModel):
     output_tokens: int = Field(64, ge=1, le=1_000_000)
     """Tokens of a reply, unless the request says fewer (`max_tokens`)."""
     reply: Literal["words", "echo"] = "words"
+    tool_turns: int = Field(1, ge=0, le=1_000)
+    """Turns that call a tool before the answer, one tool of the request's after the other."""
     embedding_dimensions: int = Field(64, ge=1, le=8_192)
     warm: bool = True
     provision_s: Seconds = 0.0

@@ -74,7 +74,7 @@ def chat(body: Mapping[str, Any], profile: EngineProfile) -> Generation:
         raise _wrong("tools", f"more than {MAX_TOOLS}")
     texts = [_rendered(message, f"messages[{at}]") for at, message in enumerate(messages)]
     prompt = "".join([json.dumps(tools) if tools else "", *texts])
-    called = _called_tool(body, tools, messages)
+    called = _called_tool(body, profile, tools, messages)
     text = called[1] if called is not None else _reply(body, profile, prompt, messages)
     generation = _generation(body, profile, prompt, text)
     if called is None:
@@ -170,9 +170,13 @@ def _content(message: Mapping[str, Any], where: str) -> str:
 
 
 def _called_tool(
-    body: Mapping[str, Any], tools: Sequence[Any], messages: Sequence[Any]
+    body: Mapping[str, Any],
+    profile: EngineProfile,
+    tools: Sequence[Any],
+    messages: Sequence[Any],
 ) -> tuple[str, str] | None:
-    """A tool is called where one must be, or where it may be and no tool has answered yet."""
+    """A tool is called where one must be, or where it may be and `tool_turns` tools have not answered
+    yet."""
     choice = body.get("tool_choice", "auto")
     if not tools or choice == "none":
         return None
@@ -183,9 +187,22 @@ def _called_tool(
         if called is None:
             raise _wrong("tool_choice", "it names no tool that is given")
         return called
-    if choice == "required" or messages[-1]["role"] != "tool":
-        return replies.tool_arguments(tools, None)
+    turns = _tool_turns(messages)
+    if choice == "required" or turns < profile.tool_turns:
+        return replies.tool_arguments(tools[turns % len(tools) :], None)
     return None
+
+
+def _tool_turns(messages: Sequence[Any]) -> int:
+    """Return how many turns have called tools in a row, where a tool has answered last."""
+    if messages[-1]["role"] != "tool":
+        return 0
+    turns = 0
+    for message in reversed(messages):
+        if message["role"] not in ("tool", "assistant"):
+            break
+        turns += bool(message.get("tool_calls"))
+    return max(turns, 1)
 
 
 def _reply(

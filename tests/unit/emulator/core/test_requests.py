@@ -80,6 +80,25 @@ def test_after_a_tool_has_answered_text_follows() -> None:
     assert requests.chat(request, PROFILE).tool is None
 
 
+def test_tools_are_called_in_turn_before_the_answer_where_the_engine_is_told_so() -> None:
+    wind = {"type": "function", "function": {"name": "wind", "parameters": {"type": "object"}}}
+    engine = PROFILE.model_copy(update={"tool_turns": 3})
+    request = body(tools=[TOOL, wind])
+    called = []
+    while (made := requests.chat(request, engine)).tool is not None:
+        called.append(made.tool)
+        call = {"id": "c", "type": "function", "function": {"name": made.tool, "arguments": "{}"}}
+        request["messages"] += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "5.1 m"},
+        ]
+    assert called == ["tide", "wind", "tide"]
+    request["messages"] += [{"role": "user", "content": "And tomorrow?"}]
+    assert requests.chat(request, engine).tool == "tide"
+    quiet = PROFILE.model_copy(update={"tool_turns": 0})
+    assert requests.chat(body(tools=[TOOL]), quiet).tool is None
+
+
 def test_an_echo_says_what_the_user_said() -> None:
     echoing = PROFILE.model_copy(update={"reply": "echo"})
     assert requests.chat(body("How high is it?"), echoing).text == "How high is it?"
