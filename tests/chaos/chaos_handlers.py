@@ -47,10 +47,7 @@ async def linger(given: Any, context: Context) -> Any:
 
 async def durable(given: Any, context: Context) -> Any:
     """Do something in five units, each once for the step, with a model call between them."""
-    _executed("begun", context)
-    step = context.step
-    place = f"{step.run_id}|{step.step}"
-    journal.write(journal.DELIVERIES, "begun", place, time.time())
+    place = _delivered(context)
     value = given["v"]
     for unit in range(UNITS):
         value = await context.step(f"unit {unit}", _unit, f"{place}|{unit}", value)
@@ -62,13 +59,34 @@ async def durable(given: Any, context: Context) -> Any:
 
 async def suspended(given: Any, context: Context) -> Any:
     """Do one unit, wait for a signal without a worker, and do another one."""
-    _executed("begun", context)
-    step = context.step
-    place = f"{step.run_id}|{step.step}"
-    journal.write(journal.DELIVERIES, "begun", place, time.time())
+    place = _delivered(context)
     value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
     await context.wait_for_signal("go")
     value = await context.step("unit 1", _unit, f"{place}|1", value)
+    _executed("ended", context)
+    return {"v": value}
+
+
+async def pay(given: Any, context: Context) -> Any:
+    """Do one unit and ask a model: what a called step costs."""
+    place = _delivered(context)
+    value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
+    value += len((await context.model("probe", f"{value}")).text) - len("done")
+    _executed("ended", context)
+    return {"v": value}
+
+
+async def calling(given: Any, context: Context) -> Any:
+    """Do one unit, call a node that costs money, then a node and a pipeline side by side, and do another
+    unit."""
+    place = _delivered(context)
+    value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
+    paid = await context.call_node("pay", {"v": value})
+    noted, below = await asyncio.gather(
+        context.call_node("note", paid), context.call_node("sub", paid)
+    )
+    assert (noted, below) == (paid, paid["v"]), (paid, noted, below)
+    value = await context.step("unit 1", _unit, f"{place}|1", below)
     _executed("ended", context)
     return {"v": value}
 
@@ -103,6 +121,14 @@ async def plan(request: CallRequest) -> Completion:
     planned = {"nodes": steps, "output": ["{{ nodes." + name + ".output.w }}" for name in steps]}
     _called("ended", request)
     return Completion(text=json.dumps(planned), data=planned, input_tokens=3, output_tokens=9)
+
+
+def _delivered(context: Context) -> str:
+    """Note that a handler with a journal begins, and return its step's place in journals."""
+    _executed("begun", context)
+    place = f"{context.step.run_id}|{context.step.step}"
+    journal.write(journal.DELIVERIES, "begun", place, time.time())
+    return place
 
 
 def _executed(what: str, context: Context) -> None:

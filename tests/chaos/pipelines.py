@@ -1,7 +1,7 @@
 """The pipelines of the load, and how a run of each must end, said here and not asked of the product."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 SLO_MS = 3_600_000
@@ -15,6 +15,9 @@ LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
 PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on": ["unavailable"]}
 """For steps that call a model: a gateway that starts slowly is away for longer than a call waits."""
 ASK = {"type": "llm", "model": "probe", "retry": PATIENT}
+PAY = {"handler": "chaos.chaos_handlers:pay", "type": "python", "retry": PATIENT}
+CALLING = {"type": "python", "handler": "chaos.chaos_handlers:calling", "retry": PATIENT}
+SUB = {"type": "pipeline", "pipeline": "child"}
 N = {"v": "{{ input.n }}"}
 ANY: Any = object()
 """An output that is not looked at."""
@@ -41,6 +44,8 @@ class Mixed:
     signal: str = ""
     """Its name; users send it until the run has ended."""
     cancelled: bool = False
+    calls: Mapping[str, bool] = field(default_factory=dict)
+    """What its handlers call, once each, as `step/name`: whether that asks a model."""
 
     def spec(self, name: str) -> dict[str, Any]:
         """Return the document to apply."""
@@ -193,6 +198,29 @@ PIPELINES: dict[str, Mixed] = {
         },
         output="{{ nodes.z.output.v }}",
         expected=_succeeds(lambda n: 2 * n + 5),
+    ),
+    "calling": Mixed(
+        nodes={
+            "a": CALLING
+            | {
+                "with": N,
+                "calls": {
+                    "pay": {"type": "chaos.pay", "queue": "blue", "retry": PATIENT},
+                    "note": NOTE,
+                    "sub": SUB,
+                },
+            },
+            "b": {
+                "type": "chaos.calling",
+                "with": N,
+                "retry": PATIENT,
+                "calls": {"pay": PAY, "note": {"type": "chaos.note"}, "sub": SUB},
+            },
+            "z": NOTE | {"with": {"v": "{{ nodes.a.output.v + nodes.b.output.v }}"}},
+        },
+        output="{{ nodes.z.output.v }}",
+        expected=_succeeds(lambda n: 2 * n + 6),
+        calls={f"{step}/{name}": name == "pay" for step in "ab" for name in ("pay", "note", "sub")},
     ),
     "stopped": Mixed(
         nodes={"a": LINGER | {"with": N}, "b": LINGER | {"needs": ["a"], "with": N}},

@@ -15,11 +15,13 @@ import yaml
 
 from chaos import journal
 from chaos.injection import MAX_AT_ONCE, READY_S, Injection
+from chaos.judgement.evidence import gather
+from chaos.judgement.judge import judge
+from chaos.judgement.verdict import Verdict
 from chaos.load import TENANT, Load, connected
 from chaos.pipelines import PIPELINES
 from chaos.plan import MAX_FREEZE_S, TEAM, Fault, faults
 from chaos.team_workers import TeamWorker
-from chaos.verdict import Verdict, gather, judge
 from hocket.cli.local.platform import Platform
 
 COORDINATORS = 2

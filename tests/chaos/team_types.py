@@ -18,3 +18,15 @@ async def note(given: dict[str, Any], context: Context) -> dict[str, Any]:
 async def durable(given: dict[str, Any], context: Context) -> dict[str, Any]:
     """Do something in units, each once for the step."""
     return dict(await chaos_handlers.durable(given, context))
+
+
+@worker.node("chaos.pay", concurrency=8)
+async def pay(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Do one unit and ask a model."""
+    return dict(await chaos_handlers.pay(given, context))
+
+
+@worker.node("chaos.calling", concurrency=8)
+async def calling(given: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Do two units, and call nodes between them."""
+    return dict(await chaos_handlers.calling(given, context))

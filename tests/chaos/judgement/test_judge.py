@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from chaos.journal import ATTEMPTS, CALLS, DELIVERIES, UNITS
+from chaos.judgement.evidence import Evidence
+from chaos.judgement.judge import judge
 from chaos.load import Heard, Task
-from chaos.verdict import Evidence, judge
 
 TASK = Task("key", "asking", 7)
 RUN = TASK.run_id
@@ -145,3 +146,75 @@ def test_a_unit_done_again_counts_against_the_deliveries_of_its_step(good: Evide
     assert verdict.counts["units under way that were done again"] == 1
     (good.journals / UNITS).write_text("".join([*units, units[0]]))
     assert rules(good) == {"done-twice"}
+
+
+def test_a_suspension_is_no_death_that_a_unit_may_be_done_again_for(good: Evidence) -> None:
+    (good.journals / DELIVERIES).write_text(f"begun {RUN}|d 9 1.0\nbegun {RUN}|d 10 2.0\n")
+    (good.journals / UNITS).write_text(f"begun {RUN}|d|0 9 1.0\nbegun {RUN}|d|0 10 2.0\n")
+    assert not judge(good).violations
+    steps: Any = {RUN: [a_step(), a_step(key="d", type="sql", facts='{"suspensions": 1}')]}
+    assert rules(replace(good, steps=steps)) == {"done-twice"}
+
+
+CALLED = ("a/pay-1", "a/note-2", "a/sub-3", "b/pay-1", "b/note-2", "b/sub-3")
+
+
+def calling(good: Evidence, *keys: str, calls: str = "a/pay-1:1:1 b/pay-1:1:1") -> Evidence:
+    """Return a run whose handlers called these steps, which asked their models by these calls."""
+    task = Task("other", "calling", 7)
+    run = a_run(run_id=task.run_id, pipeline="calling", output="20")
+    runs: Any = {RUN: good.runs[RUN], task.run_id: run}
+    called = [
+        a_step(key=key, parent=key[0], type="sql", facts='{"link": "call", "index": 1}')
+        for key in keys
+    ]
+    steps: Any = {RUN: good.steps[RUN], task.run_id: called}
+    told = {RUN: ["succeeded"], task.run_id: ["succeeded"]}
+    booked = dict(good.booked)
+    with (good.journals / CALLS).open("a") as file:
+        for call in calls.split():
+            call_id = f"{task.run_id}:{call}:1"
+            booked[call_id] = "ok"
+            file.write(
+                f"begun {call_id} {GATEWAY} {ENDED_S}\nended {call_id} {GATEWAY} {ENDED_S}\n"
+            )
+    places = [f"{task.run_id}|a/pay-1", f"{task.run_id}|b/pay-1"]
+    (good.journals / DELIVERIES).write_text("".join(f"begun {place} 9 1.0\n" for place in places))
+    tasks = [TASK, task]
+    return replace(good, tasks=tasks, runs=runs, steps=steps, told=told, booked=booked)
+
+
+def test_calls_of_handlers_are_steps_that_are_paid_once(good: Evidence) -> None:
+    verdict = judge(calling(good, *CALLED))
+    assert not verdict.violations
+    assert verdict.counts["steps that handlers called"] == 6
+    assert verdict.counts["called steps that were paid"] == 2
+
+
+def test_a_called_step_that_a_log_lost_counts_where_a_worker_ran_it(good: Evidence) -> None:
+    evidence = calling(good, *CALLED[1:])
+    run_id = evidence.tasks[1].run_id
+    assert rules(evidence) == {"uncalled"}
+    with (good.journals / ATTEMPTS).open("a") as file:
+        file.write(f"begun {run_id}|a/pay-1|1 9 1.0\n")
+    verdict = judge(evidence)
+    assert not verdict.violations
+    assert verdict.counts["steps that handlers called and a log lost"] == 1
+    with (good.journals / ATTEMPTS).open("a") as file:
+        file.write(f"begun {run_id}|b/pay-4|1 9 1.0\n")
+    assert rules(evidence) == {"called-twice", "unpaid"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "calls", "rule"),
+    [
+        (CALLED[1:], "b/pay-1:1:1", "uncalled"),
+        ((*CALLED, "a/note-4"), "a/pay-1:1:1 b/pay-1:1:1", "called-twice"),
+        (CALLED, "b/pay-1:1:1", "unpaid"),
+        (CALLED, "a/pay-1:1:1 a/pay-1:2:1 b/pay-1:1:1", "paid-twice"),
+    ],
+)
+def test_each_rule_of_calls_convicts(
+    good: Evidence, keys: tuple[str, ...], calls: str, rule: str
+) -> None:
+    assert rules(calling(good, *keys, calls=calls)) == {rule}

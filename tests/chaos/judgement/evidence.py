@@ -1,0 +1,85 @@
+"""What is judged: rows of the database, public facts, dead letters, and what users saw."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+from chaos.load import Heard, Task
+from hocket.schemas import subjects
+
+RUNS = """
+SELECT run_id, pipeline, status, output, error, finished_at IS NOT NULL AS ended,
+       extract(epoch FROM finished_at - accepted_at) * 1000000 AS took_us, critical_path
+FROM hocket.run
+"""
+STEPS = "SELECT run_id, key, parent, type, role, state, attempt, facts FROM hocket.step"
+ATTEMPTS = "SELECT run_id, key, attempt, outcome FROM hocket.attempt"
+USAGE = "SELECT call_id, status FROM hocket.usage WHERE kind = 'call'"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is judged."""
+
+    tasks: list[Task]
+    heard: Heard
+    journals: Path
+    dead: dict[int, float]
+    """Processes that were killed, and since when they could not send what they had."""
+    runs: dict[str, asyncpg.Record]
+    steps: dict[str, list[asyncpg.Record]]
+    attempts: set[tuple[str, str, int]]
+    booked: dict[str, str]
+    told: dict[str, list[str]]
+    """By run: the status of each end in EVENTS."""
+    letters: list[str]
+    left: dict[str, int]
+
+
+async def gather(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    client: Client,
+    tasks: list[Task],
+    heard: Heard,
+    journals: Path,
+    dead: dict[int, float],
+) -> Evidence:
+    """Read the evidence, once nothing moves any more."""
+    steps: dict[str, list[asyncpg.Record]] = defaultdict(list)
+    for row in await connection.fetch(STEPS):
+        steps[row["run_id"]].append(row)
+    told: dict[str, list[str]] = defaultdict(list)
+    for _, data in await _messages(client, subjects.EVENTS, ".run-finished"):
+        body = json.loads(data)
+        told[body["run_id"]].append(body["status"])
+    return Evidence(
+        tasks, heard, journals, dead,
+        runs={row["run_id"]: row for row in await connection.fetch(RUNS)},
+        steps=steps,
+        attempts={(r["run_id"], r["key"], r["attempt"]) for r in await connection.fetch(ATTEMPTS)},
+        booked={row["call_id"]: row["status"] for row in await connection.fetch(USAGE)},
+        told=told,
+        letters=[f"{subject} {data[:300]!r}" for subject, data in
+                 await _messages(client, subjects.DLQ, "")],
+        left={name: (await client.jetstream().stream_info(name)).state.messages
+              for name in (subjects.TASKS, subjects.STEPS, subjects.USAGE)},
+    )  # fmt: skip
+
+
+async def _messages(client: Client, stream: str, ending: str) -> list[tuple[str, bytes]]:
+    jetstream = client.jetstream()
+    found = []
+    state = (await jetstream.stream_info(stream)).state
+    for seq in range(max(1, state.first_seq), state.last_seq + 1):
+        try:
+            message = await jetstream.get_msg(stream, seq)
+        except NotFoundError:
+            continue  # a gap
+        if (message.subject or "").endswith(ending):
+            found.append((message.subject or "", message.data or b""))
+    return found

@@ -1,0 +1,152 @@
+"""What may be done once: calls of models, by the ledger; units of handlers and what they call, by their
+journals."""
+
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
+from chaos import journal
+from chaos.judgement.evidence import Evidence
+from chaos.judgement.verdict import Verdict
+from chaos.pipelines import PIPELINES
+
+BOOKING_S = 1.0
+"""A gateway that can stores a call's record within this time after the model's answer."""
+
+
+def judge_calls(evidence: Evidence, verdict: Verdict) -> None:
+    """Compare what models metered with the ledger."""
+    calls: dict[str, list[journal.Entry]] = defaultdict(list)
+    begun: dict[str, set[int]] = defaultdict(set)
+    for entry in journal.read(evidence.journals, journal.CALLS):
+        begun[entry.subject].add(entry.pid)
+        if entry.what == "ended":
+            calls[entry.subject].append(entry)
+    rows: dict[str, list[str]] = defaultdict(list)
+    for call_id, status in evidence.booked.items():
+        # one that was made again after its gateway died has a row for each time it was paid
+        rows[call_id.partition("#")[0]].append(status)
+    verdict.counts["calls metered"] = len(calls)
+    verdict.counts["calls in the ledger"] = len(rows)
+    verdict.counts["rows of the ledger"] = len(evidence.booked)
+    for call_id, metered in calls.items():
+        pids = [one.pid for one in metered]
+        if len(set(pids)) < len(pids):
+            verdict.fail("made-twice", f"{call_id} by {pids}")
+        verdict.counts["calls made again after their gateway died"] += len(set(pids)) - 1
+        missing = len(metered) - len(rows[call_id])
+        died = sum(_died_with(one, evidence.dead) for one in metered)
+        verdict.counts["calls that died with their gateway"] += min(max(missing, 0), died)
+        if missing > died:
+            verdict.fail("unbooked", f"{missing} of {metered}")
+    for call_id, booked in rows.items():
+        if len(booked) > len(begun[call_id]):
+            verdict.fail("invented", f"{call_id} {booked}, begun {len(begun[call_id])} times")
+        elif booked.count("ok") > len(calls[call_id]):
+            verdict.fail("invented", f"{call_id} {booked}, ended {len(calls[call_id])} times")
+
+
+def judge_units(evidence: Evidence, verdict: Verdict) -> None:
+    """Of what handlers do once, each delivery of their step but the first may do one unit again: the one
+    that was under way. One that was suspended had none."""
+    deliveries = _deliveries(evidence)
+    units = [one for one in journal.read(evidence.journals, journal.UNITS) if one.what == "begun"]
+    times = Counter(one.subject for one in units)
+    again = Counter[str]()
+    for unit, number in times.items():
+        again[unit.rpartition("|")[0]] += number - 1
+    verdict.counts["units of handlers with a journal"] = len(times)
+    verdict.counts["units under way that were done again"] = again.total()
+    verdict.counts["deliveries that went on in a journal"] = deliveries.total() - len(deliveries)
+    suspensions = _suspensions(evidence)
+    for place, number in again.items():
+        if number > max(0, deliveries[place] - 1 - suspensions[place]):
+            told = f"{deliveries[place]} deliveries, {suspensions[place]} of them suspended"
+            verdict.fail("done-twice", f"{place}: {number} units, in {told}")
+
+
+def judge_called(evidence: Evidence, verdict: Verdict) -> None:
+    """What handlers call is one step of their run each; and one that asks a model asks it once: each
+    delivery of it but the first may ask again, where the one before died with the answer under way.
+
+    A step that workers ran counts where the log lost its tail with it, and its handler's journal has its
+    output: nobody asks for it again."""
+    asked, executed, deliveries = _asked(evidence), _executed(evidence), _deliveries(evidence)
+    for task in evidence.tasks:
+        run, calls = evidence.runs.get(task.run_id), PIPELINES[task.pipeline].calls
+        if not calls or run is None or run["status"] != "succeeded":
+            continue  # said with all runs
+        rows = {step["key"] for step in evidence.steps[task.run_id] if is_called(step)}
+        called = rows | {key for key in executed[task.run_id] if _name(key) in calls}
+        verdict.counts["steps that handlers called and a log lost"] += len(called - rows)
+        names = Counter(map(_name, called))
+        verdict.counts["steps that handlers called"] += len(called)
+        for name in sorted({*calls, *names}):
+            if names[name] != 1:
+                rule = "called-twice" if names[name] else "uncalled"
+                verdict.fail(rule, f"{task.run_id} {name}: {names[name]} steps")
+        for key in called:
+            if calls.get(_name(key)):
+                place = f"{task.run_id}|{key}"
+                _judge_paid(place, asked[place], deliveries[place], verdict)
+
+
+def _asked(evidence: Evidence) -> dict[str, set[str]]:
+    """Return the calls of models by the place of their step."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for entry in journal.read(evidence.journals, journal.CALLS):
+        if entry.what == "begun":
+            run_id, step, *_ = entry.subject.split(":")
+            found[f"{run_id}|{step}"].add(entry.subject)
+    return found
+
+
+def _executed(evidence: Evidence) -> dict[str, set[str]]:
+    """Return by run the steps that a worker began."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for entry in journal.read(evidence.journals, journal.ATTEMPTS):
+        run_id, step, _ = entry.subject.split("|")
+        found[run_id].add(step)
+    return found
+
+
+def _judge_paid(place: str, calls: set[str], deliveries: int, verdict: Verdict) -> None:
+    verdict.counts["called steps that were paid"] += bool(calls)
+    verdict.counts["called steps that were under way and paid again"] += len(calls) > 1
+    if not calls:
+        verdict.fail("unpaid", place)
+    elif len(calls) > deliveries:
+        verdict.fail("paid-twice", f"{place}: {sorted(calls)} in {deliveries} deliveries")
+
+
+def is_called(step: Any) -> bool:
+    """Tell whether a handler called a step."""
+    return _facts(step).get("link") == "call"
+
+
+def _deliveries(evidence: Evidence) -> Counter[str]:
+    begun = journal.read(evidence.journals, journal.DELIVERIES)
+    return Counter(one.subject for one in begun)
+
+
+def _suspensions(evidence: Evidence) -> Counter[str]:
+    return Counter(
+        {
+            f"{run_id}|{step['key']}": _facts(step).get("suspensions", 0)
+            for run_id, steps in evidence.steps.items()
+            for step in steps
+        }
+    )
+
+
+def _facts(step: Any) -> dict[str, Any]:
+    return json.loads(step["facts"] or "{}") or {}
+
+
+def _name(key: str) -> str:
+    """Return what a called step's handler calls it: `a/pay` of `a/pay-1`."""
+    return key.rpartition("-")[0]
+
+
+def _died_with(call: journal.Entry, dead: dict[int, float]) -> bool:
+    return call.pid in dead and dead[call.pid] - call.at_s < BOOKING_S
