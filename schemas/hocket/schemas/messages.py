@@ -153,12 +153,14 @@ class RunsAccepted(Message):
 
 
 class Spend(Message):
-    """What an attempt's model calls used in sum."""
+    """What an attempt used in sum: its model calls, and what else had a price (`charged_usd`, which is
+    in `cost_usd` too)."""
 
     calls: Count = 0
     input_tokens: Count = 0
     output_tokens: Count = 0
     cost_usd: Money = Decimal(0)
+    charged_usd: Money = Decimal(0)
 
 
 class Timing(Message):
@@ -193,9 +195,9 @@ class HandlerPlace(Message):
 
 
 class NodeCall(Message):
-    """A call of a node that the step's node names under `calls`. `digest` is that of its input
-    (`ids.input_digest`), and tells one call from another. The input is said by the worker that asks for
-    the call first, and by nobody else. `number` counts the calls of the step from 1: the step
+    """A call of a node that the step's node names under `calls`. `digest` is that of its input, as its
+    worker makes it, and tells one call from another. The input is said by the worker that asks for the
+    call first, and by nobody else. `number` counts the calls of the step from 1: the step
     `STEP/NAME-NUMBER` carries the call out."""
 
     name: Name

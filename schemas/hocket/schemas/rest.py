@@ -485,8 +485,21 @@ class NodeCost(Reply):
     mean_latency_ms: float
 
 
+class ToolCost(Reply):
+    """What steps of one node charged that are no model's calls: requests that have a price, seconds of a
+    node type that has one, and what handlers say."""
+
+    node: str
+    type: str
+    steps: int
+    seconds: float
+    """In workers."""
+    cost_usd: Usd
+
+
 class RunCost(Reply):
-    """What a run cost by node, model and backend, from the ledger; and what the cache spared it."""
+    """What a run cost: its model calls by node, model and backend, from the ledger, and its `tools`,
+    which are in `cost_usd` too; and what the cache spared it."""
 
     run_id: str
     calls: int
@@ -496,6 +509,7 @@ class RunCost(Reply):
     cache_hits: int = 0
     cache_saved_usd: Usd = Decimal(0)
     nodes: tuple[NodeCost, ...]
+    tools: tuple[ToolCost, ...] = ()
 
 
 class CancelBody(Request):

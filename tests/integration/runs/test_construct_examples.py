@@ -6,7 +6,6 @@ import asyncio
 import json
 import runpy
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import uvicorn
 import yaml
 from typer.testing import CliRunner
 
@@ -36,6 +34,7 @@ from support.construct_pages import (
     Session,
     sessions,
 )
+from support.tools.mcp_server import served
 
 BOUND_S = 30.0
 POLL_S = 0.02
@@ -46,10 +45,11 @@ async def platform() -> AsyncIterator[Platform]:
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     environment = {"PYTHONPATH": f"{EXAMPLES}:{NODES}:{TUTORIAL}"}
     config = folder / "hocket.yaml"
+    library = runpy.run_path(str(NODES / "library_tools.py"))["server"]
     serve = partial(SimpleHTTPRequestHandler, directory=str(NODES / "crm"))
     with (
         ThreadingHTTPServer(("127.0.0.1", 0), serve) as service,
-        library_tools() as tools_url,
+        served(library) as tools_url,
         price_service(folder) as prices_url,
     ):
         Thread(target=service.serve_forever, daemon=True).start()
@@ -62,21 +62,6 @@ async def platform() -> AsyncIterator[Platform]:
             yield platform
         service.shutdown()
     shutil.rmtree(folder)
-
-
-@contextmanager
-def library_tools() -> Iterator[str]:
-    """Serve the tools of the example, and yield their URL."""
-    tools = runpy.run_path(str(NODES / "library_tools.py"))["server"]
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(tools.streamable_http_app(), log_config=None, ws="none")
-        server = uvicorn.Server(config)
-        serving = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        serving.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        server.should_exit = True
-        serving.join(timeout=BOUND_S)
 
 
 @contextmanager

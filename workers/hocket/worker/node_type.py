@@ -13,6 +13,7 @@ from pydantic.errors import (
     PydanticUserError,
 )
 
+from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.messages import MAX_DESCRIPTION_CHARS, TypeDescribed, encoded
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, TOKEN, is_own_type
 from hocket.worker.errors import NodeTypeInvalid
@@ -20,6 +21,7 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import Function, run_function
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.models.charges import MAX_CHARGE_USD
 
 MAX_CONCURRENCY = 4_096
 
@@ -43,7 +45,16 @@ class NodeType:
         async def run(context: Context) -> Any:
             return await run_function(self.function, context, threads)
 
-        return run
+        async def run_priced(context: Context) -> Any:
+            began_ms = monotonic_ms()
+            try:
+                return await run(context)
+            finally:
+                seconds = Decimal(round(monotonic_ms() - began_ms)) / 1000
+                context.charge(min(seconds * usd_per_second, Decimal(MAX_CHARGE_USD)))
+
+        usd_per_second = self.usd_per_second or Decimal(0)
+        return run_priced if usd_per_second else run
 
     def described(self, worker: str) -> TypeDescribed:
         """Return what a worker announces of it, or raise NodeTypeInvalid."""

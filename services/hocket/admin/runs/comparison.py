@@ -76,8 +76,9 @@ async def nodes_of(
 ) -> dict[str, NodeSide]:
     """Return what each node of a run did, by when it began; with digests of its `values` or without."""
     spent: dict[str | None, Decimal] = {}
-    for row in cost.nodes:
-        spent[row.node] = spent.get(row.node, Decimal(0)) + row.cost_usd
+    costs = [(row.node, row.cost_usd) for row in cost.nodes]
+    for node, usd in [*costs, *((row.node, row.cost_usd) for row in cost.tools)]:
+        spent[node] = spent.get(node, Decimal(0)) + usd
     compared = MAX_COMPARED_STEPS if values else 0
     rows = await pool.fetch(NODES, run["run_id"], MAX_NODES, compared, timeout=QUERY_TIMEOUT_S)
     return {row["path"]: _side(row, run, spent.get(row["path"], Decimal(0))) for row in rows}

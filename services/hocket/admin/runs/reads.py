@@ -35,6 +35,7 @@ from hocket.schemas.rest import (
     StepDetail,
     StepList,
     StepWaits,
+    ToolCost,
 )
 
 SHOWN_CALLS = 5
@@ -137,6 +138,17 @@ GROUP BY node, model, backend
 ORDER BY min(started_at)
 """
 """What a run's calls cost by node, model and backend."""
+
+
+TOOLS = """
+SELECT path AS node, type, count(*) AS steps, coalesce(sum(took_ms), 0) / 1000 AS seconds,
+       sum((facts ->> 'charged_usd')::numeric) AS cost_usd
+FROM hocket.step
+WHERE run_id = $1 AND facts ? 'charged_usd'
+GROUP BY path, type
+ORDER BY min(started_at)
+"""
+"""What a run's steps charged, by node."""
 
 
 SAVED = """
@@ -417,17 +429,21 @@ async def _steps_with_values(
 async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
     """Return what a run cost so far."""
     rows = await pool.fetch(COST, run_id, tenant, timeout=QUERY_TIMEOUT_S)
+    charged = await pool.fetch(TOOLS, run_id, timeout=QUERY_TIMEOUT_S)
     saved = await pool.fetchrow(SAVED, run_id, timeout=QUERY_TIMEOUT_S)
+    tools = tuple(ToolCost(**dict(row)) for row in charged)
     nodes = tuple(NodeCost(**dict(row)) for row in rows)
     return RunCost(
         run_id=run_id,
         calls=sum(node.calls for node in nodes),
         input_tokens=sum(node.input_tokens for node in nodes),
         output_tokens=sum(node.output_tokens for node in nodes),
-        cost_usd=sum((node.cost_usd for node in nodes), Decimal(0)),
+        cost_usd=sum((node.cost_usd for node in nodes), Decimal(0))
+        + sum((tool.cost_usd for tool in tools), Decimal(0)),
         cache_hits=saved["hits"],
         cache_saved_usd=saved["saved_usd"],
         nodes=nodes,
+        tools=tools,
     )
 
 

@@ -81,9 +81,9 @@ def _origin(run: Json) -> list[Text]:
 
 
 def costs(cost: Json) -> list[Text]:
-    """Return the cost of a run by node: calls, tokens and money."""
-    saved = _saved(cost)
-    if not cost["nodes"]:
+    """Return the cost of a run by node: calls, tokens and money, and what steps charged besides."""
+    saved, tools = _saved(cost), cost.get("tools", ())
+    if not cost["nodes"] and not tools:
         return [Text("no model calls", "dim"), *saved]
     rows: list[tuple[str, ...]] = [
         ("NODE", "MODEL", "BACKEND", "CALLS", "TOKENS IN", "OUT", "COST")
@@ -99,6 +99,9 @@ def costs(cost: Json) -> list[Text]:
             money(node["cost_usd"]),
         )
         for node in cost["nodes"]
+    ]
+    rows += [
+        (tool["node"], tool["type"], "", "", "", "", money(tool["cost_usd"])) for tool in tools
     ]
     total = (count(cost[key]) for key in ("calls", "input_tokens", "output_tokens"))
     rows.append(("total", "", "", *total, money(cost["cost_usd"])))

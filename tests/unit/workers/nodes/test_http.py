@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ class Server:
     def __init__(self) -> None:
         self.says: bytes | Answer = answer("204 No Content")
         self.heard: list[bytes] = []
+        self.charged: list[Decimal] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -54,8 +56,17 @@ async def server() -> AsyncIterator[tuple[Server, Ask]]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     entry = {"url": f"http://127.0.0.1:{port}", "private": True, "max_bytes": 100_000}
-    services = Services({"it": entry, "named": {"url": f"http://localhost:{port}"}}, {})
+    entries = {
+        "it": entry,
+        "named": {"url": f"http://localhost:{port}"},
+        "priced": entry | {"request_usd": "0.02"},
+        "closed": entry | {"url": "http://127.0.0.1:1", "request_usd": "0.02"},
+    }
+    services = Services(entries, {})
     node = HttpNode(services)
+
+    charged: list[Decimal] = []
+    server.charged = charged
 
     async def ask(*, within_ms: float = 5_000, service: str = "it", **config: Any) -> Any:
         step = SimpleNamespace(run_id="r1", step="a[0]~b")
@@ -65,6 +76,7 @@ async def server() -> AsyncIterator[tuple[Server, Ask]]:
             tenant="t",
             deadline_at_ms=now_ms() + within_ms,
             step=step,
+            charge=charged.append,
             traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
         )
         return await node(cast(Any, context))
@@ -226,3 +238,18 @@ async def test_a_name_that_is_at_a_private_address_is_not_asked(
     with pytest.raises(HocketError) as refused:
         await ask(service="named")
     assert (refused.value.code, it.heard) == ("http_address_refused", [])
+
+
+async def test_a_request_with_a_price_is_charged_where_it_was_answered(
+    server: tuple[Server, Ask],
+) -> None:
+    it, ask = server
+    await ask(path="/")
+    assert it.charged == []
+    await ask(path="/", service="priced")
+    it.says = answer("500 Internal Server Error")
+    with pytest.raises(HocketError):
+        await ask(path="/", service="priced")
+    with pytest.raises(HocketError):
+        await ask(path="/", service="closed")
+    assert it.charged == [Decimal("0.02"), Decimal("0.02")]

@@ -3,6 +3,7 @@ that came back is read."""
 
 import asyncio
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +24,12 @@ def identity_headers(context: Context) -> dict[str, str]:
     if context.traceparent:
         headers["traceparent"] = context.traceparent
     return headers
+
+
+def charge_request(context: Context, request_usd: Decimal) -> None:
+    """Charge a request that was answered, where it has a price."""
+    if request_usd:
+        context.charge(request_usd)
 
 
 async def json_value(body: bytes, unreadable: Callable[[str], HocketError]) -> Any:

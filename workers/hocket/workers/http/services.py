@@ -14,7 +14,8 @@ A node names a service and a path below its URL; what is secret stands here and 
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from aiohttp import ClientSession, DummyCookieJar, TCPConnector
@@ -46,6 +47,7 @@ OURS = frozenset(
 """Headers that a request has of us, or none; some would make another method or path of it."""
 _NAMED = re.compile(r"os\.environ/([A-Za-z_]\w*)")
 
+RequestPrice = Annotated[Decimal, Field(ge=0, le=1_000, allow_inf_nan=False)]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -68,6 +70,8 @@ class ServiceSettings(BaseModel):
     """The largest answer."""
     concurrency: int = Field(32, ge=1, le=1_000)
     """Connections of one worker process."""
+    request_usd: RequestPrice = Decimal(0)
+    """What a request that is answered costs, in US dollars."""
 
     @field_validator("url")
     @classmethod

@@ -19,6 +19,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hocket.kit.logs.log_limits import Reporting
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.workers.http.remote_errors import reason_of
+from hocket.workers.http.services import RequestPrice
 from hocket.workers.http.services_by_tenant import ServicesByTenant
 from hocket.workers.nats.errors import NatsServiceInvalid, NatsServiceUnknown, NatsUnreachable
 
@@ -73,6 +75,8 @@ class NatsServiceSettings(BaseModel):
     """Whose nodes may ask; `*` is everybody."""
     max_bytes: int = Field(1024 * 1024, ge=1, le=MAX_ANSWER_BYTES)
     """The largest answer."""
+    request_usd: RequestPrice = Decimal(0)
+    """What a request that is answered costs, in US dollars."""
 
     @field_validator("servers", mode="before")
     @classmethod

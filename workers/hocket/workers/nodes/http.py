@@ -24,7 +24,7 @@ from hocket.workers.http.errors import (
     HttpTimeout,
     HttpUnreachable,
 )
-from hocket.workers.http.remote_calls import identity_headers, json_value
+from hocket.workers.http.remote_calls import charge_request, identity_headers, json_value
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.requests import request_of
 from hocket.workers.http.services import Services
@@ -71,6 +71,7 @@ class HttpNode:
                 allow_redirects=False,
                 timeout=ClientTimeout(total=left_ms / 1000),
             ) as response:
+                charge_request(context, service.settings.request_usd)
                 status = response.status
                 if not 200 <= status < 300 and status not in (config.get("accept") or ()):
                     response.close()  # what it says besides is not read

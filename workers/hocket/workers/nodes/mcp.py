@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
+from hocket.workers.http.remote_calls import charge_request
 from hocket.workers.mcp.errors import McpToolFailed
 from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nodes.prompts.templates import render_value
@@ -41,6 +42,7 @@ class McpNode:
             meta=_meta(context),
             timeout_ms=max(context.deadline_at_ms - now_ms(), 1.0),
         )
+        charge_request(context, server.service.settings.request_usd)
         if result.is_error:
             reason = shown_text(_text(result), MAX_TOLD_CHARS) or "it does not say why"
             component = f"mcp:{config['server']}"

@@ -17,7 +17,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError, InvalidInput
-from hocket.workers.http.remote_calls import identity_headers, json_value
+from hocket.workers.http.remote_calls import charge_request, identity_headers, json_value
 from hocket.workers.http.remote_errors import MAX_REASON_CHARS, reason_of
 from hocket.workers.nats.errors import (
     NatsAnswerTooLarge,
@@ -60,6 +60,7 @@ class NatsNode:
                 answer = await _asked(service, request, identity_headers(context), left_ms)
         except (TimeoutError, NatsTimeoutError) as error:
             raise NatsTimeout(timeout_ms=round(left_ms), component=component) from error
+        charge_request(context, service.settings.request_usd)
         limit = service.settings.max_bytes
         if len(answer.data) > limit:
             raise NatsAnswerTooLarge(limit_bytes=limit, component=component)

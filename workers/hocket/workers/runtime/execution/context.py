@@ -28,6 +28,7 @@ from hocket.workers.runtime.journal.waiting import DurableWaits
 from hocket.workers.runtime.journal.waits import Suspend
 from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCalls
 from hocket.workers.runtime.models.calls import Calls
+from hocket.workers.runtime.models.charges import Charged
 from hocket.workers.runtime.models.openai_client import OpenAIPath, client_of
 from hocket.workers.runtime.values.large_values import LargeValues
 
@@ -52,7 +53,7 @@ class ModelCallFailed(HocketError):
         return self.error
 
 
-class Context(DurableWaits):
+class Context(DurableWaits, Charged):
     """One attempt, seen from its handler.
 
     `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.
@@ -212,12 +213,12 @@ class Context(DurableWaits):
 
     @property
     def spent(self) -> Spend | None:
-        """What the calls used so far, in sum; None where there was none."""
-        return None if self._model_calls is None else self._model_calls.spent
+        """What calls of models used so far and what was charged, in sum; None where that is nothing."""
+        return self._with_charges(None if self._model_calls is None else self._model_calls.spent)
 
     @property
     def spend(self) -> Spend:
-        """What the calls used so far, in sum."""
+        """What calls of models used so far and what was charged, in sum."""
         return self.spent or NOTHING_SPENT
 
     @property

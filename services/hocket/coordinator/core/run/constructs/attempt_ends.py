@@ -59,8 +59,12 @@ def count_spend(t: Transition, step: Step, event: AttemptFinished) -> None:
     """Add what an attempt cost to what the run has spent, once however often its result comes. Each
     delivery costs; what is executed twice under one number makes the same calls, and costs as much
     as the dearer of the two."""
-    news_usd = _news_usd(t, step, (event.attempt, event.delivery), event.spend.cost_usd)
+    execution = (event.attempt, event.delivery)
+    is_first = all(one[:2] != execution for one in step.counted)
+    news_usd = _news_usd(t, step, execution, event.spend.cost_usd)
     if news_usd > 0:
+        if is_first and event.spend.charged_usd:
+            step.charged_usd += min(event.spend.charged_usd, news_usd)
         t.run.spent_usd += news_usd
         t.run_changed = True
         count_cost(step, news_usd)

@@ -229,6 +229,7 @@ def _fill(step: Step, row: Columns, facts: Mapping[str, Any]) -> None:
         cache_key=facts.get("cache_key"),
         source=_source(facts.get("source")),
         counted=tuple((a, d, Decimal(cost)) for a, d, cost in facts.get("counted", ())),
+        charged_usd=Decimal(facts.get("charged_usd", 0)),
         timing=_timing(facts.get("timing")),
         tries=tuple(_try(one) for one in facts.get("tries", ())),
         suspensions=facts.get("suspensions", 0),

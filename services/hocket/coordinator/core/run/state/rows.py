@@ -169,6 +169,8 @@ def _add_attempt_facts(facts: dict[str, Any], step: Step) -> None:
         facts["source"] = _source_facts(step.source)
     if step.counted:
         facts["counted"] = step.counted
+    if step.charged_usd:
+        facts["charged_usd"] = str(step.charged_usd)
     if step.timing is not None:
         facts["timing"] = step.timing.model_dump(exclude_defaults=True)
     if step.capable and step.state not in TERMINAL:

@@ -253,6 +253,8 @@ class Step(Seldom):
     """Where its output comes from, if its own run did not compute it."""
     counted: tuple[tuple[int, int, Decimal], ...] = ()
     """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
+    charged_usd: Decimal = NOTHING_SPENT
+    """What of that is of no model's call."""
     timing: Timing | None = None
     tries: tuple[PastAttempt, ...] = ()
     suspensions: int = 0

@@ -55,6 +55,20 @@ def test_what_ran_twice_under_one_number_costs_as_much_as_the_dearer() -> None:
     assert play.run.spent_usd == Decimal("0.05")
 
 
+def test_what_was_charged_besides_model_calls_is_kept_with_its_step_once_an_execution() -> None:
+    play = Play({"a": python(retry=RETRY), "b": python(needs=["a"])})
+    spend = Spend(calls=1, cost_usd=Decimal("0.05"), charged_usd=Decimal("0.02"))
+    failed = AttemptFinished(run_id="r1", step="a", attempt=1, delivery=1, spend=spend, error=BUSY)
+    for _ in range(2):
+        play.send(failed)
+    play.fire()
+    charged = Spend(cost_usd=Decimal("0.03"), charged_usd=Decimal("0.9"))
+    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, spend=charged, output=1))
+    assert play.run.spent_usd == Decimal("0.08")
+    assert play.run.steps["a"].charged_usd == Decimal("0.05")
+    assert play.read_back().steps["a"].charged_usd == Decimal("0.05")
+
+
 def test_a_result_before_its_step_costs_once() -> None:
     play = Play({"a": python(), "b": python(needs=["a"]), "c": python(needs=["b"])})
     play.send(result("b", output=2))

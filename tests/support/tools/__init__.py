@@ -1,0 +1,1 @@
+"""Tools of agents that run in the process of a test."""

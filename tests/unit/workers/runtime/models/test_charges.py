@@ -1,0 +1,34 @@
+"""What an attempt charges besides its model calls."""
+
+from decimal import Decimal
+
+import pytest
+
+from hocket.schemas.messages import Spend
+from hocket.workers.runtime.models.charges import MAX_CHARGE_USD, Charged
+
+
+def test_charges_are_added_to_what_model_calls_cost_and_shown_beside_them() -> None:
+    attempt = Charged()
+    assert attempt._with_charges(None) is None
+    attempt.charge("0.02")
+    attempt.charge(Decimal("0.01"))
+    assert attempt._with_charges(None) == Spend(
+        cost_usd=Decimal("0.03"), charged_usd=Decimal("0.03")
+    )
+    calls = Spend(calls=2, input_tokens=5, output_tokens=1, cost_usd=Decimal("0.5"))
+    whole = attempt._with_charges(calls)
+    assert whole == calls.model_copy(
+        update={"cost_usd": Decimal("0.53"), "charged_usd": Decimal("0.03")}
+    )
+
+
+@pytest.mark.parametrize(
+    "usd", ["-1", "nan", "inf", "-inf", "much", Decimal("-0.01"), MAX_CHARGE_USD]
+)
+def test_what_is_no_amount_is_refused_and_changes_nothing(usd: Decimal | str | int) -> None:
+    attempt = Charged()
+    attempt.charge(1)
+    with pytest.raises(ValueError, match=r"USD|US dollars"):
+        attempt.charge(usd)
+    assert attempt._with_charges(None) == Spend(cost_usd=Decimal(1), charged_usd=Decimal(1))
