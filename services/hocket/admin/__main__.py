@@ -21,6 +21,7 @@ from hocket.admin.connections import WatchedConnection, watch
 from hocket.admin.context import Context
 from hocket.admin.keys.answering import KeysDoor
 from hocket.admin.nats_access.service import nats_access
+from hocket.admin.node_types.registry import NodeTypes
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
@@ -35,7 +36,7 @@ from hocket.kit.identity.configured import (
 )
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
-from hocket.kit.process.handler_allowlist import allowed_handlers
+from hocket.kit.process.handler_allowlist import allowed_handlers, handler_queues
 from hocket.kit.process.installation import agree_on_partitions
 from hocket.kit.process.lifecycle import Service, run
 from hocket.kit.web_requests import WebRules
@@ -58,13 +59,15 @@ async def main(service: Service) -> None:
     bus, pool = await asyncio.gather(service.bus(), service.pool(POOL_SIZE))
     await agree_on_partitions(pool, settings.partitions)
     capabilities = await platform_capabilities(settings, pool)
+    sections = config.load(settings.config)
     context = Context(
         bus=bus,
         pool=pool,
         partitions=settings.partitions,
         max_task_bytes=settings.max_task_bytes,
         stopping=service.stopping,
-        handlers=allowed_handlers(settings, config.load(settings.config)),
+        handlers=allowed_handlers(settings, sections),
+        node_types=NodeTypes(handler_queues(sections)),
         disk=service.disk,
         capabilities=capabilities,
         secrets=SecretBox(capabilities.derived("secrets of webhooks")),

@@ -39,6 +39,8 @@ CONCURRENCY: Mapping[str, int] = {
 }
 """Steps of a node type that run at once in one worker process."""
 MAX_CONCURRENCY = 4_096
+MAX_QUEUES = 1_000
+"""Packages that have a queue."""
 MAX_DRAIN_S = 3_600.0
 STOP_S = 15.0
 """What a worker needs beside its drain: results are stored, connections are closed."""
@@ -55,6 +57,9 @@ class NodeType(_Section):
     modules: tuple[str, ...] = ()
     """For `python`: modules whose functions may run, with what is below them, and single functions
     (`module:function`), beside those that `HOCKET_HANDLERS` names."""
+    queues: dict[str, str] = Field(default_factory=dict, max_length=MAX_QUEUES)
+    """For `python`: by package the queue of nodes that name none. The REST API writes it into the
+    versions that are applied."""
 
 
 class Process(_Section):

@@ -20,6 +20,7 @@ from hocket.schemas.pipeline.spec import (
     PythonNode,
     RaceNode,
 )
+from hocket.schemas.subjects import QUEUE
 
 ALWAYS_ALLOWED = (
     "hocket.workers.builtin:echo",
@@ -120,6 +121,33 @@ class AllowedHandlers:
         own = sorted(self.functions.difference(ALWAYS_ALLOWED) | self.modules)
         shown = own[:SHOWN] + (["..."] if len(own) > SHOWN else [])
         return ", ".join([*shown, "hocket.workers.builtin"])
+
+
+class HandlerQueues:
+    """The queues of packages: nodes that name none, and whose handler is in a package or below it, are
+    run by workers that serve its queue. Raises InvalidInput for what is no module or no queue."""
+
+    def __init__(self, queues: Mapping[str, str], field: str) -> None:
+        for module, queue in queues.items():
+            _check_entry(module, f"{field}.{module[:100]}")
+            if ":" in module or not QUEUE.fullmatch(queue):
+                raise InvalidInput(
+                    field=f"{field}.{module[:100]}",
+                    reason=f"`{queue[:100]}` is not a queue, or `{module[:100]}` not a module",
+                    cure="Write `my_package: gpu`: a queue is a lower-case letter, then lower-case"
+                    " letters, digits and `_`, at most 31.",
+                )
+        self._queues = dict(queues)
+
+    def of(self, handler: str) -> str | None:
+        """Return the queue of a handler (`module:function`): that of the innermost package that has one;
+        None where none has."""
+        module = handler.partition(":")[0]
+        while module:
+            if module in self._queues:
+                return self._queues[module]
+            module = module.rpartition(".")[0]
+        return None
 
 
 def entries_of(text: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
-"""Pipelines against the node types that they name: configs are checked, and what a type says for nodes
-that do not say it (`timeout_ms`, `effects`) is written into the version that is applied."""
+"""Pipelines against the node types that they name: configs are checked, and what is said elsewhere for
+nodes that do not say it is written into the version that is applied: a type's `timeout_ms` and
+`effects`, and the `queue` of a handler's package."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ MAX_WARNINGS = 20
 def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
     """Return the plan with what its types say for it, and warnings about those that no worker runs;
     raise InvalidInput for a config that its type does not take."""
+    plan = _completed(plan, types)
     nodes = list(all_nodes(plan.pipeline.nodes, "nodes"))
     for _, node, field in nodes:
         if isinstance(node, OwnNode):
@@ -29,7 +31,7 @@ def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
         for pool, node in sorted(pools.items())
         if (isinstance(node, OwnNode) or node.queue) and not types.has_workers(pool)
     ]
-    return _completed(plan, types), warnings[:MAX_WARNINGS]
+    return plan, warnings[:MAX_WARNINGS]
 
 
 def _unserved(node_type: str, queue: str | None, *, is_known: bool) -> str:
@@ -43,7 +45,8 @@ def _unserved(node_type: str, queue: str | None, *, is_known: bool) -> str:
 
 
 def _completed(plan: Plan, types: NodeTypes) -> Plan:
-    """Return the plan with timeouts and effects of its types, where nodes say none."""
+    """Return the plan with timeouts and effects of its types, and queues of its handlers' packages,
+    where nodes say none."""
     document = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if not _complete(document, types, ("timeout_ms", "effects")):
         return plan
@@ -58,6 +61,10 @@ def _completed(plan: Plan, types: NodeTypes) -> Plan:
 def _complete(document: Mapping[str, Any], types: NodeTypes, names: tuple[str, ...]) -> bool:
     changed = False
     for node in _nodes(document):
+        queue = types.queues.of(node["handler"]) if node["type"] == "python" else None
+        if queue is not None and "queue" not in node:
+            node["queue"] = queue
+            changed = True
         known = types.types.current(node["type"]) if "." in node["type"] else None
         if known is None:
             continue

@@ -22,6 +22,7 @@ from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import subjects
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import TypeDescribed, WorkerAnnounced, encoded
+from hocket.schemas.pipeline.handlers import HandlerQueues
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, WORKER_DESCRIBED, pool_token
 from hocket.schemas.worker_slots import is_worker, of_subject, pool_of_subject
 
@@ -45,10 +46,12 @@ log = structlog.get_logger(__name__)
 
 
 class NodeTypes:
-    """What is known of node types. `types` is only read by others."""
+    """What is known of node types. `types` and `queues`, those of packages of handlers, are only read by
+    others."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: HandlerQueues | None = None) -> None:
         self.types = KnownTypes()
+        self.queues = queues or HandlerQueues({}, "queues")
         self._news = float(MAX_NEWS)
         self._news_of: dict[str, int] = {}
         """By type how many were checked lately."""

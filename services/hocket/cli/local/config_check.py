@@ -14,7 +14,7 @@ from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.reading import LITELLM_SECTIONS, SECTIONS, read_routes
 from hocket.kit.process import config
 from hocket.kit.process.handler_allowlist import SECTION as MODULES
-from hocket.kit.process.handler_allowlist import listed_in
+from hocket.kit.process.handler_allowlist import handler_queues, listed_in
 from hocket.schemas.checks.faults import Fault
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import DocumentInvalid, HocketError
@@ -59,6 +59,7 @@ def _of_workers(sections: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield what workers find wrong."""
     yield from _raised_by(lambda: parse(sections))
     yield from _raised_by(lambda: AllowedHandlers.of(listed_in(sections) or (), MODULES))
+    yield from _raised_by(lambda: handler_queues(sections))
     for name, value in _entries(sections, "databases"):
         yield from _raised_by(lambda one={name: value}: Targets(one).check())  # type: ignore[misc]
     for name, value in _entries(sections, "http_services"):

@@ -1,13 +1,14 @@
 """Which functions `python` nodes may run here, by the setting `HOCKET_HANDLERS` and the configuration
-file together."""
+file together, and the queues of the packages that they are in."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from hocket.kit.process.settings import Settings
-from hocket.schemas.pipeline.handlers import AllowedHandlers, entries_of
+from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerQueues, entries_of
 
 SECTION = "node_types.python.modules"
+QUEUES = "node_types.python.queues"
 
 
 def allowed_handlers(settings: Settings, sections: Mapping[str, Any]) -> AllowedHandlers | None:
@@ -23,9 +24,21 @@ def allowed_handlers(settings: Settings, sections: Mapping[str, Any]) -> Allowed
 def listed_in(sections: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the list of the file, which the worker's configuration checks in full; None where there is
     none."""
-    found: Any = sections
-    for name in SECTION.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
+    found = _found(sections, SECTION)
     if not isinstance(found, list | tuple):
         return None
     return tuple(entry for entry in found if isinstance(entry, str))
+
+
+def handler_queues(sections: Mapping[str, Any]) -> HandlerQueues:
+    """Return the queues of packages that the file names; raise InvalidInput for one that cannot be."""
+    found = _found(sections, QUEUES)
+    named = found.items() if isinstance(found, Mapping) else ()
+    return HandlerQueues({str(module): str(queue) for module, queue in named}, QUEUES)
+
+
+def _found(sections: Mapping[str, Any], place: str) -> Any:
+    found: Any = sections
+    for name in place.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.kit.process.handler_allowlist import allowed_handlers
+from hocket.kit.process.handler_allowlist import allowed_handlers, handler_queues
 from hocket.kit.process.settings import Settings
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.handlers import (
@@ -85,3 +85,18 @@ def test_a_pipeline_is_searched_to_its_last_corner(node: dict[str, Any], field: 
     check_handlers(
         parse_pipeline({"pipeline": "p", "nodes": {"a": GOOD}}), AllowedHandlers.of(["acme"])
     )
+
+
+def test_the_file_names_queues_of_packages() -> None:
+    sections = {"node_types": {"python": {"queues": {"vision": "gpu", "vision.small": "cpu"}}}}
+    queues = handler_queues(sections)
+    handlers = ("vision:f", "vision.large:f", "vision.small.models:f", "visions:f")
+    assert [queues.of(handler) for handler in handlers] == ["gpu", "gpu", "cpu", None]
+    assert handler_queues({}).of("vision:f") is None
+
+
+@pytest.mark.parametrize("entry", [{"a-b": "gpu"}, {"a:f": "gpu"}, {"a": "GPU"}, {"a": ""}])
+def test_what_is_no_package_or_no_queue_is_refused_where_it_stands(entry: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        handler_queues({"node_types": {"python": {"queues": entry}}})
+    assert refused.value.info().field == f"node_types.python.queues.{next(iter(entry))}"
