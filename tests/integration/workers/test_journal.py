@@ -1,6 +1,7 @@
 """What a handler did once is not done again: journals of steps, on a real NATS."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ from hocket.kit.blobs import FileBlobs
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
+    AttemptFinished,
     CallReply,
     CallRequest,
     encoded,
@@ -28,6 +30,7 @@ from hocket.worker import Retryable, StepFailed
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.journal import journal as journal_module
+from support.durable.framework_agents import ENTRIES, TOOL_CALLS
 from support.durable.handlers import ACK_WAIT_S, CALLS, handler, node_type
 from support.durable.rig import CAPABILITIES, again, durable_rig, ok, send, worker, written
 from support.worker_rig import Rig
@@ -52,10 +55,24 @@ class Gateway:
     async def answer(self, msg: Msg) -> None:
         request = CallRequest.model_validate_json(msg.data)
         self.calls[request.attribution.run_id or ""] += 1
-        text = request.messages[-1].content
-        self.asked.append(text)
-        reply = CallReply(call_id=request.call_id, text=f"re {text}"[:60], input_tokens=3)
+        told: dict[str, Any] = {"call_id": request.call_id, "input_tokens": 3}
+        if request.openai is not None:
+            given = request.openai.body["messages"]
+            uses = sum(message["role"] == "tool" for message in given)
+            reply = CallReply(**told, **next_turn(uses))
+        else:
+            text = request.messages[-1].content
+            self.asked.append(text)
+            reply = CallReply(**told, text=f"re {text}"[:60])
         self._bus.respond(msg.reply, encoded(reply))
+
+
+def next_turn(uses: int) -> dict[str, Any]:
+    """Return what a model says to a framework that has told it so many answers of its tool."""
+    if uses == TOOL_CALLS:
+        return {"text": "done"}
+    function = {"name": "note", "arguments": json.dumps({"text": f"number {uses}"})}
+    return {"tool_calls": ({"id": f"call{uses}", "type": "function", "function": function},)}
 
 
 @pytest.fixture
@@ -74,6 +91,31 @@ async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
     points = [f"{framework} {where} {number}" for number in (2, 9) for where in wheres]
     if os.environ.get("HOCKET_EVERY_POINT"):
         points = [f"{framework} {where} {n}" for n in range(1, CALLS + 1) for where in wheres]
+    results = await _killed_at(rig, points)
+    for point, result in results.items():
+        assert len(ok(result)) == CALLS + 1, point
+        assert result.delivery > 1, point
+        _, where, number = point.split()
+        is_call = framework == "plain" or int(number) % 2  # a graph's others are its nodes
+        once_more = bool(where == "unwritten" and is_call)
+        assert gateway.calls[result.run_id] == CALLS + once_more, point
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("framework", ["openai-agents", "pydantic-ai"])
+async def test_a_framework_killed_at_every_entry_makes_at_most_the_call_under_way_again(
+    rig: Rig, gateway: Gateway, framework: str
+) -> None:
+    entries = range(1, ENTRIES + 1) if os.environ.get("HOCKET_EVERY_POINT") else (4, 9)
+    points = [f"{framework} {where} {n}" for n in entries for where in ("unwritten", "written")]
+    for point, result in (await _killed_at(rig, points)).items():
+        assert ok(result) == "done", point
+        assert result.delivery > 1, point
+        assert gateway.calls[result.run_id] == ENTRIES + (" unwritten " in point), point
+
+
+async def _killed_at(rig: Rig, points: list[str]) -> dict[str, AttemptFinished]:
+    """Let a process die at each point, and another one go on; return the results."""
     steps = {
         point: await send(rig, node_type(point), run_id=f"r{number:024x}")
         for number, point in enumerate(points)
@@ -84,16 +126,10 @@ async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
     )  # fmt: skip
     await killed.wait()
     with closing(StepThreads(8)) as threads:
-        handlers = {node_type(point): handler(threads, framework) for point in points}
+        handlers = {node_type(point): handler(threads, point.split()[0]) for point in points}
         async with rig.worker(handlers, ack_wait_s=ACK_WAIT_S):
             results = {point: await rig.result(step) for point, step in steps.items()}
-    for point, result in results.items():
-        assert len(ok(result)) == CALLS + 1, point
-        assert result.delivery > 1, point
-        _, where, number = point.split()
-        is_call = framework == "plain" or int(number) % 2  # a graph's others are its nodes
-        once_more = bool(where == "unwritten" and is_call)
-        assert gateway.calls[steps[point].run_id] == CALLS + once_more, point
+    return results
 
 
 async def test_what_an_attempt_did_the_next_one_does_not_do_again(rig: Rig) -> None:

@@ -6,6 +6,7 @@ import operator
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Annotated, Any, TypedDict
 
@@ -17,6 +18,7 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import described, run_function
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.journal.store import JournalStore
+from support.durable.framework_agents import agents_sdk, pydantic_agent
 from support.worker_rig import running_worker
 
 CALLS = 10
@@ -62,7 +64,12 @@ async def graph_agent(context: Context, die: str = "") -> list[str]:
     return list(state["said"])
 
 
-AGENTS = {"plain": agent, "langgraph": graph_agent}
+AGENTS: dict[str, Callable[[Context, str], Awaitable[Any]]] = {
+    "plain": agent,
+    "langgraph": graph_agent,
+    "openai-agents": agents_sdk,
+    "pydantic-ai": pydantic_agent,
+}
 
 
 async def note(context: Context, text: str) -> str:
@@ -73,12 +80,12 @@ async def note(context: Context, text: str) -> str:
 
 def node_type(point: str) -> str:
     """Return the type whose steps only the worker with that point (`plain before 3`) runs."""
-    return "durable." + point.replace(" ", "_")
+    return "durable." + point.replace(" ", "_").replace("-", "_")
 
 
 def handler(threads: StepThreads, framework: str, die: str = "") -> Any:
     async def handle(context: Context) -> Any:
-        async def call(_given: Any, context: Context) -> list[str]:
+        async def call(_given: Any, context: Context) -> Any:
             return await AGENTS[framework](context, die)
 
         return await run_function(described("agent", call), context, threads)
