@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from hocket.cli.conformance.checks import CHECKS
+from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.play import play
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
@@ -40,7 +41,8 @@ async def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="hocket-ts-"))
     try:
         built = _build(folder / "worker")
-        found = await play(("node", str(built / "conformance.js")), list(CHECKS))
+        checks = [*CHECKS, *JOURNAL_CHECKS, *WAIT_CHECKS, *CALL_CHECKS]
+        found = await play(("node", str(built / "conformance.js")), checks)
         failed = {check: fault for check, fault in found.items() if fault}
         print(f"TypeScript worker: {len(found) - len(failed)} of {len(found)} checks passed")
         for check, fault in failed.items():

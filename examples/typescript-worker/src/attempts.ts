@@ -1,22 +1,26 @@
 /** One attempt of a step: within its time, until it is cancelled. */
 
 import type { Blobs } from "./blobs.js";
+import { Durable, Suspended } from "./durable.js";
+import { type Journal, LeftBehind } from "./journal.js";
 import {
   type Json,
   type Outcome,
   type StepCancelled,
   StepError,
   type StepRequested,
+  told,
 } from "./messages.js";
 
 const REMEMBERED_MS = 120_000;
 const MAX_REMEMBERED = 10_000;
 
-/** What a handler is told. `signal` says when it is to stop. */
+/** What a handler is told. `signal` says when it is to stop, `durable` does things once for the step. */
 export interface Context {
   step: StepRequested;
   attemptId: string;
   signal: AbortSignal;
+  durable: Durable;
 }
 
 export type Handler = (input: Json, context: Context) => Promise<Json> | Json;
@@ -28,8 +32,9 @@ export class Attempts {
 
   constructor(private readonly blobs: Blobs) {}
 
-  /** Run a step to its end. Nothing that a handler does throws here. */
-  async run(step: StepRequested, handler: Handler): Promise<Outcome> {
+  /** Run a step to its end; nothing that a handler does throws here. Throws LeftBehind where another worker
+   * has its journal. */
+  async run(step: StepRequested, journal: Journal, handler: Handler): Promise<Outcome> {
     const abort = new AbortController();
     const attempt = { step, abort };
     let timer: NodeJS.Timeout | undefined;
@@ -44,8 +49,14 @@ export class Attempts {
       const late = new StepError("attempt_timeout", "the attempt took too long", "timeout");
       timer = setTimeout(() => abort.abort(late), leftMs);
       // a handler that does not listen to its signal keeps nobody waiting
-      return { output: await Promise.race([this.handled(step, handler, abort.signal), ended]) };
+      const durable = new Durable(step, journal, this.blobs, (how) => abort.abort(how));
+      const handled = this.handled(step, handler, abort.signal, durable);
+      const output = await Promise.race([handled, ended]);
+      if (journal.isLost) throw new LeftBehind();
+      return { output };
     } catch (error) {
+      if (error instanceof LeftBehind || journal.isLost) throw new LeftBehind();
+      if (error instanceof Suspended) return error.outcome;
       return { error: told(error).info() };
     } finally {
       clearTimeout(timer);
@@ -62,10 +73,15 @@ export class Attempts {
     }
   }
 
-  private async handled(step: StepRequested, handler: Handler, signal: AbortSignal): Promise<Json> {
+  private async handled(
+    step: StepRequested,
+    handler: Handler,
+    signal: AbortSignal,
+    durable: Durable,
+  ): Promise<Json> {
     const input = await this.blobs.resolved(step.tenant, step.input);
     const attemptId = `${step.run_id}:${step.step}:${step.attempt}`;
-    const output = await handler(input, { step, attemptId, signal });
+    const output = await handler(input, { step, attemptId, signal, durable });
     return this.blobs.lightened(step.tenant, output ?? null);
   }
 
@@ -101,10 +117,4 @@ function concerns(cancelled: StepCancelled, step: StepRequested): boolean {
 
 function cancelledError(): StepError {
   return new StepError("attempt_cancelled", "the attempt was cancelled", "cancelled");
-}
-
-function told(error: unknown): StepError {
-  if (error instanceof StepError) return error;
-  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-  return new StepError("handler_failed", message);
 }

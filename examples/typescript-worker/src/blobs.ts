@@ -27,11 +27,11 @@ export class Blobs {
     return Object.fromEntries(await Promise.all(entries));
   }
 
-  /** Return an output, or a reference to it where it is too large for a message. */
-  async lightened(tenant: string, output: Json): Promise<Json> {
+  /** Return a value, or a reference to it where it is too large for a message. */
+  async lightened(tenant: string, output: Json, limit = MAX_OUTPUT_BYTES): Promise<Json> {
     const isText = typeof output === "string";
     const data = Buffer.from(JSON.stringify(output));
-    if (data.length <= MAX_OUTPUT_BYTES) return output;
+    if (data.length <= limit) return output;
     const kept = isText ? Buffer.from(output) : data;
     if (kept.length > MAX_BLOB_BYTES || this.folder === undefined) {
       const cure = this.folder === undefined ? "set HOCKET_BLOBS_DIR" : "give back less";

@@ -1,7 +1,9 @@
 /** The type that `hocket conformance worker` asks for. */
 
+import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import type { Context } from "./attempts.js";
 import { type Json, StepError } from "./messages.js";
 import { Worker } from "./worker.js";
 
@@ -11,9 +13,12 @@ interface Task {
   ms?: number;
   message?: string;
   chars?: number;
+  signal?: string;
+  node?: string;
+  input?: Json;
 }
 
-async function work(task: Task, signal: AbortSignal): Promise<Json> {
+async function work(task: Task, { step, signal, durable }: Context): Promise<Json> {
   switch (task.do) {
     case "echo":
       return task.value ?? null;
@@ -26,6 +31,21 @@ async function work(task: Task, signal: AbortSignal): Promise<Json> {
       return [...String(task.value)].length;
     case "large":
       return { text: "y".repeat(task.chars ?? 0) };
+    case "journaled": {
+      const made = await durable.once("made", () => randomUUID());
+      await sleep(task.ms ?? 0, undefined, { signal });
+      await durable.once("second", () => null);
+      if (step.attempt === 1) throw new StepError("attempt_failed", "attempt 1 is told to fail");
+      return made;
+    }
+    case "waits": {
+      const made = await durable.once("made", () => randomUUID());
+      return [made, await durable.waitForSignal(task.signal ?? "")];
+    }
+    case "calls": {
+      const made = await durable.once("made", () => randomUUID());
+      return [made, await durable.callNode(task.node ?? "", task.input ?? null)];
+    }
     default:
       throw new StepError("invalid_input", `\`input.do\` is \`${task.do}\``, "invalid");
   }
@@ -34,6 +54,6 @@ async function work(task: Task, signal: AbortSignal): Promise<Json> {
 await new Worker({
   "conformance.step": {
     concurrency: 4,
-    handler: (input, context) => work(input as unknown as Task, context.signal),
+    handler: (input, context) => work(input as unknown as Task, context),
   },
 }).run();

@@ -1,5 +1,7 @@
 /** The messages of the protocol that this worker reads and writes, as far as it needs their fields. */
 
+import { createHash } from "node:crypto";
+
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
 /** Cut off at the fields that a worker uses: a reader ignores what it does not know. */
@@ -18,6 +20,42 @@ export interface StepRequested {
   partition: number;
   dispatched_at_ms?: number | null;
   capability?: string | null;
+  journal?: boolean;
+  suspends?: boolean;
+  calls?: string[];
+  resumption?: Resumption | null;
+}
+
+/** What a suspended step goes on with. */
+export interface Resumption {
+  ended?: WaitEnded[];
+  waits?: HandlerWait[];
+}
+
+/** A place in the journal: what a handler asks for there, it asks for in every attempt. */
+export interface Place {
+  scope: string;
+  ordinal: number;
+}
+
+/** What a handler waits for: a signal, or a node that it calls. */
+export interface HandlerWait extends Place {
+  signal?: string | null;
+  call?: NodeCall | null;
+}
+
+export interface NodeCall {
+  name: string;
+  digest: string;
+  input?: Json;
+  number?: number;
+}
+
+/** What came of a wait. */
+export interface WaitEnded extends HandlerWait {
+  payload?: Json;
+  output?: Json;
+  error?: ErrorInfo | null;
 }
 
 export interface ErrorInfo {
@@ -46,8 +84,11 @@ export interface StepCancelled {
   capability?: string | null;
 }
 
-/** A step that ended: `output` or `error`. */
-export type Outcome = { output: Json } | { error: ErrorInfo };
+/** A step that ended: `output` or `error`; or one whose handler waits. */
+export type Outcome =
+  | { output: Json }
+  | { error: ErrorInfo }
+  | { error: ErrorInfo; waits: HandlerWait[]; journaled: Place[] };
 
 /** What a handler throws to say how its step failed. Anything else that it throws is permanent. */
 export class StepError extends Error {
@@ -60,10 +101,22 @@ export class StepError extends Error {
     super(message);
   }
 
+  /** Return what an error that was told was. */
+  static of({ code, message, error_class, retryable }: ErrorInfo): StepError {
+    return new StepError(code, message, error_class, retryable);
+  }
+
   info(): ErrorInfo {
     const { code, message, errorClass: error_class, retryable } = this;
     return { code, message, error_class, retryable };
   }
+}
+
+/** What a handler threw, as its step's error. */
+export function told(error: unknown): StepError {
+  if (error instanceof StepError) return error;
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return new StepError("handler_failed", message);
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
@@ -73,9 +126,16 @@ export function readJson(data: Uint8Array): Json {
   return JSON.parse(utf8.decode(data)) as Json;
 }
 
-/** Read a step, or throw an error that names the field. */
-export function readStep(data: Uint8Array): StepRequested {
-  const step = objectOf(readJson(data), "the body");
+/** Read the steps of a message, one or a bundle, or throw an error that names the field. */
+export function readSteps(data: Uint8Array): [StepRequested, ...StepRequested[]] {
+  const first = objectOf(readJson(data), "the body");
+  const more = first["more"] ?? [];
+  if (!Array.isArray(more)) throw new TypeError("`more` is no list");
+  return [readStep(first), ...more.map(readStep)];
+}
+
+function readStep(body: Json): StepRequested {
+  const step = objectOf(body, "a step");
   for (const name of ["run_id", "tenant", "step", "type"]) {
     if (typeof step[name] !== "string") throw new TypeError(`\`${name}\` is no text`);
   }
@@ -107,6 +167,11 @@ export function readCancelled(data: Uint8Array): StepCancelled | undefined {
   }
 }
 
+/** What a result and what is given back have from their step. */
+export function identityOf({ run_id, step, attempt, dispatched_at_ms, capability }: StepRequested) {
+  return { run_id, step, attempt, dispatched_at_ms, capability };
+}
+
 /** The `Nats-Msg-Id` of a result, by which the stream drops repeats. */
 export function resultId(step: StepRequested): string {
   const parts = [step.run_id, step.step, String(step.attempt)];
@@ -127,4 +192,16 @@ function objectOf(value: Json | undefined, what: string): { [name: string]: Json
     throw new TypeError(`${what} is no object`);
   }
   return value;
+}
+
+/** A digest of a value, whatever the order of its fields. */
+export function digestOf(value: Json): string {
+  return createHash("sha256").update(JSON.stringify(sorted(value))).digest("hex").slice(0, 32);
+}
+
+function sorted(value: Json): Json {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (value === null || typeof value !== "object") return value;
+  const names = Object.keys(value).sort();
+  return Object.fromEntries(names.map((name) => [name, sorted(value[name] ?? null)]));
 }

@@ -18,7 +18,16 @@ import { type NatsConnection, connect, headers, nanos } from "@nats-io/transport
 
 import { Attempts, type Handler } from "./attempts.js";
 import { Blobs } from "./blobs.js";
-import { type Json, type Outcome, type StepRequested, readCancelled, readStep, resultId } from "./messages.js";
+import { Journal, LeftBehind } from "./journal.js";
+import {
+  type Json,
+  type Outcome,
+  type StepRequested,
+  identityOf,
+  readCancelled,
+  readSteps,
+  resultId,
+} from "./messages.js";
 
 const LANES = ["urgent", "normal", "batch"] as const;
 const ACK_WAIT_MS = 10_000;
@@ -73,11 +82,31 @@ class Pool {
   }
 }
 
+/** A message that came, and how many of its steps have not ended. */
+class Arrival {
+  private left: number;
+
+  constructor(
+    public message: JsMsg,
+    readonly steps: number,
+  ) {
+    this.left = steps;
+  }
+
+  /** Acknowledge it once all of its steps have ended, or went back. */
+  ended(): void {
+    this.left -= 1;
+    if (this.left === 0) this.message.ack();
+  }
+}
+
 export class Worker {
   private readonly name = `typescript-${process.pid}-${randomUUID().slice(0, 8)}`;
   private readonly attempts = new Attempts(new Blobs(process.env["HOCKET_BLOBS_DIR"]));
   private readonly pools: Pool[];
   private readonly running = new Set<Promise<void>>();
+  /** The message of each step that runs. */
+  private readonly held = new Map<string, Arrival>();
   private readonly fetching = new Set<ConsumerMessages>();
   private stopping = false;
   private connection!: NatsConnection;
@@ -138,7 +167,8 @@ export class Worker {
   private announce(): void {
     const entries = this.pools.map((pool) => [pool.name, pool.node.concurrency] as const);
     const slots = this.stopping ? {} : Object.fromEntries(entries);
-    this.connection.publish("hocket.worker.announced", JSON.stringify({ worker: this.name, slots }));
+    const announced = { worker: this.name, slots, bundles: true };
+    this.connection.publish("hocket.worker.announced", JSON.stringify(announced));
   }
 
   private describe(): void {
@@ -191,57 +221,94 @@ export class Worker {
   }
 
   private start(pool: Pool, message: JsMsg): void {
-    if (this.stopping) {
+    let steps: [StepRequested, ...StepRequested[]];
+    try {
+      steps = readSteps(message.data);
+    } catch (error) {
+      this.go(this.bury(message, "step_malformed", String(error)));
+      return;
+    }
+    const isBundle = steps.length > 1;
+    if (this.stopping && !isBundle) {
       message.nak();
       return;
     }
-    // every lane asks for one step at least, so a few may come that have no slot: they run, too
-    pool.take();
-    const running = this.take(pool, message)
+    const held = steps.map((step) => this.held.get(keyOf(step)));
+    const before = held.find((one) => one !== undefined && (one.steps > 1 || !isBundle));
+    if (before !== undefined && before.steps > 1 && !isBundle) {
+      before.ended(); // it came in a bundle, and now alone: this message counts for it
+      this.held.set(keyOf(steps[0]), new Arrival(message, 1));
+    } else if (before !== undefined) {
+      before.message = message; // the same one once more
+    } else if (isBundle && (this.stopping || message.info.deliveryCount > 1)) {
+      this.go(this.giveBack(steps, message));
+    } else {
+      const arrival = new Arrival(message, steps.length);
+      // every lane asks for one step at least, so a few may come that have no slot: they run, too
+      for (const step of steps) {
+        pool.take();
+        this.held.set(keyOf(step), arrival);
+        const took = isBundle && step === steps[0] ? steps.length : 0;
+        this.go(this.take(pool, step, message.info.deliveryCount, took).finally(() => pool.release()));
+      }
+    }
+  }
+
+  /** Let something run to its end, and wait for it when the worker stops. */
+  private go(work: Promise<void>): void {
+    const running = work
       .catch((error: unknown) => console.error(`a step was left to others: ${String(error)}`))
-      .finally(() => {
-        pool.release();
-        this.running.delete(running);
-      });
+      .finally(() => this.running.delete(running));
     this.running.add(running);
   }
 
   /** Run a step, post its result, and only then acknowledge it (5). */
-  private async take(pool: Pool, message: JsMsg): Promise<void> {
+  private async take(pool: Pool, step: StepRequested, delivery: number, took: number): Promise<void> {
     const startedAtMs = Date.now();
-    const delivery = message.info.deliveryCount;
-    let step: StepRequested;
-    try {
-      step = readStep(message.data);
-    } catch (error) {
-      await this.bury(message, "step_malformed", String(error));
-      return;
-    }
-    const beating = setInterval(() => message.working(), ACK_WAIT_MS / 3); // (4)
+    const key = keyOf(step);
+    const beating = setInterval(() => this.held.get(key)?.message.working(), ACK_WAIT_MS / 3); // (4)
     try {
       if (delivery > MAX_DELIVERIES) {
         const text = `the step was delivered ${delivery} times and never ended`;
         const error = { code: "step_undeliverable", message: text, error_class: "permanent" } as const;
-        await this.post(step, { error }, delivery, startedAtMs);
-        await this.bury(message, error.code, text);
+        await this.post(step, { error }, delivery, startedAtMs, took);
+        const arrival = this.held.get(key);
+        if (arrival !== undefined) await this.bury(arrival.message, error.code, text);
         return;
       }
-      const outcome = await this.attempts.run(step, pool.node.handler);
-      await this.post(step, outcome, delivery, startedAtMs);
-      message.ack();
+      const journal = new Journal(this.connection, pool.label, step, delivery, this.name);
+      const outcome = await this.attempts.run(step, journal, pool.node.handler);
+      await this.post(step, outcome, delivery, startedAtMs, took);
+      this.held.get(key)?.ended();
+    } catch (error) {
+      if (!(error instanceof LeftBehind)) throw error; // its message is another worker's
     } finally {
       clearInterval(beating);
+      this.held.delete(key);
     }
   }
 
+  /** Give the steps of a bundle back: each comes again alone, unless it has ended. */
+  private async giveBack(steps: StepRequested[], message: JsMsg): Promise<void> {
+    for (const step of steps) {
+      await this.publish(`hocket.log.${step.partition}.returned`, JSON.stringify(identityOf(step)));
+    }
+    message.ack();
+  }
+
   /** Post a result until the stream has it: its id drops repeats. */
-  private async post(step: StepRequested, outcome: Outcome, delivery: number, startedAtMs: number): Promise<void> {
-    const { run_id, step: key, attempt, dispatched_at_ms, capability } = step;
+  private async post(
+    step: StepRequested,
+    outcome: Outcome,
+    delivery: number,
+    startedAtMs: number,
+    took: number,
+  ): Promise<void> {
     const times = { started_at_ms: startedAtMs, finished_at_ms: Date.now() };
-    const identity = { run_id, step: key, attempt, dispatched_at_ms, capability };
-    const result = { ...identity, ...outcome, worker: this.name, delivery, ...times };
-    const subject = `hocket.log.${step.partition}.finished`;
-    await this.publish(subject, JSON.stringify(result), { msgID: resultId(step) });
+    const told = took > 0 ? { took } : {};
+    const result = { ...identityOf(step), ...outcome, worker: this.name, delivery, ...times, ...told };
+    const msgID = took > 0 ? `${resultId(step)}:took` : resultId(step);
+    await this.publish(`hocket.log.${step.partition}.finished`, JSON.stringify(result), { msgID });
   }
 
   /** Make a message that nobody can finish a dead letter (6). */
@@ -266,6 +333,11 @@ export class Worker {
       }
     }
   }
+}
+
+/** What tells an attempt from all others. */
+function keyOf({ run_id, step, attempt, dispatched_at_ms }: StepRequested): string {
+  return JSON.stringify([run_id, step, attempt, dispatched_at_ms]);
 }
 
 /** Make the durable consumer of a lane, where it is not there. */

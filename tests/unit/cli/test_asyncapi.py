@@ -41,6 +41,31 @@ def test_every_public_subject_is_described() -> None:
     assert "hocket.event.{tenant}.{pipeline}.run-finished" in addresses
 
 
+def test_whatever_the_page_of_the_protocol_names_is_described() -> None:
+    described = yaml.safe_load(OF_WORKERS.read_text())
+    addresses = {channel["address"] for channel in described["channels"].values()}
+    page = OF_WORKERS.with_suffix(".md").read_text("utf-8")
+    named = {
+        re.sub(r"<(\w+)>", r"{\1}", subject)
+        for subject in re.findall(r"`(hocket\.[\w.<>]+)`", page)
+    }
+    assert len(named) >= 15
+    assert not named - addresses - {"hocket.worker"}
+
+
+def test_each_request_of_the_protocol_says_where_its_reply_is() -> None:
+    described = yaml.safe_load(OF_WORKERS.read_text())
+    replies = {
+        name for name, one in described["channels"].items() if one["address"] == "{reply_to}"
+    }
+    answered = {
+        one["reply"]["channel"]["$ref"].rpartition("/")[2]
+        for one in described["operations"].values()
+        if "reply" in one
+    }
+    assert answered == replies
+
+
 @BOTH
 def test_every_reference_leads_somewhere(published: Path) -> None:
     described = yaml.safe_load(published.read_text())

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from hocket.cli.conformance.stage import NotSeen, Stage
-from hocket.schemas import ids, journals, subjects
+from hocket.schemas import journals, subjects
 from hocket.schemas.journals import JournalKept, JournalWrite
 from hocket.schemas.messages import StepRequested, encoded
 
@@ -106,13 +106,14 @@ async def calls(stage: Stage) -> None:
     first = await stage.send(task, journal=True, suspends=True, calls=("look",))
     call = await _called(stage, first, 1)
     assert call["call"].get("input") == task["input"], "the call has not the handler's input"
-    digest = ids.input_digest(task["input"])
-    assert call["call"].get("digest") == digest, "its `digest` is not that of the input"
+    digest = call["call"].get("digest")
+    assert isinstance(digest, str), f"its `digest` is {digest!r}, and not a text"
+    assert digest, "its `digest` is empty"
     made = await _made(stage, first)
     call["call"] = {"name": "look", "digest": digest, "number": 1}
     second = await _resumed(stage, first, task, 2, {"waits": [call]})
     again = await _called(stage, second, 2)
-    assert again == call, f"it names the call as {again!r}, and its resumption has {call!r}"
+    assert _told(again) == call, f"it names the call as {again!r}, and its resumption has {call!r}"
     third = await _resumed(stage, first, task, 3, {"ended": [call | {"output": {"n": 7}}]})
     await stage.until(lambda: len(stage.results(first)) == 3, "a result of attempt 3")
     body, wanted = stage.results(third)[2].body, [made, {"n": 7}]
@@ -153,6 +154,15 @@ async def _called(stage: Stage, step: StepRequested, number: int) -> dict[str, A
     names = [(one.get("call") or {}).get("name") for one in found]
     assert names == ["look"], f"its `waits` are {found!r}, and not the call of `look`"
     return dict(found[0])
+
+
+def _told(wait: dict[str, Any]) -> dict[str, Any]:
+    """Return what a wait says; a field that is null says nothing."""
+    return {
+        name: _told(value) if isinstance(value, dict) else value
+        for name, value in wait.items()
+        if value is not None
+    }
 
 
 async def _resumed(
