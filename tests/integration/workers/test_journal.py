@@ -36,6 +36,9 @@ from support.durable.rig import CAPABILITIES, again, durable_rig, ok, send, work
 from support.worker_rig import Rig
 
 ROOT = Path(__file__).parents[3]
+EVERY_POINT = bool(os.environ.get("HOCKET_EVERY_POINT"))
+DYING_AT_ONCE = 8
+"""Processes with a worker each; more would take longer than an attempt may, on a crowded machine."""
 
 
 @pytest.fixture
@@ -82,14 +85,14 @@ async def gateway(rig: Rig) -> Gateway:
     return gateway
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900 if EVERY_POINT else 180)
 @pytest.mark.parametrize("framework", ["plain", "langgraph"])
 async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
     rig: Rig, gateway: Gateway, framework: str
 ) -> None:
     wheres = ("before", "after", "unwritten", "written")
     points = [f"{framework} {where} {number}" for number in (2, 9) for where in wheres]
-    if os.environ.get("HOCKET_EVERY_POINT"):
+    if EVERY_POINT:
         points = [f"{framework} {where} {n}" for n in range(1, CALLS + 1) for where in wheres]
     results = await _killed_at(rig, points)
     for point, result in results.items():
@@ -101,12 +104,12 @@ async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
         assert gateway.calls[result.run_id] == CALLS + once_more, point
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900 if EVERY_POINT else 180)
 @pytest.mark.parametrize("framework", ["openai-agents", "pydantic-ai"])
 async def test_a_framework_killed_at_every_entry_makes_at_most_the_call_under_way_again(
     rig: Rig, gateway: Gateway, framework: str
 ) -> None:
-    entries = range(1, ENTRIES + 1) if os.environ.get("HOCKET_EVERY_POINT") else (4, 9)
+    entries = range(1, ENTRIES + 1) if EVERY_POINT else (4, 9)
     points = [f"{framework} {where} {n}" for n in entries for where in ("unwritten", "written")]
     for point, result in (await _killed_at(rig, points)).items():
         assert ok(result) == "done", point
@@ -116,19 +119,22 @@ async def test_a_framework_killed_at_every_entry_makes_at_most_the_call_under_wa
 
 async def _killed_at(rig: Rig, points: list[str]) -> dict[str, AttemptFinished]:
     """Let a process die at each point, and another one go on; return the results."""
-    steps = {
-        point: await send(rig, node_type(point), run_id=f"r{number:024x}")
-        for number, point in enumerate(points)
-    }
-    killed = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "support.durable.handlers", rig.nats_url, *points,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
-    )  # fmt: skip
-    await killed.wait()
-    with closing(StepThreads(8)) as threads:
-        handlers = {node_type(point): handler(threads, point.split()[0]) for point in points}
-        async with rig.worker(handlers, ack_wait_s=ACK_WAIT_S):
-            results = {point: await rig.result(step) for point, step in steps.items()}
+    results: dict[str, AttemptFinished] = {}
+    for begin in range(0, len(points), DYING_AT_ONCE):
+        some = dict(enumerate(points[begin : begin + DYING_AT_ONCE], begin))
+        steps = {
+            point: await send(rig, node_type(point), run_id=f"r{number:024x}")
+            for number, point in some.items()
+        }
+        killed = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "support.durable.handlers", rig.nats_url, *steps,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+        )  # fmt: skip
+        await killed.wait()
+        with closing(StepThreads(8)) as threads:
+            handlers = {node_type(point): handler(threads, point.split()[0]) for point in steps}
+            async with rig.worker(handlers, ack_wait_s=ACK_WAIT_S):
+                results |= {point: await rig.result(step) for point, step in steps.items()}
     return results
 
 
