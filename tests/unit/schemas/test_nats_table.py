@@ -21,7 +21,7 @@ from support.places import ROOT
 KEY_ID = "0123456789ab"
 VALUES = {
     "{tenant}": "acme", "{pipeline}": "p", "{partition}": "0", "{lane}": "normal",
-    "{pool}": "crm-lookup", "{reply_to}": f"_INBOX.key.{KEY_ID}.x",
+    "{pool}": "crm-lookup", "{type}": "crm-lookup", "{reply_to}": f"_INBOX.key.{KEY_ID}.x",
 }  # fmt: skip
 P, S = "publishes", "subscribes"
 TENANTS = ("viewer", "developer", "operator", "auditor", "admin")
@@ -70,6 +70,10 @@ TABLE: dict[str, dict[str, set[str]]] = {
     "hocket.cancel": {
         P: {"coordinator"},
         S: {"gateway", "worker", "worker-gateway", "teams-worker"},
+    },
+    "hocket.dlq.step._unattributed": {
+        P: {"coordinator", "ledger", "REST", "worker", "worker-gateway"},
+        S: set(),
     },
     "hocket.worker.asked": {
         P: {"coordinator", "REST"},
