@@ -67,6 +67,7 @@ INSERT INTO hocket.webhook_delivery (webhook_id, message_id, tenant, event, run_
 SELECT 'wTENANT', run_id, tenant, 'run.failed', run_id, '{}', now(), now() FROM hocket.run
 WHERE tenant = 'TENANT';
 INSERT INTO hocket.flow_pipeline (tenant, pipeline) VALUES ('TENANT', 'p');
+INSERT INTO hocket.pipeline_release (tenant, name) VALUES ('TENANT', 'p');
 INSERT INTO hocket.flow_place (run_id, gate, tenant, pipeline, kind, key, rule, accepted_at, since,
     is_last, state)
 SELECT run_id, 0, tenant, 'p', 'concurrency', 'secret', '{"limit": 1}', now(), now(), true, 'waiting'
