@@ -22,7 +22,7 @@ SEED = int(os.environ.get("HOCKET_CONTRACT_SEED", "1"))
 IS_LONG = "HOCKET_CONTRACT_EXAMPLES" in os.environ
 LEFT_OUT = () if IS_LONG else ("--exclude-checks=ignored_auth",)
 """Each request thrice more, with other keys: `make contract` asks that, the suite has the matrix."""
-TIMEOUT_S = 300 + 60 * EXAMPLES
+TIMEOUT_S = 900 + 60 * EXAMPLES
 REQUEST_TIMEOUT_S = 20
 SHOWN_CHARS = 12_000
 UNHIDDEN = "[output.sanitization]\nenabled = false\n"
