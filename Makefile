@@ -29,7 +29,7 @@ TIMES ?= 10
 
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test images-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -128,6 +128,11 @@ compose-test: setup
 # deploy/kubernetes on podman, beside three NATS servers: every pod ready, killed, ready again; root
 podman-test: setup .venv-deploy/.installed
 	PYTHONPATH=tests $(PY) -m deploy.containers.podman_play $(if $(FOLDER),--folder $(FOLDER))
+
+# both images built twice without a cache: the layers must be the same, byte for byte; root or an engine that
+# runs. FOLDER keeps images and base trees for the next time
+images-test: setup
+	PYTHONPATH=tests $(PY) -m deploy.containers.two_builds $(if $(FOLDER),--folder $(FOLDER))
 
 # the kustomize base from the chart, both checked against the schemas of Kubernetes and KEDA
 manifests: setup .venv-deploy/.installed
