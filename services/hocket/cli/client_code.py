@@ -51,6 +51,10 @@ RESOURCES = {
     "audit": "AuditApi",
     "platform": "PlatformApi",
 }
+OF_RUNS = frozenset(
+    ("runs", "steps", "logs", "pipelines", "approvals", "flow", "bulk", "schedules", "webhooks")
+)
+"""Resources about runs and what starts them; the others are about the platform."""
 METHODS = {
     "submit_run": "runs.submit",
     "list_runs": "runs.list",
@@ -186,6 +190,8 @@ TO_SYNC = (
     ("httpx2.AsyncClient", "httpx2.Client"),
     ("httpx2.AsyncBaseTransport", "httpx2.BaseTransport"),
     ("async_resources", "sync_resources"),
+    ("async_of_runs", "sync_of_runs"),
+    ("async_of_platform", "sync_of_platform"),
     ("for asyncio", "without asyncio"),
     ("__aenter__", "__enter__"),
     ("__aexit__", "__exit__"),
@@ -232,11 +238,9 @@ def described() -> Json:
     return app.openapi()
 
 
-def async_resources(document: Json) -> str:
-    """Return the module of methods for asyncio."""
-    imports = _Imports()
-    for name in ("ApiRequest", "Document", "given", "new_key", "path_of"):
-        imports.add("hocket.client.requests", name)
+def async_modules(document: Json) -> Mapping[str, str]:
+    """Return the modules of methods for asyncio, and the one that has all of them, by name."""
+    imports = {True: _Imports(), False: _Imports()}
     methods: dict[str, list[str]] = {name: [] for name in RESOURCES}
     for path, item in document["paths"].items():
         for verb, operation in item.items():
@@ -244,19 +248,46 @@ def async_resources(document: Json) -> str:
             if not path.startswith("/v1/") or called in BY_HAND:
                 continue
             resource, _, method = METHODS[called].partition(".")
-            methods[resource] += _method(imports, verb.upper(), path, operation, method)
-    classes = [_class(name, of) for name, of in methods.items()]
-    attributes = "\n".join(
-        f"        self.{name} = Async{of}(send)" for name, of in RESOURCES.items()
-    )
+            made = _method(imports[resource in OF_RUNS], verb.upper(), path, operation, method)
+            methods[resource] += made
+    found = {}
+    for name, what, of_runs in (
+        ("async_of_runs.py", "with runs", True),
+        ("async_of_platform.py", "with a platform", False),
+    ):
+        classes = [_class(one, of) for one, of in methods.items() if (one in OF_RUNS) is of_runs]
+        found[name] = _module(imports[of_runs], what, classes)
+    return {**found, "async_resources.py": _all_resources()}
+
+
+def _module(imports: _Imports, what: str, classes: list[str]) -> str:
+    for name in ("ApiRequest", "Document", "given", "new_key", "path_of"):
+        imports.add("hocket.client.requests", name)
     return (
-        '"""What the API can do, for asyncio, made from its description (`make docs`)."""\n\n'
+        f'"""What the API can do {what}, for asyncio, made from its description (`make docs`)."""\n\n'
         "from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence\n"
         "from datetime import datetime\nfrom decimal import Decimal\nfrom typing import Any, Literal\n\n"
         + "\n".join(imports.lines())
         + "\n\nSend = Callable[[ApiRequest, Any], Awaitable[Any]]\n\n"
         + "\n\n".join(classes)
-        + '\n\nclass AsyncResources:\n    """All operations, by what they are about."""\n\n'
+    )
+
+
+def _all_resources() -> str:
+    imports = _Imports()
+    imports.add("hocket.client.requests", "ApiRequest")
+    for name, called in RESOURCES.items():
+        module = "async_of_runs" if name in OF_RUNS else "async_of_platform"
+        imports.add(f"hocket.client.{module}", f"Async{called}")
+    attributes = "\n".join(
+        f"        self.{name} = Async{of}(send)" for name, of in RESOURCES.items()
+    )
+    return (
+        '"""What the API can do, for asyncio, made from its description (`make docs`)."""\n\n'
+        "from collections.abc import Awaitable, Callable\nfrom typing import Any\n\n"
+        + "\n".join(imports.lines())
+        + "\n\nSend = Callable[[ApiRequest, Any], Awaitable[Any]]\n\n"
+        '\n\nclass AsyncResources:\n    """All operations, by what they are about."""\n\n'
         f"    def __init__(self, send: Send) -> None:\n{attributes}\n"
     )
 
@@ -271,11 +302,11 @@ def as_sync(text: str) -> str:
 
 def modules() -> Mapping[str, str]:
     """Return the text of each file that is made."""
-    resources = async_resources(described())
+    made = async_modules(described())
     client = (FOLDER / "async_client.py").read_text("utf-8")
     return {
-        "async_resources.py": _formatted(resources),
-        "sync_resources.py": _formatted(as_sync(resources)),
+        **{name: _formatted(text) for name, text in made.items()},
+        **{name[1:]: _formatted(as_sync(text)) for name, text in made.items()},
         "sync_client.py": _formatted(as_sync(client)),
     }
 

@@ -1,0 +1,793 @@
+"""What the API can do with a platform, without asyncio, made from its description (`make docs`)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from hocket.client.requests import ApiRequest, given, path_of
+from hocket.schemas.access.bodies import (
+    AuditEntry,
+    AuditPage,
+    AuditVerdict,
+    KeyDetail,
+    KeyList,
+    KeyMade,
+    OwnKey,
+    RoleList,
+)
+from hocket.schemas.access.grants import Grants
+from hocket.schemas.administration.backends import BackendList, ModelRateList
+from hocket.schemas.administration.budgets import BudgetUses
+from hocket.schemas.administration.data import DataDeleted
+from hocket.schemas.administration.platform_parts import (
+    PartitionList,
+    QueueList,
+    Tenant,
+    TenantList,
+    Worker,
+    WorkerList,
+)
+from hocket.schemas.rest import (
+    CacheSavings,
+    CallExplained,
+    CallList,
+    DeadLetter,
+    DeadLetterList,
+    ExperimentList,
+    KindCosts,
+    NodeCosts,
+    NodeTypeDetail,
+    NodeTypeList,
+    NodeTypeSummary,
+    PipelineCosts,
+    Redriven,
+    RunCosts,
+    SystemHealth,
+)
+from hocket.schemas.tracing.content import ContentList
+
+Send = Callable[[ApiRequest, Any], Any]
+
+
+class NodeTypesApi:
+    """`client.types`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self, *, after: str | None = None, limit: int | None = None) -> NodeTypeList:
+        """List the node types that workers run, or ran, with their queues; `after` is `next` of the
+        page before.
+        """
+        answer: NodeTypeList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("types"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            NodeTypeList,
+        )
+        return answer
+
+    def each(self, *, limit: int | None = None) -> Iterator[NodeTypeSummary]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(limit=limit, after=after)
+            yield from page.types
+            if (after := page.next) is None:
+                return
+
+    def get(self, name: str) -> NodeTypeDetail:
+        """Show a node type with the JSON Schemas of its config, input and output."""
+        answer: NodeTypeDetail = self._send(
+            ApiRequest(method="GET", path=path_of("types", name), may_repeat=True), NodeTypeDetail
+        )
+        return answer
+
+    def drain(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        for_s: float | None = None,
+        reason: str | None = None,
+    ) -> QueueList:
+        """Hand out no more steps of a node type, or of a queue of it, for a time: an hour by default,
+        at most a week. Steps that workers have go on, others wait, and their deadlines with them.
+        Only with a key of all tenants.
+        """
+        answer: QueueList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("types", name, "drain"),
+                body=given({"queue": queue, "for_s": for_s, "reason": reason}),
+            ),
+            QueueList,
+        )
+        return answer
+
+    def resume(self, name: str, *, queue: str | None = None) -> QueueList:
+        """Hand out the steps of a drained node type, or of a queue of it, again. Only with a key of
+        all tenants.
+        """
+        answer: QueueList = self._send(
+            ApiRequest(
+                method="POST", path=path_of("types", name, "resume"), body=given({"queue": queue})
+            ),
+            QueueList,
+        )
+        return answer
+
+
+class CostsApi:
+    """`client.costs`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def by_pipeline(
+        self, *, pipeline: str | None = None, from_: str | None = None, to: str | None = None
+    ) -> PipelineCosts:
+        """Cost by pipeline and day; the last 30 days where none are named."""
+        answer: PipelineCosts = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("costs", "pipelines"),
+                query={"pipeline": pipeline, "from": from_, "to": to},
+                may_repeat=True,
+            ),
+            PipelineCosts,
+        )
+        return answer
+
+    def budgets(self) -> BudgetUses:
+        """What is spent of the budgets of the configuration in their present hour, day or month (UTC):
+        of those that hold for the tenant's calls. A budget that is named for every tenant is shown
+        to keys of one tenant once it has spent something of it.
+        """
+        answer: BudgetUses = self._send(
+            ApiRequest(method="GET", path=path_of("costs", "budgets"), may_repeat=True), BudgetUses
+        )
+        return answer
+
+    def saved_by_cache(
+        self, *, pipeline: str | None = None, from_: str | None = None, to: str | None = None
+    ) -> CacheSavings:
+        """What steps served from the cache would have cost, by node and day."""
+        answer: CacheSavings = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("costs", "cache"),
+                query={"pipeline": pipeline, "from": from_, "to": to},
+                may_repeat=True,
+            ),
+            CacheSavings,
+        )
+        return answer
+
+    def by_kind(
+        self, *, pipeline: str | None = None, from_: str | None = None, to: str | None = None
+    ) -> KindCosts:
+        """Cost by node, day and kind: calls, attempts made again, branches that lost their race."""
+        answer: KindCosts = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("costs", "kinds"),
+                query={"pipeline": pipeline, "from": from_, "to": to},
+                may_repeat=True,
+            ),
+            KindCosts,
+        )
+        return answer
+
+    def by_node(self, *, pipeline: str | None = None, version: int | None = None) -> NodeCosts:
+        """Cost by pipeline version, node, model and backend over all time."""
+        answer: NodeCosts = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("costs", "nodes"),
+                query={"pipeline": pipeline, "version": version},
+                may_repeat=True,
+            ),
+            NodeCosts,
+        )
+        return answer
+
+    def by_run(
+        self,
+        *,
+        pipeline: str | None = None,
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> RunCosts:
+        """Cost by run, the dearest first; the last 30 days where no time is named."""
+        answer: RunCosts = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("costs", "runs"),
+                query={"pipeline": pipeline, "since": since, "limit": limit},
+                may_repeat=True,
+            ),
+            RunCosts,
+        )
+        return answer
+
+
+class CallsApi:
+    """`client.calls`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self, run: str, *, limit: int | None = None) -> CallList:
+        """List the calls of a run, the earliest first, each attempt by itself, with its decision."""
+        answer: CallList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("calls"),
+                query={"run": run, "limit": limit},
+                may_repeat=True,
+            ),
+            CallList,
+        )
+        return answer
+
+    def explain(self, call_id: str) -> CallExplained:
+        """Show every attempt of a call: the replicas that were looked at, why one was chosen, what
+        became of it; or why nobody was asked.
+        """
+        answer: CallExplained = self._send(
+            ApiRequest(method="GET", path=path_of("calls", call_id), may_repeat=True), CallExplained
+        )
+        return answer
+
+
+class ContentApi:
+    """`client.content`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self, run: str, *, limit: int | None = None) -> ContentList:
+        """List the prompts and answers of a run's calls, as far as they are kept: whether, and how,
+        the section `content:` of the gateway's configuration says.
+        """
+        answer: ContentList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("content"),
+                query={"run": run, "limit": limit},
+                may_repeat=True,
+            ),
+            ContentList,
+        )
+        return answer
+
+
+class ExperimentsApi:
+    """`client.experiments`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self) -> ExperimentList:
+        """List the tenant's experiments and those of all tenants, their arms, and what was seen of
+        each lately.
+        """
+        answer: ExperimentList = self._send(
+            ApiRequest(method="GET", path=path_of("experiments"), may_repeat=True), ExperimentList
+        )
+        return answer
+
+    def roll_back(self, experiment: str, arm: str) -> ExperimentList:
+        """Switch an arm off: its runs go to the control."""
+        answer: ExperimentList = self._send(
+            ApiRequest(
+                method="POST", path=path_of("experiments", experiment, "arms", arm, "rollback")
+            ),
+            ExperimentList,
+        )
+        return answer
+
+    def restore(self, experiment: str, arm: str) -> ExperimentList:
+        """Switch an arm on again, and forget what was seen of it."""
+        answer: ExperimentList = self._send(
+            ApiRequest(
+                method="POST", path=path_of("experiments", experiment, "arms", arm, "restore")
+            ),
+            ExperimentList,
+        )
+        return answer
+
+
+class BackendsApi:
+    """`client.backends`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self) -> BackendList:
+        """List the replicas of all backends, as every gateway sees them."""
+        answer: BackendList = self._send(
+            ApiRequest(method="GET", path=path_of("backends"), may_repeat=True), BackendList
+        )
+        return answer
+
+    def drain(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Send a backend no more calls; those that it has end. Calls go to other replicas and
+        fallbacks, and wait where there is none. It holds until it is resumed, also for gateways
+        that start later.
+        """
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "drain"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def resume(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Send a drained backend calls again."""
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "resume"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def warm(
+        self, backend: str, for_s: float, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Start a backend's replicas now, and keep them ready for a time: those that gateways start
+        and stop (`warm:` in the configuration).
+        """
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "warm"),
+                body=given({"replica": replica, "reason": reason, "for_s": for_s}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def reset(
+        self, backend: str, *, replica: str | None = None, reason: str | None = None
+    ) -> BackendList:
+        """Close the breakers of a backend at all gateways, and end the rest that it asked for."""
+        answer: BackendList = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("backends", backend, "reset"),
+                body=given({"replica": replica, "reason": reason}),
+            ),
+            BackendList,
+        )
+        return answer
+
+    def rates(self) -> ModelRateList:
+        """List what was used, within the last minute, of the rates of tenants and models: those of the
+        caller's tenant, and those of all tenants together; keys of all tenants see each.
+        """
+        answer: ModelRateList = self._send(
+            ApiRequest(method="GET", path=path_of("model-rates"), may_repeat=True), ModelRateList
+        )
+        return answer
+
+
+class DeadLettersApi:
+    """`client.dead_letters`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self,
+        *,
+        limit: int | None = None,
+        source: Literal["task", "step", "log", "run", "usage"] | None = None,
+        unattributed: bool | None = None,
+    ) -> DeadLetterList:
+        """List the tenant's dead letters, the latest first, with the beginning of each payload."""
+        answer: DeadLetterList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("dead-letters"),
+                query={"limit": limit, "source": source, "unattributed": unattributed},
+                may_repeat=True,
+            ),
+            DeadLetterList,
+        )
+        return answer
+
+    def get(self, seq: int, *, unattributed: bool | None = None) -> DeadLetter:
+        """Show one dead letter with its whole payload and headers."""
+        answer: DeadLetter = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("dead-letters", seq),
+                query={"unattributed": unattributed},
+                may_repeat=True,
+            ),
+            DeadLetter,
+        )
+        return answer
+
+    def drop(self, seq: int, *, unattributed: bool | None = None) -> None:
+        """Remove a dead letter for good."""
+        self._send(
+            ApiRequest(
+                method="DELETE",
+                path=path_of("dead-letters", seq),
+                query={"unattributed": unattributed},
+            ),
+            None,
+        )
+
+    def redrive(self, seq: int, *, unattributed: bool | None = None) -> Redriven:
+        """Publish a dead letter again on its own subject, then remove it here. A step whose run has
+        gone on without it is refused (409): retry the run. A usage record is booked then, whoever
+        wrote it.
+        """
+        answer: Redriven = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("dead-letters", seq, "redrive"),
+                query={"unattributed": unattributed},
+            ),
+            Redriven,
+        )
+        return answer
+
+
+class KeysApi:
+    """`client.keys`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def create(
+        self,
+        name: str,
+        role: Literal["viewer", "developer", "operator", "auditor", "admin", "worker"],
+        *,
+        scopes: Sequence[
+            Literal[
+                "platform.read",
+                "runs.read",
+                "runs.submit",
+                "runs.cancel",
+                "runs.signal",
+                "content.read",
+                "pipelines.read",
+                "pipelines.check",
+                "pipelines.apply",
+                "pipelines.release",
+                "schedules.read",
+                "schedules.manage",
+                "webhooks.read",
+                "webhooks.manage",
+                "costs.read",
+                "models.read",
+                "models.call",
+                "steps.run",
+                "experiments.read",
+                "experiments.control",
+                "models.control",
+                "workers.control",
+                "dead_letters.read",
+                "dead_letters.manage",
+                "keys.read",
+                "keys.manage",
+                "grants.read",
+                "grants.manage",
+                "audit.read",
+                "data.delete",
+            ]
+        ]
+        | None = None,
+        models: Sequence[str] | None = None,
+        pools: Sequence[str] | None = None,
+        all_tenants: bool | None = None,
+        requests_per_s: float | None = None,
+        expires_at: datetime | None = None,
+    ) -> KeyMade:
+        """Make a key for the request's tenant, and return its text, which is shown only now. It may do
+        no more than the key of the request.
+        """
+        answer: KeyMade = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("keys"),
+                body=given(
+                    {
+                        "name": name,
+                        "role": role,
+                        "scopes": scopes,
+                        "models": models,
+                        "pools": pools,
+                        "all_tenants": all_tenants,
+                        "requests_per_s": requests_per_s,
+                        "expires_at": expires_at,
+                    }
+                ),
+            ),
+            KeyMade,
+        )
+        return answer
+
+    def list(
+        self,
+        *,
+        all: bool | None = None,
+        all_tenants: bool | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> KeyList:
+        """List keys, the latest first. No secret is among what is shown."""
+        answer: KeyList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("keys"),
+                query={"all": all, "all_tenants": all_tenants, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            KeyList,
+        )
+        return answer
+
+    def each(
+        self, *, all: bool | None = None, all_tenants: bool | None = None, limit: int | None = None
+    ) -> Iterator[KeyDetail]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(all=all, all_tenants=all_tenants, limit=limit, after=after)
+            yield from page.keys
+            if (after := page.next) is None:
+                return
+
+    def own(self) -> OwnKey:
+        """Show the key that the request came with, and what it may do."""
+        answer: OwnKey = self._send(
+            ApiRequest(method="GET", path=path_of("keys", "own"), may_repeat=True), OwnKey
+        )
+        return answer
+
+    def get(self, key_id: str) -> KeyDetail:
+        """Show a key."""
+        answer: KeyDetail = self._send(
+            ApiRequest(method="GET", path=path_of("keys", key_id), may_repeat=True), KeyDetail
+        )
+        return answer
+
+    def revoke(self, key_id: str) -> KeyDetail:
+        """Revoke a key, for good: within seconds no door takes it, and what it has open ends."""
+        answer: KeyDetail = self._send(
+            ApiRequest(method="DELETE", path=path_of("keys", key_id)), KeyDetail
+        )
+        return answer
+
+    def rotate(self, key_id: str, *, overlap_s: float | None = None) -> KeyMade:
+        """Give a key another secret, and return its text, which is shown only now. The former one
+        counts for `overlap_s` more.
+        """
+        answer: KeyMade = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("keys", key_id, "rotate"),
+                body=given({"overlap_s": overlap_s}),
+            ),
+            KeyMade,
+        )
+        return answer
+
+    def roles(self) -> RoleList:
+        """List the roles with their permissions."""
+        answer: RoleList = self._send(
+            ApiRequest(method="GET", path=path_of("roles"), may_repeat=True), RoleList
+        )
+        return answer
+
+
+class GrantsApi:
+    """`client.grants`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def get(self) -> Grants:
+        """Show what the pipelines of the request's tenant may use. A list that is `null` restricts
+        nothing.
+        """
+        answer: Grants = self._send(
+            ApiRequest(method="GET", path=path_of("grants"), may_repeat=True), Grants
+        )
+        return answer
+
+    def set(
+        self,
+        *,
+        node_types: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+        models: Sequence[str] | None = None,
+        databases: Sequence[str] | None = None,
+        http_services: Sequence[str] | None = None,
+        mcp_servers: Sequence[str] | None = None,
+        nats_services: Sequence[str] | None = None,
+        if_match: int | str | None = None,
+    ) -> Grants:
+        """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything.
+        Only with a key of all tenants: nobody widens the grants of his own tenant.
+        """
+        answer: Grants = self._send(
+            ApiRequest(
+                method="PUT",
+                path=path_of("grants"),
+                headers={"if-match": if_match},
+                body=given(
+                    {
+                        "node_types": node_types,
+                        "queues": queues,
+                        "models": models,
+                        "databases": databases,
+                        "http_services": http_services,
+                        "mcp_servers": mcp_servers,
+                        "nats_services": nats_services,
+                    }
+                ),
+            ),
+            Grants,
+        )
+        return answer
+
+
+class AuditApi:
+    """`client.audit`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self, *, after: int | None = None, limit: int | None = None) -> AuditPage:
+        """List what was changed, the earliest first: in the key's tenant, or everywhere where the key
+        is of all tenants.
+        """
+        answer: AuditPage = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("audit"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            AuditPage,
+        )
+        return answer
+
+    def each(self, *, limit: int | None = None) -> Iterator[AuditEntry]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: int | None = None
+        while True:
+            page = self.list(limit=limit, after=after)
+            yield from page.entries
+            if (after := page.next) is None:
+                return
+
+    def verify(self, *, head: str | None = None) -> AuditVerdict:
+        """Read the whole audit, and tell whether each row follows the one before it. Only with a key
+        of all tenants.
+        """
+        answer: AuditVerdict = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("audit", "verdict"),
+                query={"head": head},
+                may_repeat=True,
+            ),
+            AuditVerdict,
+        )
+        return answer
+
+
+class PlatformApi:
+    """`client.platform`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def health(self) -> SystemHealth:
+        """Show the state of the platform's parts as this process sees them."""
+        answer: SystemHealth = self._send(
+            ApiRequest(method="GET", path=path_of("health"), may_repeat=True), SystemHealth
+        )
+        return answer
+
+    def tenants(self, *, after: str | None = None, limit: int | None = None) -> TenantList:
+        """List the tenants that have runs, pipelines or keys. Only with a key of all tenants."""
+        answer: TenantList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("tenants"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            TenantList,
+        )
+        return answer
+
+    def each_tenant(self, *, limit: int | None = None) -> Iterator[Tenant]:
+        """Yield what `tenants` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.tenants(limit=limit, after=after)
+            yield from page.tenants
+            if (after := page.next) is None:
+                return
+
+    def workers(self, *, after: str | None = None, limit: int | None = None) -> WorkerList:
+        """List the workers that announced themselves within the last seconds, with the steps that they
+        take. Only with a key of all tenants.
+        """
+        answer: WorkerList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("workers"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            WorkerList,
+        )
+        return answer
+
+    def each_worker(self, *, limit: int | None = None) -> Iterator[Worker]:
+        """Yield what `workers` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.workers(limit=limit, after=after)
+            yield from page.workers
+            if (after := page.next) is None:
+                return
+
+    def queues(self) -> QueueList:
+        """List the queues of steps with what waits in them, that of all tenants together. Only with a
+        key of all tenants.
+        """
+        answer: QueueList = self._send(
+            ApiRequest(method="GET", path=path_of("queues"), may_repeat=True), QueueList
+        )
+        return answer
+
+    def partitions(self) -> PartitionList:
+        """List the partitions of the runs with the coordinators that own them. Only with a key of all
+        tenants.
+        """
+        answer: PartitionList = self._send(
+            ApiRequest(method="GET", path=path_of("partitions"), may_repeat=True), PartitionList
+        )
+        return answer
+
+    def delete_data(
+        self, tenant: str, *, label: Mapping[str, str] | None = None, dry_run: bool | None = None
+    ) -> DataDeleted:
+        """Delete runs with their results, calls and all else of the request's tenant, or what of it
+        has a label. Runs in flight must have ended. The audit has what was deleted.
+        """
+        answer: DataDeleted = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("data", "delete"),
+                body=given({"tenant": tenant, "label": label, "dry_run": dry_run}),
+            ),
+            DataDeleted,
+        )
+        return answer

@@ -1,0 +1,1246 @@
+"""What the API can do with runs, without asyncio, made from its description (`make docs`)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from hocket.client.requests import ApiRequest, Document, given, new_key, path_of
+from hocket.schemas.administration.approvals import ApprovalList
+from hocket.schemas.administration.bulk import (
+    BulkFilter,
+    BulkOperation,
+    BulkOperationList,
+    BulkPreview,
+    BulkReceipt,
+)
+from hocket.schemas.administration.comparison import RunComparison
+from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
+from hocket.schemas.administration.releases import CanaryReport, PipelineDiff, PipelineRelease
+from hocket.schemas.administration.run_logs import RunLine, RunLogs
+from hocket.schemas.administration.schedules import (
+    Firing,
+    FiringList,
+    NextTimes,
+    Schedule,
+    ScheduledTask,
+    ScheduleList,
+)
+from hocket.schemas.administration.webhooks import (
+    Delivery,
+    DeliveryDetail,
+    DeliveryList,
+    Redelivered,
+    Webhook,
+    WebhookList,
+    WebhookMade,
+)
+from hocket.schemas.rest import (
+    PipelineApplied,
+    PipelineDetail,
+    PipelineList,
+    PipelineValid,
+    RunCost,
+    RunDetail,
+    RunJournal,
+    RunList,
+    RunReceipt,
+    RunResult,
+    RunSubmission,
+    RunSummary,
+    Sent,
+    StepDetail,
+    StepList,
+)
+from hocket.schemas.tracing.replies import RunTrace
+
+Send = Callable[[ApiRequest, Any], Any]
+
+
+class RunsApi:
+    """`client.runs`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def compare(self, run_id: str, other: str) -> RunComparison:
+        """Compare a run (`a`) with another one (`b`), node by node, and mark the first node that
+        differs. Inputs and outputs are compared for keys with `content.read`.
+        """
+        answer: RunComparison = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "compare"),
+                query={"other": other},
+                may_repeat=True,
+            ),
+            RunComparison,
+        )
+        return answer
+
+    def submit(
+        self,
+        pipeline: str,
+        *,
+        input: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        deadline_ms: float | None = None,
+        priority: Literal["interactive", "standard", "batch"] | None = None,
+        budget_usd: Decimal | str | float | None = None,
+        version: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        wait_ms: float | None = None,
+        traceparent: str | None = None,
+    ) -> RunReceipt | RunResult:
+        """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`,
+        200 with the result where the run ends within that time.
+        """
+        answer: RunReceipt | RunResult = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("runs"),
+                headers={"traceparent": traceparent},
+                body=given(
+                    {
+                        "pipeline": pipeline,
+                        "input": input,
+                        "idempotency_key": idempotency_key or new_key(),
+                        "deadline_ms": deadline_ms,
+                        "class": priority,
+                        "budget_usd": budget_usd,
+                        "version": version,
+                        "labels": labels,
+                        "wait_ms": wait_ms,
+                    }
+                ),
+                may_repeat=True,
+                wait_ms=wait_ms or 0,
+            ),
+            RunReceipt | RunResult,
+        )
+        return answer
+
+    def list(
+        self,
+        *,
+        pipeline: str | None = None,
+        status: Literal[
+            "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
+        ]
+        | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        labels: Mapping[str, str] | None = None,
+        error_code: str | None = None,
+        deadline_missed: bool | None = None,
+        min_cost_usd: Decimal | str | None = None,
+        contains: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> RunList:
+        """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those
+        that fit otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on
+        behind them.
+        """
+        answer: RunList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs"),
+                query={
+                    "pipeline": pipeline,
+                    "status": status,
+                    "since": since,
+                    "until": until,
+                    "labels": labels,
+                    "error_code": error_code,
+                    "deadline_missed": deadline_missed,
+                    "min_cost_usd": min_cost_usd,
+                    "contains": contains,
+                    "after": after,
+                    "limit": limit,
+                },
+                may_repeat=True,
+            ),
+            RunList,
+        )
+        return answer
+
+    def each(
+        self,
+        *,
+        pipeline: str | None = None,
+        status: Literal[
+            "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
+        ]
+        | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        labels: Mapping[str, str] | None = None,
+        error_code: str | None = None,
+        deadline_missed: bool | None = None,
+        min_cost_usd: Decimal | str | None = None,
+        contains: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RunSummary]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(
+                pipeline=pipeline,
+                status=status,
+                since=since,
+                until=until,
+                labels=labels,
+                error_code=error_code,
+                deadline_missed=deadline_missed,
+                min_cost_usd=min_cost_usd,
+                contains=contains,
+                limit=limit,
+                after=after,
+            )
+            yield from page.runs
+            if (after := page.next) is None:
+                return
+
+    def get(self, run_id: str) -> RunDetail:
+        """Show a run with its input and its output or error."""
+        answer: RunDetail = self._send(
+            ApiRequest(method="GET", path=path_of("runs", run_id), may_repeat=True), RunDetail
+        )
+        return answer
+
+    def journal(self, run_id: str) -> RunJournal:
+        """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
+        quarter of an hour after the run's end.
+        """
+        answer: RunJournal = self._send(
+            ApiRequest(method="GET", path=path_of("runs", run_id, "journal"), may_repeat=True),
+            RunJournal,
+        )
+        return answer
+
+    def cost(self, run_id: str) -> RunCost:
+        """Show what a run cost so far, by node, model and backend."""
+        answer: RunCost = self._send(
+            ApiRequest(method="GET", path=path_of("runs", run_id, "cost"), may_repeat=True), RunCost
+        )
+        return answer
+
+    def cancel(self, run_id: str, *, reason: str | None = None) -> Sent:
+        """Ask for a run's end. 202: its coordinator acts on it in order."""
+        answer: Sent = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("runs", run_id, "cancel"),
+                body=given({"reason": reason}),
+                may_repeat=True,
+            ),
+            Sent,
+        )
+        return answer
+
+    def signal(
+        self, run_id: str, name: str, *, payload: Any | None = None, signal_id: str | None = None
+    ) -> Sent:
+        """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
+        answer: Sent = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("runs", run_id, "signals"),
+                body=given({"name": name, "payload": payload, "signal_id": signal_id}),
+            ),
+            Sent,
+        )
+        return answer
+
+    def retry(
+        self,
+        run_id: str,
+        *,
+        idempotency_key: str | None = None,
+        deadline_ms: float | None = None,
+        priority: Literal["interactive", "standard", "batch"] | None = None,
+        budget_usd: Decimal | str | float | None = None,
+        wait_ms: float | None = None,
+        traceparent: str | None = None,
+    ) -> RunReceipt | RunResult:
+        """Run again what failed in a run that ended, as a new run of the same version that takes over
+        all that succeeded. The same request twice is one run.
+        """
+        answer: RunReceipt | RunResult = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("runs", run_id, "retry"),
+                headers={"traceparent": traceparent},
+                body=given(
+                    {
+                        "idempotency_key": idempotency_key,
+                        "deadline_ms": deadline_ms,
+                        "class": priority,
+                        "budget_usd": budget_usd,
+                        "wait_ms": wait_ms,
+                    }
+                ),
+                may_repeat=True,
+                wait_ms=wait_ms or 0,
+            ),
+            RunReceipt | RunResult,
+        )
+        return answer
+
+    def rerun(
+        self,
+        run_id: str,
+        *,
+        idempotency_key: str | None = None,
+        deadline_ms: float | None = None,
+        priority: Literal["interactive", "standard", "batch"] | None = None,
+        budget_usd: Decimal | str | float | None = None,
+        wait_ms: float | None = None,
+        from_step: str | None = None,
+        step_input: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        traceparent: str | None = None,
+    ) -> RunReceipt | RunResult:
+        """Run again from a step, with another input or as another version, as a new run that takes
+        over what would be done the same again. The same request twice is one run.
+        """
+        answer: RunReceipt | RunResult = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("runs", run_id, "rerun"),
+                headers={"traceparent": traceparent},
+                body=given(
+                    {
+                        "idempotency_key": idempotency_key,
+                        "deadline_ms": deadline_ms,
+                        "class": priority,
+                        "budget_usd": budget_usd,
+                        "wait_ms": wait_ms,
+                        "from_step": from_step,
+                        "step_input": step_input,
+                        "input": input,
+                        "version": version,
+                    }
+                ),
+                may_repeat=True,
+                wait_ms=wait_ms or 0,
+            ),
+            RunReceipt | RunResult,
+        )
+        return answer
+
+    def trace(self, run_id: str) -> RunTrace:
+        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
+        prompt and no answer stands in it.
+        """
+        answer: RunTrace = self._send(
+            ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
+            RunTrace,
+        )
+        return answer
+
+
+class StepsApi:
+    """`client.steps`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self,
+        run_id: str,
+        *,
+        values: bool | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> StepList:
+        """List the steps of a run with their times, deadlines, slack and failed attempts."""
+        answer: StepList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "steps"),
+                query={"values": values, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            StepList,
+        )
+        return answer
+
+    def each(
+        self, run_id: str, *, values: bool | None = None, limit: int | None = None
+    ) -> Iterator[StepDetail]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(run_id, values=values, limit=limit, after=after)
+            yield from page.steps
+            if (after := page.next) is None:
+                return
+
+
+class LogsApi:
+    """`client.logs`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: Literal["debug", "info", "warning", "error", "critical"] | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> RunLogs:
+        """Show what the handlers of a run's steps logged, the earliest line first, also while it goes
+        on. Without `content.read` the lines come without their texts and fields.
+        """
+        answer: RunLogs = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("runs", run_id, "logs"),
+                query={"step": step, "level": level, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            RunLogs,
+        )
+        return answer
+
+    def each(
+        self,
+        run_id: str,
+        *,
+        step: str | None = None,
+        level: Literal["debug", "info", "warning", "error", "critical"] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RunLine]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(run_id, step=step, level=level, limit=limit, after=after)
+            yield from page.lines
+            if (after := page.next) is None:
+                return
+
+
+class PipelinesApi:
+    """`client.pipelines`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def apply(self, document: Document) -> PipelineApplied:
+        """Apply a pipeline: a spec that differs from the latest version becomes the next version
+        (201), the same spec is the same version (200).
+        """
+        answer: PipelineApplied = self._send(
+            ApiRequest(method="POST", path=path_of("pipelines"), body=document, may_repeat=True),
+            PipelineApplied,
+        )
+        return answer
+
+    def list(
+        self, *, after: str | None = None, limit: int | None = None, archived: bool | None = None
+    ) -> PipelineList:
+        """List the latest version of each pipeline by name; `after` is the last name of the page
+        before. Archived ones are listed by themselves.
+        """
+        answer: PipelineList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("pipelines"),
+                query={"after": after, "limit": limit, "archived": archived},
+                may_repeat=True,
+            ),
+            PipelineList,
+        )
+        return answer
+
+    def validate(self, document: Document) -> PipelineValid:
+        """Check a pipeline as `POST /v1/pipelines` does, and keep nothing."""
+        answer: PipelineValid = self._send(
+            ApiRequest(
+                method="POST", path=path_of("pipelines", "validate"), body=document, may_repeat=True
+            ),
+            PipelineValid,
+        )
+        return answer
+
+    def get(self, name: str, *, version: int | None = None) -> PipelineDetail:
+        """Show one version of a pipeline with its spec; the latest where none is named."""
+        answer: PipelineDetail = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("pipelines", name),
+                query={"version": version},
+                may_repeat=True,
+            ),
+            PipelineDetail,
+        )
+        return answer
+
+    def delete(self, name: str, *, if_match: int | str | None = None) -> None:
+        """Delete an archived pipeline with all its versions, where no run of it is stored."""
+        self._send(
+            ApiRequest(
+                method="DELETE", path=path_of("pipelines", name), headers={"if-match": if_match}
+            ),
+            None,
+        )
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of a pipeline, for editors."""
+        answer: dict[str, Any] = self._send(
+            ApiRequest(method="GET", path=path_of("schemas", "pipeline"), may_repeat=True),
+            dict[str, Any],
+        )
+        return answer
+
+    def diff(self, name: str, before: int, *, after: int | None = None) -> PipelineDiff:
+        """Show in what two versions of a pipeline differ, field by field; at most 1,000 places."""
+        answer: PipelineDiff = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("pipelines", name, "diff"),
+                query={"before": before, "after": after},
+                may_repeat=True,
+            ),
+            PipelineDiff,
+        )
+        return answer
+
+    def release(self, name: str) -> PipelineRelease:
+        """Show which version runs take that name none, and the canary, if there is one."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(method="GET", path=path_of("pipelines", name, "release"), may_repeat=True),
+            PipelineRelease,
+        )
+        return answer
+
+    def activate(
+        self, name: str, *, version: int | None = None, if_match: int | str | None = None
+    ) -> PipelineRelease:
+        """Let runs that name no version take this one, from the next second on; versions that are
+        applied later wait until they are activated. Without a version, the newest is active, as at
+        first. It ends a canary. Runs that are under way go on with their version.
+        """
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "activate"),
+                headers={"if-match": if_match},
+                body=given({"version": version}),
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def roll_back(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Activate the version that was active before, otherwise the one before the active one. It
+        ends a canary.
+        """
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "rollback"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def canary(self, name: str) -> CanaryReport:
+        """Show how the runs of a canary ended, beside those of the active version."""
+        answer: CanaryReport = self._send(
+            ApiRequest(method="GET", path=path_of("pipelines", name, "canary"), may_repeat=True),
+            CanaryReport,
+        )
+        return answer
+
+    def put_canary(
+        self,
+        name: str,
+        version: int,
+        share: float,
+        *,
+        min_runs: int | None = None,
+        max_failure_rise: float | None = None,
+        only_by_hand: bool | None = None,
+        if_match: int | str | None = None,
+    ) -> PipelineRelease:
+        """Let a share of the runs that name no version take this one, and judge it by how they end: it
+        is ended by itself where more of them fail. The other runs go on with the active version.
+        Activate it to let all runs take it.
+        """
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="PUT",
+                path=path_of("pipelines", name, "canary"),
+                headers={"if-match": if_match},
+                body=given(
+                    {
+                        "version": version,
+                        "share": share,
+                        "min_runs": min_runs,
+                        "max_failure_rise": max_failure_rise,
+                        "only_by_hand": only_by_hand,
+                    }
+                ),
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def end_canary(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """End a canary: all runs take the active version."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="DELETE",
+                path=path_of("pipelines", name, "canary"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def archive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Let a pipeline take no new runs, and leave it out of lists. Runs that are under way go on."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "archive"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+    def unarchive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
+        """Let an archived pipeline take new runs again."""
+        answer: PipelineRelease = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("pipelines", name, "unarchive"),
+                headers={"if-match": if_match},
+            ),
+            PipelineRelease,
+        )
+        return answer
+
+
+class ApprovalsApi:
+    """`client.approvals`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self, *, run: str | None = None) -> ApprovalList:
+        """List the approvals that runs wait for, the one that waits longest first: the first 200, or
+        those of one `run`.
+        """
+        answer: ApprovalList = self._send(
+            ApiRequest(
+                method="GET", path=path_of("approvals"), query={"run": run}, may_repeat=True
+            ),
+            ApprovalList,
+        )
+        return answer
+
+
+class FlowApi:
+    """`client.flow`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self, *, pipeline: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> FlowQueueList:
+        """List the limits at which runs stand, by key, those first at which most wait."""
+        answer: FlowQueueList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("flow"),
+                query={"pipeline": pipeline, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            FlowQueueList,
+        )
+        return answer
+
+    def each(self, *, pipeline: str | None = None, limit: int | None = None) -> Iterator[FlowQueue]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(pipeline=pipeline, limit=limit, after=after)
+            yield from page.queues
+            if (after := page.next) is None:
+                return
+
+    def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        queue: str | None = None,
+        run: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> FlowRunList:
+        """List the runs that hold places or wait for one, each with its position, by queue or run."""
+        answer: FlowRunList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("flow", "runs"),
+                query={
+                    "pipeline": pipeline,
+                    "queue": queue,
+                    "run": run,
+                    "after": after,
+                    "limit": limit,
+                },
+                may_repeat=True,
+            ),
+            FlowRunList,
+        )
+        return answer
+
+    def each_run(
+        self,
+        *,
+        pipeline: str | None = None,
+        queue: str | None = None,
+        run: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[FlowRun]:
+        """Yield what `runs` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.runs(pipeline=pipeline, queue=queue, run=run, limit=limit, after=after)
+            yield from page.runs
+            if (after := page.next) is None:
+                return
+
+
+class BulkApi:
+    """`client.bulk`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def submit(self, runs: Sequence[RunSubmission | Mapping[str, Any]]) -> BulkReceipt:
+        """Submit up to 1,000 tasks. 202 once the broker has stored those that are taken; each of the
+        others has its error.
+        """
+        answer: BulkReceipt = self._send(
+            ApiRequest(method="POST", path=path_of("bulk", "runs"), body=given({"runs": runs})),
+            BulkReceipt,
+        )
+        return answer
+
+    def preview(
+        self,
+        action: Literal["cancel", "retry"],
+        *,
+        filter: BulkFilter | Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        at_most: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> BulkPreview:
+        """Count the runs that an operation would change, and change nothing."""
+        answer: BulkPreview = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("bulk", "preview"),
+                body=given(
+                    {
+                        "action": action,
+                        "filter": filter,
+                        "reason": reason,
+                        "at_most": at_most,
+                        "idempotency_key": idempotency_key,
+                    }
+                ),
+                may_repeat=True,
+            ),
+            BulkPreview,
+        )
+        return answer
+
+    def begin(
+        self,
+        action: Literal["cancel", "retry"],
+        *,
+        filter: BulkFilter | Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        at_most: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> BulkOperation:
+        """Cancel or retry all runs that a filter means, in the background: those that were accepted
+        until now. It goes on where the process that works on it is stopped.
+        """
+        answer: BulkOperation = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("bulk", "operations"),
+                body=given(
+                    {
+                        "action": action,
+                        "filter": filter,
+                        "reason": reason,
+                        "at_most": at_most,
+                        "idempotency_key": idempotency_key,
+                    }
+                ),
+            ),
+            BulkOperation,
+        )
+        return answer
+
+    def list(self, *, after: str | None = None, limit: int | None = None) -> BulkOperationList:
+        """List bulk operations, the latest first."""
+        answer: BulkOperationList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("bulk", "operations"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            BulkOperationList,
+        )
+        return answer
+
+    def each(self, *, limit: int | None = None) -> Iterator[BulkOperation]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(limit=limit, after=after)
+            yield from page.operations
+            if (after := page.next) is None:
+                return
+
+    def get(self, operation_id: str) -> BulkOperation:
+        """Show how far a bulk operation is."""
+        answer: BulkOperation = self._send(
+            ApiRequest(
+                method="GET", path=path_of("bulk", "operations", operation_id), may_repeat=True
+            ),
+            BulkOperation,
+        )
+        return answer
+
+    def stop(self, operation_id: str) -> BulkOperation:
+        """Stop a bulk operation where it is. What it has changed stays so."""
+        answer: BulkOperation = self._send(
+            ApiRequest(method="POST", path=path_of("bulk", "operations", operation_id, "stop")),
+            BulkOperation,
+        )
+        return answer
+
+
+class SchedulesApi:
+    """`client.schedules`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(
+        self,
+        *,
+        pipeline: str | None = None,
+        paused: bool | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> ScheduleList:
+        """List schedules, the latest first, each with its next time."""
+        answer: ScheduleList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("schedules"),
+                query={"pipeline": pipeline, "paused": paused, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            ScheduleList,
+        )
+        return answer
+
+    def each(
+        self, *, pipeline: str | None = None, paused: bool | None = None, limit: int | None = None
+    ) -> Iterator[Schedule]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(pipeline=pipeline, paused=paused, limit=limit, after=after)
+            yield from page.schedules
+            if (after := page.next) is None:
+                return
+
+    def preview(
+        self,
+        cron: str,
+        *,
+        time_zone: str | None = None,
+        jitter_s: float | None = None,
+        count: int | None = None,
+    ) -> NextTimes:
+        """Show the coming times of a cron expression, and keep nothing."""
+        answer: NextTimes = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("schedule-preview"),
+                query={"count": count},
+                body=given({"cron": cron, "time_zone": time_zone, "jitter_s": jitter_s}),
+                may_repeat=True,
+            ),
+            NextTimes,
+        )
+        return answer
+
+    def put(
+        self,
+        name: str,
+        cron: str,
+        task: ScheduledTask | Mapping[str, Any],
+        *,
+        time_zone: str | None = None,
+        jitter_s: float | None = None,
+        time_field: str | None = None,
+        catch_up: Literal["none", "one", "all"] | None = None,
+        catch_up_window_s: float | None = None,
+        overlap: Literal["allow", "skip", "cancel_running", "buffer_one"] | None = None,
+        description: str | None = None,
+        paused: bool | None = None,
+        if_match: int | str | None = None,
+        if_none_match: str | None = None,
+    ) -> Schedule:
+        """Make a schedule (201), or replace it. Its task is checked as it will be when it is
+        submitted.
+        """
+        answer: Schedule = self._send(
+            ApiRequest(
+                method="PUT",
+                path=path_of("schedules", name),
+                headers={"if-match": if_match, "if-none-match": if_none_match},
+                body=given(
+                    {
+                        "cron": cron,
+                        "time_zone": time_zone,
+                        "jitter_s": jitter_s,
+                        "task": task,
+                        "time_field": time_field,
+                        "catch_up": catch_up,
+                        "catch_up_window_s": catch_up_window_s,
+                        "overlap": overlap,
+                        "description": description,
+                        "paused": paused,
+                    }
+                ),
+            ),
+            Schedule,
+        )
+        return answer
+
+    def get(self, name: str) -> Schedule:
+        """Show a schedule."""
+        answer: Schedule = self._send(
+            ApiRequest(method="GET", path=path_of("schedules", name), may_repeat=True), Schedule
+        )
+        return answer
+
+    def delete(self, name: str, *, if_match: int | str | None = None) -> None:
+        """Delete a schedule with what became of its times. Its runs stay."""
+        self._send(
+            ApiRequest(
+                method="DELETE", path=path_of("schedules", name), headers={"if-match": if_match}
+            ),
+            None,
+        )
+
+    def pause(
+        self, name: str, *, reason: str | None = None, if_match: int | str | None = None
+    ) -> Schedule:
+        """Pause a schedule. Times that come meanwhile are left out."""
+        answer: Schedule = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("schedules", name, "pause"),
+                headers={"if-match": if_match},
+                body=given({"reason": reason}),
+            ),
+            Schedule,
+        )
+        return answer
+
+    def resume(self, name: str, *, if_match: int | str | None = None) -> Schedule:
+        """Let a paused schedule go on, with its next time from now."""
+        answer: Schedule = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("schedules", name, "resume"),
+                headers={"if-match": if_match},
+            ),
+            Schedule,
+        )
+        return answer
+
+    def trigger(self, name: str, *, idempotency_key: str | None = None) -> Firing:
+        """Submit the task of a schedule now, be it paused or not; its policy of overlaps holds."""
+        answer: Firing = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("schedules", name, "trigger"),
+                body=given({"idempotency_key": idempotency_key}),
+            ),
+            Firing,
+        )
+        return answer
+
+    def next_times(self, name: str, *, count: int | None = None) -> NextTimes:
+        """Show the coming times of a schedule, as they are where it is not paused."""
+        answer: NextTimes = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("schedules", name, "next"),
+                query={"count": count},
+                may_repeat=True,
+            ),
+            NextTimes,
+        )
+        return answer
+
+    def firings(
+        self, name: str, *, after: str | None = None, limit: int | None = None
+    ) -> FiringList:
+        """List what became of the times of a schedule, the latest first; of the last 1,000."""
+        answer: FiringList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("schedules", name, "firings"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            FiringList,
+        )
+        return answer
+
+    def each_firing(self, name: str, *, limit: int | None = None) -> Iterator[Firing]:
+        """Yield what `firings` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.firings(name, limit=limit, after=after)
+            yield from page.firings
+            if (after := page.next) is None:
+                return
+
+
+class WebhooksApi:
+    """`client.webhooks`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def list(self, *, after: str | None = None, limit: int | None = None) -> WebhookList:
+        """List webhooks, the latest first."""
+        answer: WebhookList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("webhooks"),
+                query={"after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            WebhookList,
+        )
+        return answer
+
+    def each(self, *, limit: int | None = None) -> Iterator[Webhook]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(limit=limit, after=after)
+            yield from page.webhooks
+            if (after := page.next) is None:
+                return
+
+    def put(
+        self,
+        name: str,
+        url: str,
+        *,
+        events: Sequence[
+            Literal[
+                "run.succeeded",
+                "run.degraded",
+                "run.failed",
+                "run.expired",
+                "run.cancelled",
+                "run.waiting",
+            ]
+        ]
+        | None = None,
+        pipelines: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        content: bool | None = None,
+        description: str | None = None,
+        enabled: bool | None = None,
+        if_match: int | str | None = None,
+        if_none_match: str | None = None,
+    ) -> WebhookMade:
+        """Make a webhook (201, with its secret, which is shown only now), or replace it. It is told of
+        what happens from then on.
+        """
+        answer: WebhookMade = self._send(
+            ApiRequest(
+                method="PUT",
+                path=path_of("webhooks", name),
+                headers={"if-match": if_match, "if-none-match": if_none_match},
+                body=given(
+                    {
+                        "url": url,
+                        "events": events,
+                        "pipelines": pipelines,
+                        "labels": labels,
+                        "content": content,
+                        "description": description,
+                        "enabled": enabled,
+                    }
+                ),
+            ),
+            WebhookMade,
+        )
+        return answer
+
+    def get(self, name: str) -> Webhook:
+        """Show a webhook."""
+        answer: Webhook = self._send(
+            ApiRequest(method="GET", path=path_of("webhooks", name), may_repeat=True), Webhook
+        )
+        return answer
+
+    def delete(self, name: str, *, if_match: int | str | None = None) -> None:
+        """Delete a webhook with its deliveries; what is not delivered is not told."""
+        self._send(
+            ApiRequest(
+                method="DELETE", path=path_of("webhooks", name), headers={"if-match": if_match}
+            ),
+            None,
+        )
+
+    def enable(self, name: str, *, if_match: int | str | None = None) -> Webhook:
+        """Enable a webhook. What waited goes out; it is told of what happens from now on."""
+        answer: Webhook = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("webhooks", name, "enable"),
+                headers={"if-match": if_match},
+            ),
+            Webhook,
+        )
+        return answer
+
+    def disable(self, name: str, *, if_match: int | str | None = None) -> Webhook:
+        """Disable a webhook: nothing is sent, and nothing that happens is kept for it."""
+        answer: Webhook = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("webhooks", name, "disable"),
+                headers={"if-match": if_match},
+            ),
+            Webhook,
+        )
+        return answer
+
+    def rotate_secret(self, name: str, *, overlap_s: float | None = None) -> WebhookMade:
+        """Give a webhook another secret, which is shown only now. The former one signs as well for
+        `overlap_s`.
+        """
+        answer: WebhookMade = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("webhooks", name, "rotate"),
+                body=given({"overlap_s": overlap_s}),
+            ),
+            WebhookMade,
+        )
+        return answer
+
+    def test(self, name: str) -> Delivery:
+        """Send a message of type `webhook.test`."""
+        answer: Delivery = self._send(
+            ApiRequest(method="POST", path=path_of("webhooks", name, "test")), Delivery
+        )
+        return answer
+
+    def redeliver_dead(
+        self, name: str, since: datetime, *, until: datetime | None = None
+    ) -> Redelivered:
+        """Send again what is dead of some time, the earliest first, up to 1,000 messages."""
+        answer: Redelivered = self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("webhooks", name, "redeliver"),
+                body=given({"since": since, "until": until}),
+            ),
+            Redelivered,
+        )
+        return answer
+
+    def deliveries(
+        self,
+        name: str,
+        *,
+        state: Literal["pending", "delivered", "dead"] | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> DeliveryList:
+        """List a webhook's deliveries of the last 14 days, the latest first; `state=dead`: those that
+        were given up.
+        """
+        answer: DeliveryList = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("webhooks", name, "deliveries"),
+                query={"state": state, "after": after, "limit": limit},
+                may_repeat=True,
+            ),
+            DeliveryList,
+        )
+        return answer
+
+    def each_delivery(
+        self,
+        name: str,
+        *,
+        state: Literal["pending", "delivered", "dead"] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Delivery]:
+        """Yield what `deliveries` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.deliveries(name, state=state, limit=limit, after=after)
+            yield from page.deliveries
+            if (after := page.next) is None:
+                return
+
+    def delivery(self, name: str, message_id: str) -> DeliveryDetail:
+        """Show a delivery with what is sent."""
+        answer: DeliveryDetail = self._send(
+            ApiRequest(
+                method="GET",
+                path=path_of("webhooks", name, "deliveries", message_id),
+                may_repeat=True,
+            ),
+            DeliveryDetail,
+        )
+        return answer
+
+    def redeliver(self, name: str, message_id: str) -> Delivery:
+        """Send a message again, under the same id, delivered or not."""
+        answer: Delivery = self._send(
+            ApiRequest(
+                method="POST", path=path_of("webhooks", name, "deliveries", message_id, "redeliver")
+            ),
+            Delivery,
+        )
+        return answer
