@@ -27,6 +27,7 @@ SECONDS ?= 20
 EXAMPLES ?= 100
 TIMES ?= 10
 
+UV := uv==0.13.9
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
 .PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test images-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test nats-restarts docs lock clean
@@ -165,6 +166,7 @@ sdk: setup
 
 # that wheel alone in fresh environments (uv, an index), beside a platform, rolled under load; prints its size
 sdk-test: setup
+	@command -v uv >/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check $(UV)
 	PYTHONPATH=tests $(PY) -m sdk
 
 # the conformance suite of workers against the SDK, a worker written from the protocol, and planted faults

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from support.places import ROOT
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 RESOLUTIONS = ("newest", "oldest")
 FRAMEWORKS = ("langgraph", "pydantic-ai", "openai-agents")
+
+UV = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
+"""Makes the environments; `make sdk-test` installs it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def conflicts(folder: Path, wheel: Path, framework: str) -> str:
     asked = folder / "together.in"
     asked.write_text(f"hocket-worker @ {wheel.as_uri()}\n{framework}\n")
     ended = subprocess.run(
-        ["uv", "pip", "compile", "--quiet", "--no-header", str(asked)],
+        [UV, "pip", "compile", "--quiet", "--no-header", str(asked)],
         check=False,
         capture_output=True,
         text=True,
@@ -83,6 +87,6 @@ def _oldest() -> list[str]:
 def _uv(*arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     ended = subprocess.run(
-        ["uv", *arguments], check=True, stdout=subprocess.PIPE, text=True, env=environment
+        [UV, *arguments], check=True, stdout=subprocess.PIPE, text=True, env=environment
     )
     return ended.stdout
