@@ -109,7 +109,7 @@ browser-test: setup
 	@command -v chromium >/dev/null || { echo "This needs chromium: apt install chromium" >&2; exit 1; }
 	@if command -v uv >/dev/null; then uv pip install --quiet --python .venv $(BROWSER); \
 		else $(PY) -m pip install --quiet $(BROWSER); fi
-	@$(PY) -m pytest -q -n 0 tests/browser
+	@HOCKET_TEST_LONG=1 $(PY) -m pytest -q -n 0 tests/browser tests/integration/console/test_markup.py
 
 # Schemathesis with all checks over REST and the gateway's HTTP door; EXAMPLES a request kind
 contract: setup

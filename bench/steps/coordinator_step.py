@@ -51,6 +51,7 @@ from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
+from hocket.coordinator.storage.pipelines.release import Release
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Offset, Store, _fences, _statement
 from hocket.kit.access.grant_book import GrantBook
@@ -114,9 +115,13 @@ class PlayedPipelines(PipelineStore):
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = json.dumps(spec)
 
-    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str]:
+    async def spec(self, tenant: str, pipeline: str, version: int) -> str:
         del tenant, pipeline, version
-        return 1, self._spec
+        return self._spec
+
+    async def release(self, tenant: str, pipeline: str) -> Release:
+        del tenant, pipeline
+        return Release(newest=1)
 
     async def durations(self, tenant: str, pipeline: str) -> dict[str, Any]:
         del tenant, pipeline

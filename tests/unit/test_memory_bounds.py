@@ -17,6 +17,7 @@ from hocket.coordinator.storage.pipelines import duration_stats as durations_mod
 from hocket.coordinator.storage.pipelines import pipeline_catalog as catalog_module
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
+from hocket.coordinator.storage.pipelines.release import Release
 from hocket.kit.postgres.errors import is_row_fault, may_be_row_fault
 
 SPEC = '{"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:echo"}}}'
@@ -28,8 +29,11 @@ class Store:
     def __init__(self) -> None:
         self.kept: list[tuple[Any, ...]] = []
 
-    async def spec(self, tenant: str, pipeline: str, version: int | None) -> tuple[int, str]:
-        return (version or 1, SPEC)
+    async def spec(self, tenant: str, pipeline: str, version: int) -> str:
+        return SPEC
+
+    async def release(self, tenant: str, pipeline: str) -> Release:
+        return Release(newest=1)
 
     async def durations(self, tenant: str, pipeline: str) -> dict[str, Any]:
         return {}
@@ -45,9 +49,9 @@ async def test_the_newest_versions_that_are_believed_are_bounded(
     store: Any = Store()
     catalog = Catalog(store, Durations(store))
     for number in range(10):
-        await catalog.entry("acme", f"p{number}", None)
-    assert len(catalog._latest) == len(catalog._entries) == 3
-    assert ("acme", "p9") in catalog._latest
+        await catalog.entry_for("acme", f"p{number}", None, "r1")
+    assert len(catalog._releases) == len(catalog._entries) == 3
+    assert ("acme", "p9") in catalog._releases
 
 
 async def test_the_estimates_in_memory_are_bounded_and_what_was_forgotten_is_not_missed(

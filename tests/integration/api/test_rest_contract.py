@@ -63,7 +63,7 @@ enabled = false
 BEARERS = (
     [(role, tenant) for role in ROLES if role != "worker" for tenant in (DEFAULT_TENANT, None)]
     if IS_LONG
-    else [("admin", None), ("developer", DEFAULT_TENANT)]
+    else [("admin", None)]
 )
 WIDE_ONLY = (
     "/v1/backends/{backend}/", "/v1/audit/verdict",

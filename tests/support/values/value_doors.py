@@ -92,7 +92,9 @@ async def raw(
     said = head.lower()
     if b"transfer-encoding: chunked" in said:
         content = _unchunked(content)
-    return status, json.loads(content) if b"json" in said and content else content
+    return status, json.loads(content) if (
+        b"/json" in said or b"+json" in said
+    ) and content else content
 
 
 def _unchunked(content: bytes) -> bytes:
