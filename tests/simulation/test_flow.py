@@ -8,7 +8,7 @@ import pytest
 from simulation.bugs.flow import limit_is_not_counted, nobody_looks
 from simulation.platform.scenario import FLOWING, play
 
-FIRST, SEEDS, CHUNK = 1, 40, 20
+FIRST, SEEDS, CHUNK = 1, 20, 20
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, CHUNK))

@@ -13,7 +13,7 @@ from simulation.platform.bundles import BUNDLES
 from simulation.platform.handlers import CALLING, WAITING
 from simulation.platform.scenario import play, seed_of
 
-FIRST, SEEDS, CHUNK = 1, 300, 20
+FIRST, SEEDS, CHUNK = 1, 160, 20
 """Each planted bug that is caught within a thousand seeds is caught within these
 (docs/explanation/simulation.md); `make sim` plays as many as one likes."""
 FOUND_FAULTS = (3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 33220, 38183, 41293)
@@ -21,9 +21,9 @@ FOUND_FAULTS = (3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 
 TOLD = told()
 """What the page says of the planted bugs."""
 SOON = 5
-WAITING_SEEDS = 60
-CALLING_SEEDS = 60
-BUNDLE_SEEDS = 60
+WAITING_SEEDS = 40
+CALLING_SEEDS = 20
+BUNDLE_SEEDS = 40
 HASHES = """
 import sys
 from simulation.platform.scenario import play
