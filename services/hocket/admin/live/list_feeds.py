@@ -21,7 +21,7 @@ GATHER_S = 0.1
 """How long changes are gathered at least."""
 SHARE = 0.04
 """Of its time a process spends on open lists, at most."""
-SEND_S = 0.000_3
+SEND_S = 0.000_22
 """What sending to one follower counts as."""
 MAX_RUNS = 50
 """Of which a list is told at once, the latest that changed."""
