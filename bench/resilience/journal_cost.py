@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from bench.support.machine import machine_text
@@ -156,4 +157,4 @@ if __name__ == "__main__":
     parser.add_argument("--side-by-side", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--door", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    asyncio.run(keep_journals(given.door) if given.door else main(given))
+    uvloop.run(keep_journals(given.door) if given.door else main(given))

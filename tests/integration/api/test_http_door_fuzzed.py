@@ -10,7 +10,7 @@ from hocket.gateway.api.http import identity
 from hocket.gateway.core.config.access import hashed
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
-from support.contract_rig import TIMEOUT_S, check, document
+from support.contract_rig import IS_LONG, TIMEOUT_S, check, document
 from support.gateway.gateway_process import running_gateway
 from support.gateway.mock_upstream import running_upstream
 
@@ -23,6 +23,7 @@ MET = {
 }
 
 
+@pytest.mark.skipif(not IS_LONG, reason="it takes long: `make contract` plays it")
 @pytest.mark.timeout(TIMEOUT_S)
 async def test_every_answer_is_as_documented(nats_url: str, tmp_path: Path) -> None:
     bus = await Bus.connect(nats_url, name="test")
