@@ -83,6 +83,7 @@ async def platform() -> AsyncIterator[Platform]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.skipif(not IS_LONG, reason="it takes long: `make contract` plays it")
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(
     ("role", "tenant"), BEARERS, ids=[f"{role}-of-{tenant or 'all'}" for role, tenant in BEARERS]

@@ -26,7 +26,7 @@ CHOICES = 3
 BUDGET_USD = Decimal("0.00001") * CALLS
 """A fifth of what the calls would come to."""
 ONE_CALL_USD = CHOICES * 48 * OUTPUT_USD / 1_000_000
-LEVELS = ("run", "pipeline", "label", "tenant") if CALLS >= 1_000 else ("run", "label")
+LEVELS = ("run", "pipeline", "label", "tenant") if CALLS >= 1_000 else ("label",)
 LIMIT = {"usd": float(BUDGET_USD), "per": "month"}
 SECTIONS: dict[str, dict[str, Any]] = {
     "run": {},
