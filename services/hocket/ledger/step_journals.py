@@ -17,6 +17,7 @@ import structlog
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas import subjects
 
 LOOK_S = 60.0
@@ -30,7 +31,7 @@ API_TIMEOUT_MS = 10_000.0
 STATEMENT_TIMEOUT_S = 5.0
 RUNS_AT_ONCE = 1_000
 
-ENDED = "SELECT run_id FROM hocket.run WHERE run_id = ANY ($1::text[]) AND finished_at <= $2"
+ENDED = f"SELECT run_id {rows_of_runs('hocket.run')} WHERE finished_at <= $2"
 
 log = structlog.get_logger(__name__)
 

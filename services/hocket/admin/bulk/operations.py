@@ -31,6 +31,7 @@ from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
@@ -45,9 +46,7 @@ SETTLE_S = 0.5
 SETTLE_LOOK_S = 0.02
 LOOK_S = 5.0
 """How often it is looked for operations whose process has gone."""
-OPEN = (
-    "SELECT EXISTS (SELECT FROM hocket.run WHERE run_id = ANY ($1::text[]) AND finished_at IS NULL)"
-)
+OPEN = f"SELECT EXISTS (SELECT {rows_of_runs('hocket.run')} WHERE finished_at IS NULL)"
 """Whether one of some runs has not ended."""
 RETRYABLE = ("degraded", "failed", "cancelled", "expired")
 

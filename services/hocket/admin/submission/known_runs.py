@@ -12,11 +12,13 @@ import asyncpg
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 RUNS_OF_KEYS = """
-SELECT run.tenant, run.run_id, run.pipeline, run.status, run.finished_at
+SELECT found.tenant, found.run_id, found.pipeline, found.status, found.finished_at
 FROM unnest($1::text[], $2::text[]) AS asked (tenant, run_id)
-JOIN hocket.run AS run ON run.run_id = asked.run_id AND run.tenant = asked.tenant
+CROSS JOIN LATERAL (
+    SELECT * FROM hocket.run one WHERE one.run_id = asked.run_id AND one.tenant = asked.tenant OFFSET 0
+) found
 """
-"""Those of these runs that there are."""
+"""Those of these runs that there are, each by its index: see `rows_of_runs`."""
 
 _Asked: TypeAlias = "dict[tuple[str, str], asyncio.Future[asyncpg.Record | None]]"
 

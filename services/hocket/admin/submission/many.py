@@ -14,6 +14,7 @@ from hocket.admin.requests.identity import Caller
 from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, payload_of
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas import ids, subjects
 from hocket.schemas.administration.bulk import BulkReceipt, BulkTask
 from hocket.schemas.capabilities import id_of
@@ -23,9 +24,9 @@ from hocket.schemas.rest import RunSubmission
 AT_ONCE = 50
 """Tasks that are checked before others have their turn."""
 
-KNOWN = """
-SELECT run_id, pipeline, status, finished_at FROM hocket.run
-WHERE tenant = $1 AND run_id = ANY ($2::text[])
+KNOWN = f"""
+SELECT run_id, pipeline, status, finished_at {rows_of_runs("hocket.run", "$2::text[]")}
+WHERE tenant = $1
 """
 """The runs that keys name already."""
 

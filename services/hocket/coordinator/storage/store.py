@@ -24,6 +24,7 @@ from hocket.coordinator.flow.places import FlowQueue, write_flow
 from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, parts_of
 from hocket.coordinator.storage.commit_batch import Batch as Batch
 from hocket.coordinator.storage.step_tables import NO_SUFFIX, StepTables
+from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas.errors import HocketError
 from hocket.schemas.repeats import StepPlace
 
@@ -412,13 +413,7 @@ FROM hocket.run
 WHERE partition = $1 AND parked_until <= to_timestamp($2::double precision / 1000)
 ORDER BY parked_until, run_id LIMIT $3
 """
-# Runs are looked up one by one, by their index: a plan that was made for `run_id = ANY` while the table
-# was empty read all of it, for as long as the connection lived or nobody analyzed the table.
-_OF_RUNS = """
-FROM unnest($1::text[]) AS asked(id)
-CROSS JOIN LATERAL (SELECT * FROM {table} one WHERE one.run_id = asked.id OFFSET 0) found
-"""
-_OF_STEPS = _OF_RUNS.format(table="ONLY hocket.step{suffix}")
+_OF_STEPS = rows_of_runs("ONLY hocket.step{suffix}")
 _STEPS = f"SELECT {_read(STEP_COLUMNS)} {_OF_STEPS}"
 _WITHOUT_VALUES = {
     name: kind for name, kind in STEP_COLUMNS.items() if name not in ("input", "output")
@@ -431,7 +426,7 @@ SELECT {_read(RUN_COLUMNS)} FROM hocket.run
 WHERE partition = $1 AND finished_at >= to_timestamp($2::double precision / 1000)
 ORDER BY finished_at, run_id
 """
-_KNOWN = f"SELECT {_read(RUN_COLUMNS)} {_OF_RUNS.format(table='hocket.run')}"
+_KNOWN = f"SELECT {_read(RUN_COLUMNS)} {rows_of_runs('hocket.run')}"
 _PLACE = """
 SELECT path, role, coalesce(facts ->> 'home', '') AS home
 FROM hocket.step WHERE run_id = $1 AND key = $2
