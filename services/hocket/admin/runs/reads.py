@@ -183,6 +183,10 @@ class RunFilter:
     back_to: tuple[datetime, str] | None = None
     """Time and id of the earliest run that is looked at."""
 
+    def asks_only_for(self, *names: str) -> bool:
+        """Tell whether no field is set but these."""
+        return self == RunFilter(**{name: getattr(self, name) for name in names})
+
 
 def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None) -> str:
     """Return a filter as conditions on `hocket.run`, and add what they compare with to `values`."""
@@ -283,14 +287,9 @@ async def list_runs(
 
 def _is_of_version(wanted: RunFilter) -> bool:
     """Tell whether a filter asks for a version of a pipeline in some time, and for nothing else."""
-    plain = RunFilter(
-        pipeline=wanted.pipeline,
-        version=wanted.version,
-        since=wanted.since,
-        until=wanted.until,
-        back_to=wanted.back_to,
-    )
-    return wanted == plain and None not in (wanted.pipeline, wanted.version)
+    if None in (wanted.pipeline, wanted.version):
+        return False
+    return wanted.asks_only_for("pipeline", "version", "since", "until", "back_to")
 
 
 async def _found_by_version(

@@ -130,15 +130,7 @@ def count_sql(tenant: str, wanted: RunFilter, start: datetime) -> str:
 
 def _is_rolled_up(wanted: RunFilter) -> bool:
     """Tell whether a filter asks for nothing but what hours are rolled up by."""
-    plain = RunFilter(
-        pipeline=wanted.pipeline,
-        version=wanted.version,
-        status=wanted.status,
-        error_code=wanted.error_code,
-        since=wanted.since,
-        until=wanted.until,
-    )
-    return wanted == plain
+    return wanted.asks_only_for("pipeline", "version", "status", "error_code", "since", "until")
 
 
 async def _of_hours(
