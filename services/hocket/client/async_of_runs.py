@@ -123,6 +123,8 @@ class AsyncRunsApi:
     async def list(
         self,
         *,
+        after: str | None = None,
+        limit: int | None = None,
         pipeline: str | None = None,
         status: Literal[
             "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
@@ -135,8 +137,6 @@ class AsyncRunsApi:
         deadline_missed: bool | None = None,
         min_cost_usd: Decimal | str | None = None,
         contains: str | None = None,
-        after: str | None = None,
-        limit: int | None = None,
     ) -> RunList:
         """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those
         that fit otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on
@@ -147,6 +147,8 @@ class AsyncRunsApi:
                 method="GET",
                 path=path_of("runs"),
                 query={
+                    "after": after,
+                    "limit": limit,
                     "pipeline": pipeline,
                     "status": status,
                     "since": since,
@@ -156,8 +158,6 @@ class AsyncRunsApi:
                     "deadline_missed": deadline_missed,
                     "min_cost_usd": min_cost_usd,
                     "contains": contains,
-                    "after": after,
-                    "limit": limit,
                 },
                 may_repeat=True,
             ),
@@ -168,6 +168,7 @@ class AsyncRunsApi:
     async def each(
         self,
         *,
+        limit: int | None = None,
         pipeline: str | None = None,
         status: Literal[
             "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
@@ -180,12 +181,12 @@ class AsyncRunsApi:
         deadline_missed: bool | None = None,
         min_cost_usd: Decimal | str | None = None,
         contains: str | None = None,
-        limit: int | None = None,
     ) -> AsyncIterator[RunSummary]:
         """Yield what `list` has on all its pages, `limit` at a time."""
         after: str | None = None
         while True:
             page = await self.list(
+                limit=limit,
                 pipeline=pipeline,
                 status=status,
                 since=since,
@@ -195,7 +196,6 @@ class AsyncRunsApi:
                 deadline_missed=deadline_missed,
                 min_cost_usd=min_cost_usd,
                 contains=contains,
-                limit=limit,
                 after=after,
             )
             for one in page.runs:

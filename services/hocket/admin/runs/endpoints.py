@@ -7,24 +7,15 @@ from fastapi import APIRouter, Header, Query, Response
 from hocket.admin.audit.recording import record
 from hocket.admin.context import Ctx
 from hocket.admin.node_types.awaited import with_awaited
-from hocket.admin.pages import DEFAULT_PAGE, After, Limit, in_range
+from hocket.admin.pages import DEFAULT_PAGE, After, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
-from hocket.admin.requests.parameters import Moment, Switch
+from hocket.admin.requests.parameters import Switch
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import actions, reads, repeats, step_journals
 from hocket.admin.runs.content import shown
 from hocket.admin.runs.lookup import RunId, found_run
-from hocket.admin.runs.parameters import (
-    Contains,
-    DeadlineMissed,
-    ErrorCode,
-    LabelsText,
-    MinCostUsd,
-    Status,
-    dollars_of,
-    labels_of,
-)
+from hocket.admin.runs.parameters import WantedRuns
 from hocket.admin.submission.one import merged_key, submit, valid_trace
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import (
@@ -42,7 +33,6 @@ from hocket.schemas.rest import (
     Sent,
     SignalBody,
     StepList,
-    Token,
 )
 
 Traceparent = Annotated[
@@ -74,33 +64,12 @@ async def submit_run(
 async def list_runs(
     context: Ctx,
     caller: CallerDep,
-    pipeline: Annotated[Token | None, Query()] = None,
-    status: Annotated[Status | None, Query()] = None,
-    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
-    until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
-    labels: LabelsText = None,
-    error_code: ErrorCode = None,
-    deadline_missed: DeadlineMissed = False,
-    min_cost_usd: MinCostUsd = None,
-    contains: Contains = None,
+    wanted: WantedRuns,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
     """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those that fit
     otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on behind them."""
-    if contains is not None:
-        caller.bearer.check(Permission.CONTENT_READ)
-    wanted = reads.RunFilter(
-        pipeline=pipeline,
-        status=status,
-        since=in_range(since) if since else None,
-        until=in_range(until) if until else None,
-        labels=labels_of(labels),
-        error_code=error_code,
-        missed=deadline_missed,
-        min_cost_usd=dollars_of(min_cost_usd),
-        contains=contains,
-    )
     wanted = await reads.within_reach(context.pool, caller.tenant, wanted, after)
     return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 

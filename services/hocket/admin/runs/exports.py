@@ -18,25 +18,16 @@ from pydantic import Field
 from starlette.types import Send
 
 from hocket.admin.context import Context, Ctx
-from hocket.admin.pages import After, in_range
+from hocket.admin.pages import After
 from hocket.admin.requests.identity import CallerDep
-from hocket.admin.requests.parameters import WHOLE, Moment
+from hocket.admin.requests.parameters import WHOLE
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads
-from hocket.admin.runs.parameters import (
-    Contains,
-    DeadlineMissed,
-    ErrorCode,
-    LabelsText,
-    MinCostUsd,
-    Status,
-    dollars_of,
-    labels_of,
-)
+from hocket.admin.runs.parameters import WantedRuns
 from hocket.admin.runs.reads import RunFilter
 from hocket.kit.request_turns import give_way
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.rest import MAX_PAGE, RunSummary, Token
+from hocket.schemas.rest import MAX_PAGE, RunSummary
 
 MAX_EXPORT = 1_000_000
 """Runs of one answer."""
@@ -72,18 +63,10 @@ class Export(StreamingResponse):
 async def export_runs(
     context: Ctx,
     caller: CallerDep,
+    wanted: WantedRuns,
     as_: Annotated[
         Literal["jsonl", "csv"], Query(alias="format", description="JSON lines, or CSV.")
     ] = "jsonl",
-    pipeline: Annotated[Token | None, Query()] = None,
-    status: Annotated[Status | None, Query()] = None,
-    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
-    until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
-    labels: LabelsText = None,
-    error_code: ErrorCode = None,
-    deadline_missed: DeadlineMissed = False,
-    min_cost_usd: MinCostUsd = None,
-    contains: Contains = None,
     after: After = None,
     limit: Annotated[
         Annotated[int, Field(ge=1, le=MAX_EXPORT), WHOLE], Query(description="At most so many.")
@@ -91,19 +74,6 @@ async def export_runs(
 ) -> StreamingResponse:
     """Export runs with the fields of a list, the latest first, a line each; for more than a million ask
     by time. Where it breaks off the connection is cut, and no part passes for the whole."""
-    if contains is not None:
-        caller.bearer.check(Permission.CONTENT_READ)
-    wanted = RunFilter(
-        pipeline=pipeline,
-        status=status,
-        since=in_range(since) if since else None,
-        until=in_range(until) if until else None,
-        labels=labels_of(labels),
-        error_code=error_code,
-        missed=deadline_missed,
-        min_cost_usd=dollars_of(min_cost_usd),
-        contains=contains,
-    )
     pages = _pages(context, caller.tenant, wanted, after, limit)
     give_way()
     first = await anext(pages)  # what refuses it is an answer of its own

@@ -3,10 +3,15 @@
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 
-from hocket.admin.requests.parameters import Switch
+from hocket.admin.pages import in_range
+from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.parameters import Moment, Switch
+from hocket.admin.runs.reads import RunFilter
+from hocket.schemas.access.roles import Permission
 from hocket.schemas.labels import HEADER_PATTERN, MAX_LABELS_HEADER_CHARS, read_labels
+from hocket.schemas.rest import Token
 
 Status = Literal[
     "running", "succeeded", "degraded", "failed", "cancelled", "expired", "rejected"
@@ -52,11 +57,38 @@ MinCostUsd = Annotated[
 ]
 
 
-def dollars_of(text: str | None) -> Decimal | None:
-    """Return the amount that a parameter names."""
-    return None if text is None else Decimal(text)
-
-
 def labels_of(text: str | None) -> dict[str, str]:
     """Return the labels that a parameter names; raise InvalidInput."""
     return {} if text is None else read_labels(text, "labels")
+
+
+def wanted_runs(
+    caller: CallerDep,
+    pipeline: Annotated[Token | None, Query()] = None,
+    status: Annotated[Status | None, Query()] = None,
+    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
+    until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
+    labels: LabelsText = None,
+    error_code: ErrorCode = None,
+    deadline_missed: DeadlineMissed = False,
+    min_cost_usd: MinCostUsd = None,
+    contains: Contains = None,
+) -> RunFilter:
+    """Return which runs the parameters ask for, or raise InvalidInput. Who may not see content may not
+    search it either."""
+    if contains is not None:
+        caller.bearer.check(Permission.CONTENT_READ)
+    return RunFilter(
+        pipeline=pipeline,
+        status=status,
+        since=in_range(since) if since else None,
+        until=in_range(until) if until else None,
+        labels=labels_of(labels),
+        error_code=error_code,
+        missed=deadline_missed,
+        min_cost_usd=None if min_cost_usd is None else Decimal(min_cost_usd),
+        contains=contains,
+    )
+
+
+WantedRuns = Annotated[RunFilter, Depends(wanted_runs)]
