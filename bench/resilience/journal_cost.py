@@ -29,6 +29,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.journals import MAX_ENTRIES
 from hocket.schemas.messages import (
     AttemptFinished,
     AttemptsFinished,
@@ -59,15 +60,17 @@ async def main(arguments: argparse.Namespace) -> None:
             door = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "bench.resilience.journal_cost", "--door", servers.nats_url
             )
-            for at_once in arguments.side_by_side:
-                took_ms = await measured(bus, at_once, arguments.calls)
-                cuts = statistics.quantiles(took_ms, n=100)
-                shown = {"side_by_side": at_once, "calls": len(took_ms)}
-                shown |= {f"p{n}_ms": round(cuts[n - 1], 3) for n in (50, 90, 99)}
-                print(json.dumps(shown), flush=True)
-            door.terminate()
-            await door.wait()
-            await bus.close()
+            try:
+                for at_once in arguments.side_by_side:
+                    took_ms = await measured(bus, at_once, arguments.calls)
+                    cuts = statistics.quantiles(took_ms, n=100)
+                    shown = {"side_by_side": at_once, "calls": len(took_ms)}
+                    shown |= {f"p{n}_ms": round(cuts[n - 1], 3) for n in (50, 90, 99)}
+                    print(json.dumps(shown), flush=True)
+            finally:
+                door.terminate()
+                await door.wait()
+                await bus.close()
 
 
 async def keep_journals(nats_url: str) -> None:
@@ -114,10 +117,12 @@ async def measured(bus: Bus, at_once: int, calls: int) -> list[float]:
         for number in range(at_once):
             step = requested(at_once * 1_000 + number)
             await bus.publish(subjects.step(TYPE, "normal"), encoded(step))
-        async with asyncio.timeout(BOUND_S):
-            while len(took_ms) < at_once * calls:
-                await ended.acquire()
-        await worker.drain()
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while len(took_ms) < at_once * calls:
+                    await ended.acquire()
+        finally:
+            await worker.drain()
     for subscription in subscriptions:
         await subscription.unsubscribe()
     return took_ms
@@ -157,4 +162,6 @@ if __name__ == "__main__":
     parser.add_argument("--side-by-side", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--door", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.calls > MAX_ENTRIES:
+        parser.error(f"--calls: a journal has {MAX_ENTRIES} entries at most")
     uvloop.run(keep_journals(given.door) if given.door else main(given))
