@@ -31,7 +31,6 @@ from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
-from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
@@ -46,8 +45,6 @@ SETTLE_S = 0.5
 SETTLE_LOOK_S = 0.02
 LOOK_S = 5.0
 """How often it is looked for operations whose process has gone."""
-OPEN = f"SELECT EXISTS (SELECT {rows_of_runs('hocket.run')} WHERE finished_at IS NULL)"
-"""Whether one of some runs has not ended."""
 RETRYABLE = ("degraded", "failed", "cancelled", "expired")
 
 STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
@@ -234,7 +231,7 @@ async def _settled(context: Context, run_ids: list[str]) -> None:
     until_s = clock_s() + SETTLE_S
     while clock_s() < until_s:
         await asyncio.sleep(SETTLE_LOOK_S)
-        if not await context.pool.fetchval(OPEN, run_ids, timeout=QUERY_TIMEOUT_S):
+        if not await context.pool.fetchval(store.OPEN, run_ids, timeout=QUERY_TIMEOUT_S):
             return
 
 

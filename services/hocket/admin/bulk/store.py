@@ -12,6 +12,7 @@ import asyncpg
 
 from hocket.admin.pages import FAR_FUTURE, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas.administration.bulk import BulkOperation, BulkOperationList
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -66,6 +67,8 @@ WHERE tenant = $1 AND operation_id = $2 AND state = 'running'
 RETURNING {COLUMNS}
 """
 
+OPEN = f"SELECT EXISTS (SELECT {rows_of_runs('hocket.run')} WHERE finished_at IS NULL)"
+"""Whether one of some runs has not ended."""
 FIND = f"SELECT {COLUMNS} FROM hocket.bulk_operation WHERE tenant = $1 AND operation_id = $2"
 
 LATEST = f"""
