@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from hocket.coordinator.journals.room import JournalRoom
 from hocket.coordinator.journals.stored_journals import (
@@ -24,6 +23,7 @@ from hocket.coordinator.journals.stored_journals import (
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import journals, subjects
 from hocket.schemas.capabilities import Capabilities
@@ -69,7 +69,7 @@ class JournalDoor:
     async def open(self) -> AsyncIterator[None]:
         """Answer until the block ends."""
         doors = [
-            await self._bus.subscribe(f"{subject}.*", callback, queue=QUEUE)
+            await self._bus.subscribe_raw(f"{subject}.*", callback, queue=QUEUE)
             for subject, callback in (
                 (subjects.JOURNAL_READ, self._on_read),
                 (subjects.JOURNAL_WRITE, self._on_write),
@@ -83,15 +83,15 @@ class JournalDoor:
                 await door.unsubscribe()
             await stop_tasks(self._answering)
 
-    async def _on_read(self, message: Msg) -> None:
+    def _on_read(self, message: RawMessage) -> None:
         self._take(message, self._page, _no_page)
 
-    async def _on_write(self, message: Msg) -> None:
+    def _on_write(self, message: RawMessage) -> None:
         self._take(message, self._kept, _not_kept)
 
     def _take(
         self,
-        message: Msg,
+        message: RawMessage,
         answer: Callable[[bytes], Awaitable[bytes]],
         refuse: Callable[[JournalRefusal, str], bytes],
     ) -> None:
@@ -126,7 +126,7 @@ class JournalDoor:
 
     async def _answer(
         self,
-        message: Msg,
+        message: RawMessage,
         answer: Callable[[bytes], Awaitable[bytes]],
         refuse: Callable[[JournalRefusal, str], bytes],
     ) -> None:

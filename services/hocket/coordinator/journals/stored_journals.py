@@ -6,15 +6,15 @@ are kept without reading it.
 """
 
 import hashlib
-import json
 from collections import OrderedDict
 from dataclasses import astuple, dataclass, replace
 
-from nats.aio.msg import Msg
+from pydantic_core import from_json
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.stored_messages import StoredMessage, last_message, messages_from
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas.journals import MAX_PAGE_BYTES
 from hocket.schemas.subjects import JOURNALS
 
@@ -120,8 +120,8 @@ def _end_of(stored: StoredMessage) -> JournalEnd:
     )
 
 
-def _stored_at(answer: Msg) -> int:
-    told = json.loads(answer.data)
+def _stored_at(answer: RawMessage) -> int:
+    told = from_json(answer.data)
     error = told.get("error")
     if error is None:
         return int(told["seq"])

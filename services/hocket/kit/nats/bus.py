@@ -15,16 +15,17 @@ import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 
+from hocket.kit.nats.connection.answers import Answers
 from hocket.kit.nats.connection.client import ReconnectingClient
 from hocket.kit.nats.connection.commands import ack_commands, publish_command
 from hocket.kit.nats.connection.connection import PENDING_BYTES, Connection
 from hocket.kit.nats.connection.durable_publisher import DurablePublisher, PubAck
 from hocket.kit.nats.connection.socket_writer import SocketWriter
-from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.protocol import RawCallback
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
+from hocket.kit.nats.protocol import RawCallback, RawMessage
+from hocket.schemas.errors import PayloadTooLarge
 
 CLOSE_TIMEOUT_S = 5.0
 SUBSCRIBE_TIMEOUT_S = 5.0
@@ -40,7 +41,11 @@ class Bus:
     """A process' connection to NATS. Made by `connect`."""
 
     def __init__(
-        self, connection: Connection, writer: SocketWriter, publisher: DurablePublisher
+        self,
+        connection: Connection,
+        writer: SocketWriter,
+        publisher: DurablePublisher,
+        answers: Answers,
     ) -> None:
         self.nc = connection.client
         self.js: JetStreamContext = self.nc.jetstream(timeout=10)
@@ -52,6 +57,7 @@ class Bus:
         """The posts that wait for their acknowledgement."""
         self._connection = connection
         self._writer = writer
+        self._answers = answers
 
     @classmethod
     async def connect(
@@ -65,9 +71,14 @@ class Bus:
         writer = SocketWriter(client, prompt=prompt)
         publisher = DurablePublisher(client, writer, connection.reports, window=window)
         connection.on_reconnect.append(publisher.publish_again)
-        acks = await client.subscribe(publisher.inbox + ".*")
-        client.wire.direct[acks._id] = publisher.acknowledged
-        return cls(connection, writer, publisher)
+        answers = Answers(client, writer)
+        for inbox, callback in (
+            (publisher.inbox, publisher.acknowledged),
+            (answers.inbox, answers.answered),
+        ):
+            subscription = await client.subscribe(inbox + ".*")
+            client.wire.direct[subscription._id] = callback
+        return cls(connection, writer, publisher, answers)
 
     @property
     def connected(self) -> bool:
@@ -162,6 +173,13 @@ class Bus:
         elif self._connection.reports.due("stuck"):
             log.warning("bus_does_not_drain", pending_bytes=self.nc.pending_data_size)
 
+    def ask(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
+    ) -> asyncio.Future[RawMessage]:
+        """Ask on core NATS. The future ends with the answer, or with BusUnavailable where nobody
+        listens; whoever stops waiting cancels it. While the server is away the question waits."""
+        return self._answers.ask(subject, payload, headers)
+
     async def request(
         self,
         subject: str,
@@ -169,20 +187,16 @@ class Bus:
         *,
         timeout_ms: float,
         headers: Mapping[str, str] | None = None,
-    ) -> Msg:
+    ) -> RawMessage:
         """Ask on core NATS and return the answer, or raise BusUnavailable."""
         try:
-            return await self.nc.request(
-                subject,
-                payload,
-                timeout=timeout_ms / 1000,
-                headers=dict(headers) if headers else None,
-            )
-        except NoRespondersError as error:
-            raise BusUnavailable(reason=f"nobody listens on {subject}") from error
-        except (NatsError, TimeoutError, OSError) as error:
-            reason = f"{subject}: {error or type(error).__name__}"
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self.ask(subject, payload, headers)
+        except TimeoutError as error:
+            reason = f"{subject}: no answer in {timeout_ms:.0f} ms"
             raise BusUnavailable(reason=reason) from error
+        except (PublishRefused, PayloadTooLarge) as error:
+            raise BusUnavailable(reason=f"{subject}: {error}") from error
 
     async def subscribe(
         self,
@@ -230,6 +244,7 @@ class Bus:
             log.debug("bus_close", error=str(error))
         await self.nc.close()
         self.publisher.give_up()
+        self._answers.give_up()
 
 
 async def _until_read(client: ReconnectingClient, subject: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process import clock
 from hocket.schemas import subjects
@@ -23,32 +24,23 @@ class Bus:
         self.connected = True
         self.asked: list[Mapping[str, str] | None] = []
         self.some = asyncio.Event()
-        self.nc = self
         self._listening = listening
-        self._callback: Callable[[RawMessage], None] = lambda message: None
+        self._answers: list[asyncio.Future[RawMessage]] = []
 
-    def new_inbox(self) -> str:
-        return "_INBOX.x"
-
-    async def subscribe_raw(self, subject: str, callback: Callable[[RawMessage], None]) -> None:
-        assert subject == "_INBOX.x.*"
-        self._callback = callback
-
-    def publish_nowait(
-        self,
-        subject: str,
-        payload: bytes,
-        headers: Mapping[str, str] | None = None,
-        reply: str = "",
-    ) -> None:
+    def ask(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
+    ) -> asyncio.Future[RawMessage]:
+        assert subject == subjects.GATEWAY_CALL
+        answer: asyncio.Future[RawMessage] = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
         self.asked.append(headers)
         self.some.set()
         if not self._listening:
-            message = RawMessage(reply, "", b"", b"NATS/1.0 503\r\n\r\n")
-            asyncio.get_running_loop().call_soon(self._callback, message)
+            answer.set_exception(BusUnavailable(reason="nobody listens"))
+        return answer
 
     def answer(self, number: int, body: bytes) -> None:
-        self._callback(RawMessage(f"_INBOX.x.{number}", "", body, b""))
+        self._answers[number - 1].set_result(RawMessage("", "", body, b""))
 
 
 def request(left_ms: float = LEFT_MS) -> CallRequest:
@@ -57,36 +49,35 @@ def request(left_ms: float = LEFT_MS) -> CallRequest:
     )
 
 
-async def calls_over(bus: Bus) -> ModelCalls:
+def calls_over(bus: Bus) -> ModelCalls:
     calls = ModelCalls(bus)  # type: ignore[arg-type]
-    await calls.open()
+    calls.open()
     return calls
 
 
 async def test_a_gateway_that_works_on_a_call_until_the_end_is_there_and_the_model_too_slow() -> (
     None
 ):
-    calls = await calls_over(Bus(listening=True))
+    calls = calls_over(Bus(listening=True))
     with pytest.raises(ModelTooSlow, match="writer"):
         await calls.make(request())
 
 
 async def test_where_nobody_answers_until_the_end_the_gateway_is_missed() -> None:
-    calls = await calls_over(Bus(listening=False))
+    calls = calls_over(Bus(listening=False))
     with pytest.raises(GatewayUnavailable):
         await calls.make(request())
 
 
 async def test_a_call_is_asked_again_after_a_reconnect_and_says_so() -> None:
     bus = Bus(listening=True)
-    calls = await calls_over(bus)
+    calls = calls_over(bus)
     call = asyncio.create_task(calls.make(request(60_000.0)))
     await bus.some.wait()
     bus.some.clear()
     (reconnected,) = bus.on_reconnect
     reconnected()
     await bus.some.wait()
-    bus.answer(1, b"late, to a question that was asked anew")
     bus.answer(2, CallReply(call_id="c", text="yes").model_dump_json().encode())
     assert (await call).text == "yes"
     assert bus.asked == [None, {subjects.ASKED_AGAIN: "1"}]
@@ -94,7 +85,7 @@ async def test_a_call_is_asked_again_after_a_reconnect_and_says_so() -> None:
 
 async def test_a_reply_that_cannot_be_read_is_the_gateways_error() -> None:
     bus = Bus(listening=True)
-    calls = await calls_over(bus)
+    calls = calls_over(bus)
     call = asyncio.create_task(calls.make(request(60_000.0)))
     await bus.some.wait()
     bus.answer(1, b"{")

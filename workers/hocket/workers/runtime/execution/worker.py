@@ -111,7 +111,7 @@ class Worker:
         self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
         self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
         left = await take_over(self._parts.held, self._parts.probation.kinds)
-        await self._parts.over_nats.open()
+        self._parts.over_nats.open()
         self._parts.lines.begin()
         for pool in self._pools:
             await pool.start()
@@ -142,7 +142,7 @@ class Worker:
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
         await self._parts.acks.close()
-        await self._parts.over_nats.close()
+        self._parts.over_nats.close()
         await self._parts.lines.close()
         log.info("worker_drained", worker=self._name, given_back=given_back)
 

@@ -9,13 +9,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.clock import monotonic_ms
-from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.journals import (
@@ -98,11 +97,10 @@ class JournalStore:
     async def _asked(self, subject: str, asked: JournalRead, answer: type[Answer]) -> Answer:
         body, until_ms = encoded(asked), monotonic_ms() + TIMEOUT_MS
         wait_s, reason = FIRST_WAIT_S, "no answer"
-        asking: set[asyncio.Task[Msg]] = set()
+        asking: set[asyncio.Future[RawMessage]] = set()
         try:
             while (left_ms := until_ms - monotonic_ms()) > 0:
-                question = self._bus.request(subject, body, timeout_ms=left_ms)
-                asking.add(asyncio.create_task(question, name="journal question"))
+                asking.add(self._bus.ask(subject, body))
                 answered, asking = await asyncio.wait(
                     asking,
                     timeout=min(wait_s, left_ms / 1000),
@@ -117,11 +115,12 @@ class JournalStore:
                 else:
                     wait_s = min(2 * wait_s, MAX_WAIT_S)
         finally:
-            await stop_tasks(asking)
+            for one in asking:
+                one.cancel()
         raise JournalUnavailable(reason=reason)
 
 
-def _told(asked: "asyncio.Task[Msg]", answer: type[Answer]) -> Answer | str:
+def _told(asked: asyncio.Future[RawMessage], answer: type[Answer]) -> Answer | str:
     """Return the answer to a question, or why there is none now; raise where it is final."""
     try:
         found = _read(asked.result().data, answer)

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
-from hocket.kit.nats.requests import Requests
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallCancelled, CallReply, CallRequest, encoded
@@ -38,18 +37,16 @@ class ModelCalls:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._requests = Requests(bus, subjects.GATEWAY_CALL)
+        self._asked: set[asyncio.Future[RawMessage]] = set()
 
-    async def open(self) -> None:
-        """Be ready for answers."""
-        await self._requests.open()
-        self._bus.on_reconnect.append(self._requests.cancel_all)  # they are asked again
+    def open(self) -> None:
+        """Ask anew after each reconnect."""
+        self._bus.on_reconnect.append(self._ask_anew)
 
-    async def close(self) -> None:
-        """Stop listening."""
+    def close(self) -> None:
+        """Leave the bus alone."""
         with suppress(ValueError):
-            self._bus.on_reconnect.remove(self._requests.cancel_all)
-        await self._requests.close()
+            self._bus.on_reconnect.remove(self._ask_anew)
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
         """Return the gateway's reply, which may hold a typed error; before the request's deadline raise
@@ -75,7 +72,7 @@ class ModelCalls:
                 raise ModelTooSlow(model=request.model)
             if left_ms <= 0:
                 raise GatewayUnavailable(reason="nobody answered in time", component="gateway")
-            answer = self._requests.ask(payload, headers)
+            answer = self._ask(payload, headers)
             try:
                 await asyncio.wait({answer}, timeout=min(left_ms, ASK_AGAIN_MS) / 1000)
             finally:
@@ -92,6 +89,20 @@ class ModelCalls:
                 if self._bus.connected and now_ms() - silent_since_ms >= NO_GATEWAY_MS:
                     raise GatewayUnavailable(reason=str(failure), component="gateway")
                 await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
+
+    def _ask(self, payload: bytes, headers: dict[str, str] | None) -> asyncio.Future[RawMessage]:
+        """Ask the gateway, or nobody while the server is away: after the reconnect it is asked anew."""
+        if self._bus.connected:
+            answer = self._bus.ask(subjects.GATEWAY_CALL, payload, headers)
+        else:
+            answer = asyncio.get_running_loop().create_future()
+        self._asked.add(answer)
+        answer.add_done_callback(self._asked.discard)
+        return answer
+
+    def _ask_anew(self) -> None:
+        for answer in list(self._asked):
+            answer.cancel()
 
 
 def _reply_in(message: RawMessage) -> CallReply:
