@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +25,7 @@ from hypothesis import settings
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
+from support.forked.platform_processes import fork_platform_processes
 
 # modules are compiled once, not by each of the hundreds of processes that tests start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -89,6 +90,16 @@ def pytest_collection_finish() -> None:
     at it again."""
     gc.enable()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes_that_are_forked() -> Iterator[None]:
+    """Platforms of tests have their processes forked by one that has imported all of them: a third of
+    a run went into starting them. HOCKET_TEST_FORKED=0: they are started as usual."""
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("HOCKET_TEST_FORKED", "1") == "1":
+            fork_platform_processes(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

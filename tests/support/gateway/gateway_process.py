@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, CallRequest, UsageRecord
+from support.forked.processes import ForkedProcess, started_with_output
 
 BOUND_S = 60.0
 BOUND_MS = 60_000.0
@@ -23,9 +23,7 @@ ENDED = "the process ended"
 class Gateway:
     """A gateway process under test."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, config: Path, sections: dict[str, Any]
-    ) -> None:
+    def __init__(self, process: ForkedProcess, config: Path, sections: dict[str, Any]) -> None:
         self.process = process
         self.config = config
         self.sections = sections
@@ -76,13 +74,7 @@ async def running_gateway(
     named = sections if section is None else {**sections, "models": section}
     config.write_text(yaml.safe_dump(named))
     environment["HOCKET_CONFIG"] = str(config)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hocket.gateway",
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    process = await started_with_output("hocket.gateway", environment)
     gateway = Gateway(process, config, sections)
     reading = asyncio.create_task(gateway.read_log())
     try:

@@ -137,16 +137,20 @@ class PlatformProcess:
         pipe = process_secrets.handed_over(secrets)
         try:
             with opened(self.log_path) as output:
-                return await asyncio.create_subprocess_exec(
-                    *launched(self._command, signal.SIGTERM, None, None),
-                    stdin=DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env={**plain, process_secrets.PIPE: str(pipe)},
-                    pass_fds=(pipe,),
-                )
+                return await self._launch(plain, output.fileno(), pipe)
         finally:
             os.close(pipe)
+
+    async def _launch(self, env: Mapping[str, str], output: int, secrets: int) -> Process:
+        """Start the process with descriptors for what it writes, and of the pipe with its secrets."""
+        return await asyncio.create_subprocess_exec(
+            *launched(self._command, signal.SIGTERM, None, None),
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**env, process_secrets.PIPE: str(secrets)},
+            pass_fds=(secrets,),
+        )
 
     async def _died(self, process: Process, exit_code: int) -> bool:
         forget_health(self._run_dir, process.pid)

@@ -1,0 +1,1 @@
+"""Processes of the platform that tests start without importing everything anew each time."""

@@ -1,0 +1,128 @@
+"""A process that has imported what the platform's processes import, and forks them.
+
+`python -m support.forked.template SOCKET`: reads what is wanted from a socket, one packet each, and
+answers each with one: `{"start": ...}` with descriptors for output and secrets is answered with the
+process id, `{"reap": pid}` of a process that has ended with its exit code. It ends with its parent.
+
+What it forks is what `python -m MODULE` would have been: the module runs as `__main__` with its
+arguments, environment, folder and session. It differs in what stands in /proc/PID/cmdline.
+"""
+
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from hocket.kit.child_processes.launcher import die_with_parent
+
+IMPORTED = (
+    "hocket.coordinator.__main__",
+    "hocket.gateway.__main__",
+    "hocket.ledger.__main__",
+    "hocket.admin.__main__",
+    "hocket.workers.process",
+)
+MAX_BYTES = 256 * 1024
+MAX_DESCRIPTORS = 4
+
+
+def main(door: socket.socket) -> None:
+    """Serve until the other end is closed."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "what is forked has no thread but this one"
+    while True:
+        packet, descriptors, _, _ = socket.recv_fds(door, MAX_BYTES, MAX_DESCRIPTORS)
+        if not packet:
+            return
+        asked = json.loads(packet)
+        if "reap" in asked:
+            _, status = os.waitpid(asked["reap"], 0)
+            door.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
+            continue
+        pid = os.fork()
+        if not pid:
+            door.close()
+            _become(asked["start"], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        door.send(json.dumps(pid).encode())
+
+
+def _become(wanted: dict[str, Any], descriptors: Sequence[int]) -> None:
+    """Run a module in this process, and end with it."""
+    code = 1
+    try:
+        _prepare(wanted, descriptors)
+        sys.modules.pop(f"{wanted['module']}.__main__", None)  # it is run, as if for the first time
+        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = _code_of(end)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _end(code)
+
+
+def _prepare(wanted: dict[str, Any], descriptors: Sequence[int]) -> None:
+    output, errors, *secrets = descriptors
+    if wanted["death_signal"]:
+        os.umask(0o077)
+        os.setsid()
+    die_with_parent(wanted["parent"], wanted["death_signal"] or signal.SIGKILL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    for descriptor in (output, errors):
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    if secrets:
+        os.environ[wanted["secrets_named"]] = str(secrets[0])
+    os.chdir(wanted["folder"])
+    sys.argv = [wanted["module"], *wanted["arguments"]]
+    sys.path[0] = wanted["folder"]
+    sys.orig_argv = [sys.executable, "-m", wanted["module"], *wanted["arguments"]]
+    for path in reversed(wanted["env"].get("PYTHONPATH", "").split(os.pathsep)):
+        if path and path not in sys.path:
+            sys.path.insert(1, path)
+    random.seed()
+
+
+def _code_of(end: SystemExit) -> int:
+    """Return the exit code that Python would end with."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _end(code: int) -> None:
+    """End as Python does: other threads are waited for, handlers run, and output is written."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        import atexit
+
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
