@@ -59,7 +59,7 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import DurablePublisher
 from hocket.kit.nats.connection.socket_writer import SocketWriter
-from hocket.kit.nats.protocol import Wire
+from hocket.kit.nats.protocol import RawMessage, Wire
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import ids
 from hocket.schemas.capabilities import Capabilities
@@ -165,11 +165,14 @@ class PlayedClient:
     def writelines(self, commands: list[bytes]) -> None:
         self.written += commands
 
-    async def request(self, subject: str, *_: object, **__: object) -> Any:
+    def ask(self, subject: str, *_: object) -> asyncio.Future[RawMessage]:
+        """Answer what the bus asks, at once."""
         answer: dict[str, Any] = {}
         if "STREAM.INFO" in subject:
             answer = {"ts": "2020-01-01T00:00:00Z", "state": {"first_seq": 1, "last_seq": 0}}
-        return argparse.Namespace(data=json.dumps(answer).encode())
+        asked = asyncio.get_running_loop().create_future()
+        asked.set_result(RawMessage("", "", json.dumps(answer).encode(), b""))
+        return asked
 
 
 class Played:
@@ -295,7 +298,7 @@ class Rig:
             client=client, identity=None, on_reconnect=[], losses=0, reports=Reporting()
         )
         self._publisher = publisher
-        self._bus = bus = Bus(cast(Any, connection), writer, publisher)
+        self._bus = bus = Bus(cast(Any, connection), writer, publisher, cast(Any, client))
         metrics = CoordinatorMetrics(CollectorRegistry())
         capabilities = Capabilities([b"x" * 32])
         self._store = store = PlayedStore()
