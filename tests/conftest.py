@@ -25,6 +25,7 @@ from hypothesis import settings
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
+from support.forked.clusters import copy_clusters
 from support.forked.platform_processes import fork_platform_processes
 
 # modules are compiled once, not by each of the hundreds of processes that tests start
@@ -94,11 +95,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _processes_that_are_forked() -> Iterator[None]:
-    """Platforms of tests have their processes forked by one that has imported all of them: a third of
-    a run went into starting them. HOCKET_TEST_FORKED=0: they are started as usual."""
+    """Platforms of tests have their processes forked by one that has imported all of them, and begin
+    with the copy of a cluster: a third of a run went into starting them. HOCKET_TEST_FORKED=0: they are
+    started as usual."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("HOCKET_TEST_FORKED", "1") == "1":
             fork_platform_processes(patch)
+            copy_clusters(patch)
         yield
 
 
@@ -156,7 +159,7 @@ async def module_database_url(
 @asynccontextmanager
 async def _fresh_database(servers: EmbeddedServers, template: str) -> AsyncIterator[str]:
     name = f"test_{next(_database_numbers)}"
-    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {template}")
+    await _execute(servers, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     yield servers.postgres.url_of(name)
     await _execute(servers, f"DROP DATABASE {name} WITH (FORCE)")
 
