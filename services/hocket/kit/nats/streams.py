@@ -103,17 +103,14 @@ class _NoRoom(StreamRefused):
 def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
     """Return the configuration of every stream, in JetStream's own terms."""
     return [
-        {
-            **_stream(
-                subjects.TASKS,
-                subjects.TASK_FILTER,
-                replicas,
-                work=True,
-                max_bytes=4 * GIB,
-                window_s=TASKS_DEDUP_WINDOW_S,
-            ),
-            "allow_atomic": True,
-        },
+        _stream(
+            subjects.TASKS,
+            subjects.TASK_FILTER,
+            replicas,
+            work=True,
+            max_bytes=4 * GIB,
+            window_s=TASKS_DEDUP_WINDOW_S,
+        ),
         _stream(
             subjects.LOG,
             subjects.LOG_FILTER,
