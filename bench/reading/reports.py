@@ -4,7 +4,10 @@ reports cost the ledger that books beside them.
 Fills a database with `--rows` calls in `--runs` runs over 30 days (three tenants, 12 pipelines, retries,
 labels, steps, critical paths), and asks every view for all of it: as the owner, and as a login of one
 tenant against the owner who asks for that tenant. Prints one JSON line per view; with `--plans FOLDER`
-each view's plan goes to a file there.
+each view's plan goes to a file there. `all_cpu_s` is the processor time of the server
+process, of which other programs take nothing (with `--alone` it is all of it). With `--keep FOLDER` the
+database stays there, and one that was filled there is asked again as it is: nothing is filled, booked or
+dropped.
 
     .venv/bin/python -m bench.reading.reports --rows 2000000 --runs 200000
 """
@@ -12,6 +15,7 @@ each view's plan goes to a file there.
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -111,11 +115,21 @@ ROWS_OF_RUNS = ("usage", "cost_by_run", "run_critical_path")
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Fill a database of its own, and time."""
-    with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        async with EmbeddedServers(Path(folder)) as servers:
-            await migrate(servers.database_url)
-            pool = await connect_pool(servers.database_url, size=3, name="reports")
+    """Fill a database of its own, or take the one that was kept, and time."""
+    if arguments.keep is None:
+        with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
+            await timed(Path(folder), arguments)
+    else:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+        await timed(arguments.keep, arguments)
+
+
+async def timed(folder: Path, arguments: argparse.Namespace) -> None:
+    """Fill the database of a folder unless it has runs, and time."""
+    async with EmbeddedServers(folder) as servers:
+        await migrate(servers.database_url)
+        pool = await connect_pool(servers.database_url, size=3, name="reports")
+        if not await pool.fetchval("SELECT EXISTS (SELECT FROM hocket.run)"):
             async with pool.acquire() as owner:
                 await filled(
                     owner,
@@ -126,11 +140,12 @@ async def main(arguments: argparse.Namespace) -> None:
                     attempts=arguments.attempts,
                 )
             await rolled_up(pool)
-            await timed_views(pool, servers.database_url, arguments)
+        await timed_views(pool, servers.database_url, arguments)
+        if arguments.keep is None:
             await timed_booking(pool)
             await timed_day(pool)
             await timed_runs(pool)
-            await pool.close()
+        await pool.close()
 
 
 async def filled(
@@ -197,7 +212,7 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
                 )
                 last = last if view in ROWS_OF_RUNS else ""
                 last = " ORDER BY started_at DESC LIMIT 100" if view == "usage" else last
-                found: dict[str, float] = {"all_s": await median_s(owner, asked + last)}
+                found: dict[str, float] = await median_s(owner, asked + last)
                 if "tenant" in columns:
                     own = f"{asked} AND tenant = '{TENANT}'{last}"
                     found["tenant_s"], found["tenants_login_s"] = await in_turn(
@@ -352,14 +367,23 @@ async def in_turn(*pairs: tuple[asyncpg.Connection, str]) -> list[float]:
     return [statistics.median(times_s[1:]) for times_s in took_s]
 
 
-async def median_s(connection: asyncpg.Connection, asked: str) -> float:
-    """Return the median of three times, without the first, which warms the cache."""
-    took_s = []
+async def median_s(connection: asyncpg.Connection, asked: str) -> dict[str, float]:
+    """Return the medians of three times by the clock and by the processor, without the first, which
+    warms the cache."""
+    took_s, took_cpu_s = [], []
+    pid = await connection.fetchval("SELECT pg_backend_pid()")
     for _ in range(4):
-        begun_s = time.perf_counter()
+        begun_s, begun_cpu_s = time.perf_counter(), cpu_s(pid)
         await connection.fetch(asked, timeout=TIMEOUT_S)
         took_s.append(time.perf_counter() - begun_s)
-    return statistics.median(took_s[1:])
+        took_cpu_s.append(cpu_s(pid) - begun_cpu_s)
+    return {"all_s": statistics.median(took_s[1:]), "all_cpu_s": statistics.median(took_cpu_s[1:])}
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process of this machine took so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def told(**figures: object) -> None:
@@ -378,6 +402,7 @@ if __name__ == "__main__":
         "--partition-days", type=int, default=1, help="Days of a partition; 30 is one for all."
     )
     parser.add_argument("--plans", type=Path, help="An existing folder for the plans.")
+    parser.add_argument("--keep", type=Path, help="Where the database stays, to be asked again.")
     parser.add_argument(
         "--alone", action="store_true", help="No parallel workers, and the owner as logins are set."
     )

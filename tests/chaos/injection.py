@@ -44,11 +44,22 @@ class _Outage:
     ended_s: float = float("inf")
 
 
+@dataclass(frozen=True)
+class Death:
+    """A process that was killed: since when it could not send what it had, and until when it may have
+    lived (Unix time)."""
+
+    target: str
+    mute_s: float
+    gone_s: float
+
+
 class Injection:
     """Breaks things and counts.
 
     `dead` are the processes that were killed, with the moment since which they could not send what
-    they had: the kill, or the begin of an outage of NATS (or of a freeze) that it came upon.
+    they had: the kill, or the begin of an outage of NATS (or of a freeze) that it came upon; `deaths`
+    are the times between which each of them was lost.
     """
 
     def __init__(
@@ -62,6 +73,7 @@ class Injection:
         self._team = team
         self.counts: Counter[str] = Counter()
         self.dead: dict[int, float] = {}
+        self.deaths: list[Death] = []
         self._outages: list[_Outage] = []
         self._running: dict[str, Task[None]] = {}
         self._platform = platform
@@ -122,6 +134,7 @@ class Injection:
                 mute_s = min(mute_s, outage.began_s)
         self.dead[self._platform.process(target).pid] = mute_s
         await self._platform.kill(target)
+        self.deaths.append(Death(target, mute_s, time.time()))
 
     async def _freeze(self, target: str, hold_s: float) -> None:
         pids = self._pids(target)

@@ -23,6 +23,8 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.errors import HocketError
 
 TENANT = "default"
+CUSTOMERS = 3
+LABEL = "customer"
 PACE_S = 0.25
 PUBLISH_TIMEOUT_S = 2.0
 PERSON_PACE_S = 0.5
@@ -36,6 +38,11 @@ class Task:
     key: str
     pipeline: str
     n: int
+
+    @property
+    def customer(self) -> str:
+        """The label that it is charged to."""
+        return f"c{self.n % CUSTOMERS}"
 
     @property
     def run_id(self) -> str:
@@ -131,7 +138,10 @@ class Load:
                 await self.client.jetstream(timeout=PUBLISH_TIMEOUT_S).publish(
                     subjects.task(TENANT, task.pipeline),
                     b'{"n": %d}' % task.n,
-                    headers={"Hocket-Idempotency-Key": task.key},
+                    headers={
+                        "Hocket-Idempotency-Key": task.key,
+                        "Hocket-Labels": f"{LABEL}={task.customer}",
+                    },
                 )
             except (nats.errors.Error, nats.js.errors.Error):
                 await asyncio.sleep(PACE_S)

@@ -15,10 +15,13 @@ LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
 PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on": ["unavailable"]}
 """For steps that call a model: a gateway that starts slowly is away for longer than a call waits."""
 ASK = {"type": "llm", "model": "probe", "retry": PATIENT}
+ENGINE = {"type": "llm", "max_tokens": 24, "retry": PATIENT}
+"""Of a model of `chaos.engines`, which has a price."""
 PAY = {"handler": "chaos.chaos_handlers:pay", "type": "python", "retry": PATIENT}
 CALLING = {"type": "python", "handler": "chaos.chaos_handlers:calling", "retry": PATIENT}
 SUB = {"type": "pipeline", "pipeline": "child"}
 N = {"v": "{{ input.n }}"}
+N_OF_V = {"v": "{{ input.v }}"}
 ANY: Any = object()
 """An output that is not looked at."""
 
@@ -145,6 +148,28 @@ PIPELINES: dict[str, Mixed] = {
         },
         output=["{{ nodes.last.output.text }}", "{{ nodes.left.output.v }}"],
         expected=_succeeds(lambda n: ["done", n]),
+    ),
+    "priced_child": Mixed(
+        nodes={"only": ENGINE | {"model": "writer", "prompt": "{{ input.v }}!", "with": N_OF_V}},
+        expected=lambda n: Expected(("succeeded",), ANY),
+        called=True,
+    ),
+    "priced": Mixed(
+        nodes={
+            "draft": ENGINE | {"model": "writer", "prompt": "{{ input.v }}?", "with": N},
+            "choice": ENGINE | {"model": "chosen", "prompt": "or {{ input.v }}?", "with": N},
+            "first": {
+                "type": "race",
+                "needs": ["draft"],
+                "branches": {
+                    "quick": ENGINE | {"model": "writer", "prompt": "?", "max_tokens": 4},
+                    "slow": ENGINE | {"model": "stopping", "prompt": "?", "max_tokens": 200},
+                },
+            },
+            "whole": ENGINE | {"model": "stopping", "prompt": "{{ input.v }}?", "with": N},
+            "below": {"type": "pipeline", "pipeline": "priced_child", "with": N},
+        },
+        expected=lambda n: Expected(("succeeded",), ANY),
     ),
     "planned": Mixed(
         nodes={

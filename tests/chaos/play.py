@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from chaos import journal
+from chaos.engines import Engines, Metered, running_engines
 from chaos.injection import MAX_AT_ONCE, READY_S, Injection
 from chaos.judgement.evidence import gather
 from chaos.judgement.judge import judge
@@ -85,11 +86,6 @@ async def play(
     journals = folder / "j"
     journals.mkdir()
     config = folder / "hocket.yaml"
-    models = {
-        "probe": {"backends": [{"function": "chaos.chaos_handlers:answer"}]},
-        "planner": {"backends": [{"function": "chaos.chaos_handlers:plan"}]},
-    }
-    config.write_text(yaml.safe_dump({"models": models, "workers": {"ack_wait_s": ACK_WAIT_S}}))
     env = {
         "HOCKET_HANDLERS": "chaos.chaos_handlers",
         "PYTHONPATH": str(TESTS),
@@ -97,6 +93,9 @@ async def play(
         "HOCKET_PARTITIONS": str(PARTITIONS),
     }
     async with AsyncExitStack() as stack:
+        engines = await stack.enter_async_context(running_engines(seed))
+        settings = {"models": engines.models(), "workers": {"ack_wait_s": ACK_WAIT_S}}
+        config.write_text(yaml.safe_dump(settings))
         platform = Platform(
             folder / "d",
             workers=WORKERS,
@@ -115,7 +114,7 @@ async def play(
             plan = (fault for fault in plan if fault.target != "gateway")
         injection = Injection(platform, team=team, at_once=at_once)
         chosen = islice(plan, number or None)
-        played = await _played(platform, seed, journals, injection, chosen, seconds)
+        played = await _played(platform, engines, journals, injection, chosen, seconds)
     if played.ok:
         await asyncio.to_thread(shutil.rmtree, folder)
     else:
@@ -125,7 +124,7 @@ async def play(
 
 async def _played(
     platform: Platform,
-    seed: int,
+    engines: Engines,
     journals: Path,
     injection: Injection,
     plan: Iterator[Fault],
@@ -134,7 +133,7 @@ async def _played(
     api = platform.api(TENANT)
     for name, mixed in PIPELINES.items():
         await asyncio.to_thread(api.post, "/v1/pipelines", mixed.spec(name))
-    load, stopping = Load(platform, seed), asyncio.Event()
+    load, stopping = Load(platform, engines.seed), asyncio.Event()
     await load.listen()
     publishing = asyncio.create_task(load.publish(stopping))
     tending = asyncio.create_task(load.tend())
@@ -162,9 +161,9 @@ async def _played(
         for task in (publishing, tending):
             task.cancel()
         await asyncio.gather(publishing, tending, return_exceptions=True)
-    verdict = await _judged(platform, load, injection, journals)
+    verdict = await _judged(platform, load, injection, journals, engines.metered())
     await load.close()
-    return Play(seed, injection.counts, len(load.tasks), settled_s, verdict)
+    return Play(engines.seed, injection.counts, len(load.tasks), settled_s, verdict)
 
 
 async def _settle(platform: Platform, load: Load) -> None:
@@ -183,12 +182,14 @@ async def _settle(platform: Platform, load: Load) -> None:
     await connection.close()
 
 
-async def _judged(platform: Platform, load: Load, injection: Injection, journals: Path) -> Verdict:
+async def _judged(
+    platform: Platform, load: Load, injection: Injection, journals: Path, metered: list[Metered]
+) -> Verdict:
     connection = await connected(platform)
     try:
         client = load.client
         evidence = await gather(
-            connection, client, load.tasks, load.heard, journals, injection.dead
+            connection, client, load.tasks, load.heard, journals, injection, metered
         )
     finally:
         await connection.close()

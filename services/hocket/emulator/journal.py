@@ -1,5 +1,6 @@
 """What became of every request of an engine, with what was metered, so that a ledger can be compared."""
 
+import time
 from collections import deque
 from typing import Any
 
@@ -29,6 +30,8 @@ class Journal:
             "request_id": request.headers.get("X-Request-Id")
             or f"emu-{self._name}-{self.requests}",
             "path": request.path,
+            "asked_at_s": time.time(),
+            "ended_at_s": None,
             "status": "cancelled",
             "prompt_tokens": 0,
             "completion_tokens": 0,
@@ -39,6 +42,7 @@ class Journal:
 
     def note(self, entry: dict[str, Any], job: RunningJob, reason: str) -> None:
         """Note what a job used, however it ended."""
+        entry["ended_at_s"] = time.time()
         entry["completion_tokens"] = job.emitted
         if job.prefilled_ms is not None:
             entry["prompt_tokens"] = job.job.prompt_tokens

@@ -12,6 +12,11 @@ Rules (each violation names its rule and what broke it):
 - `path`: an ended run has no critical path, or one that does not sum to its time.
 - `unbooked`, `invented`, `made-twice`: what a model metered is not in the ledger; a row of the ledger
   that no model metered; one gateway process metered a call twice.
+- `misbooked`, `mispriced`: of a call that an engine metered the ledger has other tokens, or another
+  cost than the configured price of those; `lost-money`: what an engine metered is in no row, and nobody
+  who could have booked it died; `left-estimated`: a row is still estimated where the answer came;
+  `estimates`: those of the others are off by more than a tenth in sum.
+- `share`: tokens or money of a pipeline or customer in the reports are not those of its own calls.
 - `done-twice`: a handler did again what stood in its journal.
 - `uncalled`, `called-twice`: what a handler calls is no step of its run, or is several of them;
   `unpaid`, `paid-twice`: a called step asked no model, or asked again for what stood in its journal.

@@ -9,17 +9,32 @@ import asyncpg
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from chaos.load import Heard, Task
+from chaos.engines import FUNCTIONS, Metered
+from chaos.injection import Death, Injection
+from chaos.load import LABEL, Heard, Task
 from hocket.schemas import subjects
 
 RUNS = """
-SELECT run_id, pipeline, status, output, error, finished_at IS NOT NULL AS ended,
+SELECT run_id, pipeline, parent ->> 'run_id' AS parent, status, output, error,
+       finished_at IS NOT NULL AS ended,
        extract(epoch FROM finished_at - accepted_at) * 1000000 AS took_us, critical_path
 FROM hocket.run
 """
 STEPS = "SELECT run_id, key, parent, type, role, state, attempt, facts FROM hocket.step"
 ATTEMPTS = "SELECT run_id, key, attempt, outcome FROM hocket.attempt"
-USAGE = "SELECT call_id, status FROM hocket.usage WHERE kind = 'call'"
+USAGE = """
+SELECT call_id, run_id, model, status, input_tokens, output_tokens, cost_usd, estimated FROM hocket.usage
+"""
+BY_PIPELINE = """
+SELECT pipeline AS name, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
+       sum(cost_usd) AS cost_usd
+FROM report.cost_by_pipeline_day GROUP BY 1
+"""
+BY_CUSTOMER = f"""
+SELECT value AS name, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
+       sum(cost_usd) AS cost_usd
+FROM report.cost_by_label WHERE label = '{LABEL}' GROUP BY 1
+"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,13 @@ class Evidence:
     """By run: the status of each end in EVENTS."""
     letters: list[str]
     left: dict[str, int]
+    metered: list[Metered]
+    """What engines of priced models metered."""
+    deaths: list[Death]
+    """Of the processes that call those."""
+    usage: list[asyncpg.Record]
+    by_pipeline: dict[str, asyncpg.Record]
+    by_customer: dict[str, asyncpg.Record]
 
 
 async def gather(
@@ -47,7 +69,8 @@ async def gather(
     tasks: list[Task],
     heard: Heard,
     journals: Path,
-    dead: dict[int, float],
+    injection: Injection,
+    metered: list[Metered],
 ) -> Evidence:
     """Read the evidence, once nothing moves any more."""
     steps: dict[str, list[asyncpg.Record]] = defaultdict(list)
@@ -57,17 +80,23 @@ async def gather(
     for _, data in await _messages(client, subjects.EVENTS, ".run-finished"):
         body = json.loads(data)
         told[body["run_id"]].append(body["status"])
+    usage = await connection.fetch(USAGE)
     return Evidence(
-        tasks, heard, journals, dead,
+        tasks, heard, journals, injection.dead,
         runs={row["run_id"]: row for row in await connection.fetch(RUNS)},
         steps=steps,
         attempts={(r["run_id"], r["key"], r["attempt"]) for r in await connection.fetch(ATTEMPTS)},
-        booked={row["call_id"]: row["status"] for row in await connection.fetch(USAGE)},
+        booked={row["call_id"]: row["status"] for row in usage if row["model"] in FUNCTIONS},
         told=told,
         letters=[f"{subject} {data[:300]!r}" for subject, data in
                  await _messages(client, subjects.DLQ, "")],
         left={name: (await client.jetstream().stream_info(name)).state.messages
               for name in (subjects.TASKS, subjects.STEPS, subjects.USAGE)},
+        metered=metered,
+        deaths=injection.deaths,
+        usage=usage,
+        by_pipeline={row["name"]: row for row in await connection.fetch(BY_PIPELINE)},
+        by_customer={row["name"]: row for row in await connection.fetch(BY_CUSTOMER)},
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import asyncpg
 
 from chaos import journal
 from chaos.judgement.evidence import Evidence
+from chaos.judgement.money import judge_money
 from chaos.judgement.once import is_called, judge_called, judge_calls, judge_units
 from chaos.judgement.verdict import Verdict
 from chaos.load import Task
@@ -30,6 +31,7 @@ def judge(evidence: Evidence) -> Verdict:
     for run in evidence.runs.values():
         _judge_run(run, evidence, executed, verdict)
     judge_calls(evidence, verdict)
+    judge_money(evidence, verdict)
     judge_units(evidence, verdict)
     judge_called(evidence, verdict)
     for letter in evidence.letters:

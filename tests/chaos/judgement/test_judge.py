@@ -22,8 +22,8 @@ DIED_S = ENDED_S + 0.5
 
 def a_run(**changes: Any) -> dict[str, Any]:
     run = {
-        "run_id": RUN, "pipeline": "asking", "status": "succeeded", "output": '["done", 7]',
-        "error": None, "ended": True, "took_us": 5_000,
+        "run_id": RUN, "pipeline": "asking", "parent": None, "status": "succeeded",
+        "output": '["done", 7]', "error": None, "ended": True, "took_us": 5_000,
         "critical_path": '[["left", "left", 1, "work", 5000, 1]]',
     }  # fmt: skip
     return run | changes
@@ -50,7 +50,7 @@ def good(tmp_path: Path) -> Evidence:
     return Evidence(
         tasks=[TASK], heard=heard, journals=tmp_path, dead={}, runs=runs, steps=steps,
         attempts=set(), booked={CALL: "ok"}, told={RUN: ["succeeded"]}, letters=[],
-        left={"STEPS": 0},
+        left={"STEPS": 0}, metered=[], deaths=[], usage=[], by_pipeline={}, by_customer={},
     )  # fmt: skip
 
 

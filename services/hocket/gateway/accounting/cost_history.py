@@ -1,5 +1,6 @@
-"""What calls of each kind cost lately, kept in the gateways' bucket of budgets: a gateway that starts
-expects of a call what the ones before it learned, and gateways learn from each other.
+"""What calls of each kind cost lately, and how fast engines wrote, kept in the gateways' bucket of
+budgets: a gateway that starts expects of a call what the ones before it learned, and gateways learn from
+each other.
 
 The history of a kind is read when the first call under a budget needs it, and again now and then while
 there is none. It is written a moment after a call was learned from: each of the first calls of a kind,
@@ -9,12 +10,11 @@ later every KEEP_S. The last one to write wins. While NATS is away nothing is ke
 import asyncio
 import json
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from hocket.gateway.accounting.budget_store import BudgetStore, key_of
-from hocket.gateway.core.budgets.estimate import Estimator
 from hocket.gateway.core.routing.history import ENOUGH, MAX_KINDS, MAX_SAMPLES, Kind
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.kv.entry import RevisionPassed
@@ -31,12 +31,29 @@ MAX_RATIO = 1e12
 log = structlog.get_logger()
 
 
-class CostHistory:
-    """Keeps what an estimator learns, and restores it."""
+class Learning(Protocol):
+    """What is learned from calls, by kind, as numbers above 0."""
 
-    def __init__(self, store: BudgetStore, estimator: Estimator) -> None:
+    def count(self, kind: Kind) -> int:
+        """Return how many calls of a kind were learned from."""
+        ...
+
+    def ratios(self, kind: Kind) -> list[float]:
+        """Return what is known of a kind, to be restored."""
+        ...
+
+    def restore(self, kind: Kind, ratios: list[float]) -> None:
+        """Take in what was known of a kind."""
+        ...
+
+
+class CostHistory:
+    """Keeps what is learned, and restores it; `name` tells it from other histories in the bucket."""
+
+    def __init__(self, store: BudgetStore, learning: Learning, name: str = "ratios") -> None:
         self._store = store
-        self._estimator = estimator
+        self._learning = learning
+        self._name = name
         self._read_at_s: dict[Kind, float] = {}
         self._kept_at_s: dict[Kind, float] = {}
         self._learned: set[Kind] = set()
@@ -46,19 +63,19 @@ class CostHistory:
     async def known(self, kind: Kind) -> None:
         """Restore what was kept of a kind and its model, where nothing is known of them here."""
         for one in (kind, (kind[0], "", "")):
-            if self._estimator.count(one) or not self._is_due(one):
+            if self._learning.count(one) or not self._is_due(one):
                 continue
             with suppress(BusUnavailable):
-                value, _ = await self._store.get(_key(one))
-                if not self._estimator.count(one):  # meanwhile one may have been learned
-                    self._estimator.restore(one, _ratios(value, one))
+                value, _ = await self._store.get(self._key(one))
+                if not self._learning.count(one):  # meanwhile one may have been learned
+                    self._learning.restore(one, _ratios(value, one))
 
     def learned(self, kind: Kind) -> None:
         """Keep what was learned of a kind and its model, a moment later."""
         loop = asyncio.get_running_loop()
         for one in (kind, (kind[0], "", "")):
             kept_at_s = self._kept_at_s.get(one, float("-inf"))
-            if self._estimator.count(one) <= ENOUGH or loop.time() - kept_at_s > KEEP_S:
+            if self._learning.count(one) <= ENOUGH or loop.time() - kept_at_s > KEEP_S:
                 self._learned.add(one)
         if self._learned and self._timer is None and self._writing is None:
             self._timer = loop.call_later(WRITE_S, self._write_soon)
@@ -97,20 +114,19 @@ class CostHistory:
             if len(self._kept_at_s) >= MAX_KINDS:
                 self._kept_at_s.clear()
             self._kept_at_s[kind] = asyncio.get_running_loop().time()
-            content = {"kind": kind, "ratios": self._estimator.ratios(kind)}
+            content = {"kind": kind, "ratios": self._learning.ratios(kind)}
             encoded = json.dumps(content, default=str, separators=(",", ":")).encode()
             try:
-                _, revision = await self._store.get(_key(kind))
-                await self._store.put(_key(kind), encoded, revision, KEPT_S)
+                _, revision = await self._store.get(self._key(kind))
+                await self._store.put(self._key(kind), encoded, revision, KEPT_S)
             except RevisionPassed:
                 continue  # another gateway knows better
             except (BusUnavailable, PublishRefused, StreamRefused) as error:
                 log.debug("cost_history_not_kept", reason=str(error))
                 return
 
-
-def _key(kind: Kind) -> str:
-    return key_of("ratios", *kind)
+    def _key(self, kind: Kind) -> str:
+        return key_of(self._name, *kind)
 
 
 def _ratios(value: bytes | None, kind: Kind) -> list[float]:

@@ -3,6 +3,7 @@ is made, and settled afterwards (`reservations.py`). A call of the HTTP door tha
 spends from that run's budget.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 
@@ -11,12 +12,15 @@ from hocket.gateway.accounting.reservations import NOT_SPENT, Reservations
 from hocket.gateway.accounting.run_budgets import RunBudgets
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.budgets import decode_speed
 from hocket.gateway.core.budgets.budget import Account, Budget, Budgets, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
+from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.core.budgets.estimate import Estimator
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import BudgetsFull, ModelUnpriced
 from hocket.gateway.core.routing.history import Kind
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.messages import BudgetRule, CallRequest
 
 
@@ -31,9 +35,13 @@ class Spending:
         self._budgets = Budgets(self._estimator)
         self._runs = RunBudgets(None if shared is None else shared.ledger, now_ms)
         self._reservations = Reservations(self._budgets, self._estimator, now_ms, shared)
+        self.speeds = DecodeSpeeds()
         self._history: CostHistory | None = None
+        self._speed_history: CostHistory | None = None
+        self._recalling: set[asyncio.Task[None]] = set()
         if shared is not None:
             self._history = CostHistory(shared.store, self._estimator)
+            self._speed_history = CostHistory(shared.store, self.speeds, "speeds")
         self.use(rules)
 
     def use(self, rules: BudgetRules) -> None:
@@ -87,6 +95,20 @@ class Spending:
         if self._history is not None:
             self._history.learned(kind)
 
+    def recall_speed(self, backend: str) -> None:
+        """Have what was known of how fast a backend writes, where nothing is known; no call waits."""
+        history, kind = self._speed_history, decode_speed.kind_of(backend)
+        if history is not None and not self.speeds.count(kind):
+            task = asyncio.create_task(history.known(kind), name="decode speed")
+            self._recalling.add(task)
+            task.add_done_callback(self._recalling.discard)
+
+    def learn_speed(self, backend: str, tokens: float, latency_ms: float) -> None:
+        """Take in how long a backend took to write a whole answer of so many tokens."""
+        self.speeds.learn(backend, tokens, latency_ms)
+        if self._speed_history is not None:
+            self._speed_history.learned(decode_speed.kind_of(backend))
+
     def settle(self, reservation: Reservation | None, cost_usd: Decimal) -> None:
         """End a reservation with what the call cost, and look at those who wait."""
         if reservation is not None:
@@ -95,8 +117,10 @@ class Spending:
     async def close(self, timeout_s: float) -> None:
         """Let the other gateways have what this one does not need any more, within a bound."""
         await self._runs.close()
-        if self._history is not None:
-            await self._history.close(timeout_s)
+        await stop_tasks(self._recalling)
+        for history in (self._history, self._speed_history):
+            if history is not None:
+                await history.close(timeout_s)
         await self._reservations.close(timeout_s)
 
     def left_usd(self, request: CallRequest) -> Decimal | None:

@@ -1,13 +1,12 @@
 """What making a call needs: where it can go, what it may cost, and where it is booked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.calls.call import UsageRecorder
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
-from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.rates.model_rates import ModelRates
 
@@ -32,4 +31,3 @@ class CallDependencies:
     gateway: str = ""
     metrics: GatewayMetrics | None = None
     rates: ModelRates | None = None
-    speeds: DecodeSpeeds = field(default_factory=DecodeSpeeds)

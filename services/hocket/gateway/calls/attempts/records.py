@@ -66,7 +66,7 @@ class AttemptRecords:
             self._on.scheduler.caches.metered(slot.spec.key, slot.cached_tokens, cached_tokens)
             if slot.spec.stops_on_disconnect and not lane.completion.estimated:
                 tokens = lane.completion.output_tokens / request_content.choices(call.request)
-                self._on.speeds.learn(slot.spec.key, tokens, lane.latency_ms)
+                self._on.spending.learn_speed(slot.spec.key, tokens, lane.latency_ms)
         read_on = lane.cancellation.asked and not lane.completion.estimated
         if cost_usd and (lane.error is None or read_on):
             self._on.spending.learn(call.request, kind, slot.spec.prices, cost_usd)

@@ -44,6 +44,8 @@ class ReplicaRequests:
         slot = lane.slot
         assert slot is not None
         spec = slot.spec
+        if spec.stops_on_disconnect:
+            self._on.spending.recall_speed(spec.key)
         lane.before = tuple(call.tried)
         call.tried.append(spec.key)
         lane.started_ms = self._on.now_ms()
@@ -62,7 +64,7 @@ class ReplicaRequests:
         finally:
             lane.latency_ms = self._on.now_ms() - lane.started_ms
             if lane.completion.estimated:
-                lane.completion = upstream.used(call.request, lane, self._on.speeds)
+                lane.completion = upstream.used(call.request, lane, self._on.spending.speeds)
             if lane.error is not None:
                 self._note_rest(spec.key, lane.error)
             slot.release(lane.error)

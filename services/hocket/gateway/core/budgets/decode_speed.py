@@ -2,14 +2,18 @@
 
 For each backend the latest answers are kept: latency = wait + tokens * time of one. The time of one is
 the slope by least squares, the wait the median of what is left, so that single slow answers do not
-count. Pure.
+count; the first answers tell no wait yet. What is known is kept over restarts
+(`accounting/cost_history.py`). Pure.
 """
 
 import statistics
 from collections import deque
+from collections.abc import Sequence
+
+from hocket.gateway.core.routing.history import Kind
 
 LEAST_ANSWERS = 8
-"""Fewer tell nothing."""
+"""Fewer tell no wait."""
 KEPT = 48
 """Answers of a backend that count."""
 MAX_BACKENDS = 1_000
@@ -38,14 +42,40 @@ class DecodeSpeeds:
     def tokens_within(self, backend: str, elapsed_ms: float) -> float | None:
         """Return how many tokens an engine has written after so long; None where too little is known."""
         answers = self._answers.get(backend)
-        if answers is None or len(answers) < LEAST_ANSWERS:
+        if not answers:
             return None
         lengths, took_ms = zip(*answers, strict=True)
         ms_of_one = statistics.median(ms / tokens for tokens, ms in answers)
         wait_ms = 0.0
-        if statistics.pstdev(lengths) > LEAST_SPREAD * statistics.fmean(lengths):
+        if len(answers) >= LEAST_ANSWERS and _differ(lengths):
             slope = statistics.linear_regression(lengths, took_ms).slope
             if 0 < slope <= ms_of_one:  # no engine takes less than no time to begin
                 ms_of_one = slope
                 wait_ms = max(statistics.median(ms - slope * tokens for tokens, ms in answers), 0)
         return max(elapsed_ms - wait_ms, 0.0) / ms_of_one
+
+    def count(self, kind: Kind) -> int:
+        """Return how many answers of a backend are known."""
+        return len(self._answers.get(_backend(kind), ()))
+
+    def ratios(self, kind: Kind) -> list[float]:
+        """Return what is known of a backend, to be restored: tokens and latency of each answer."""
+        return [one for answer in self._answers.get(_backend(kind), ()) for one in answer]
+
+    def restore(self, kind: Kind, ratios: Sequence[float]) -> None:
+        """Take in what was known of a backend."""
+        for tokens, latency_ms in zip(ratios[::2], ratios[1::2], strict=False):
+            self.learn(_backend(kind), tokens, latency_ms)
+
+
+def kind_of(backend: str) -> Kind:
+    """Return what a backend's answers are kept as."""
+    return (backend, "", "")
+
+
+def _backend(kind: Kind) -> str:
+    return kind[0]
+
+
+def _differ(lengths: Sequence[float]) -> bool:
+    return statistics.pstdev(lengths) > LEAST_SPREAD * statistics.fmean(lengths)

@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from hocket.gateway.core.budgets.decode_speed import LEAST_ANSWERS, MAX_BACKENDS, DecodeSpeeds
+from hocket.gateway.core.budgets.decode_speed import (
+    LEAST_ANSWERS,
+    MAX_BACKENDS,
+    DecodeSpeeds,
+    kind_of,
+)
 
 
 @pytest.mark.parametrize(("wait_ms", "ms_of_one"), [(0.0, 20.0), (300.0, 8.0), (2_000.0, 25.0)])
@@ -28,13 +33,29 @@ def test_answers_of_one_length_tell_the_mean_speed() -> None:
     assert speeds.tokens_within("e", 1_000) == pytest.approx(20)
 
 
-def test_too_few_answers_and_those_without_tokens_tell_nothing() -> None:
+def test_the_first_answers_tell_the_mean_speed_and_no_wait() -> None:
     speeds = DecodeSpeeds()
-    for _ in range(LEAST_ANSWERS - 1):
-        speeds.learn("e", 100, 5_000)
-        speeds.learn("e", 0, 5_000)
+    for number in range(LEAST_ANSWERS - 1):
+        speeds.learn("e", 100 + 50 * number, 20 * (100 + 50 * number))
+        assert speeds.tokens_within("e", 1_000) == pytest.approx(50)
+
+
+def test_answers_without_tokens_tell_nothing() -> None:
+    speeds = DecodeSpeeds()
+    speeds.learn("e", 0, 5_000)
     assert speeds.tokens_within("e", 1_000) is None
     assert speeds.tokens_within("other", 1_000) is None
+
+
+def test_what_was_known_of_a_backend_is_restored_as_it_was() -> None:
+    speeds, restored = DecodeSpeeds(), DecodeSpeeds()
+    for tokens in range(20, 200, 10):
+        speeds.learn("e", tokens, 300 + tokens * 8)
+    kind = kind_of("e")
+    assert restored.count(kind) == 0
+    restored.restore(kind, speeds.ratios(kind))
+    assert restored.count(kind) == speeds.count(kind) == 18
+    assert restored.tokens_within("e", 1_100) == pytest.approx(100, rel=0.01)
 
 
 def test_single_slow_answers_do_not_count() -> None:
