@@ -162,11 +162,13 @@ PIPELINES: dict[str, Mixed] = {
                 "type": "race",
                 "needs": ["draft"],
                 "branches": {
-                    "quick": ENGINE | {"model": "writer", "prompt": "?", "max_tokens": 4},
+                    "quick": ENGINE | {"model": "writer", "prompt": "?", "max_tokens": 40},
                     "slow": ENGINE | {"model": "stopping", "prompt": "?", "max_tokens": 200},
                 },
             },
             "whole": ENGINE | {"model": "stopping", "prompt": "{{ input.v }}?", "with": N},
+            "long": ENGINE
+            | {"model": "stopping", "prompt": "{{ input.v }}?", "max_tokens": 120, "with": N},
             "below": {"type": "pipeline", "pipeline": "priced_child", "with": N},
         },
         expected=lambda n: Expected(("succeeded",), ANY),

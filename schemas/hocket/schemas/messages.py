@@ -888,6 +888,8 @@ class SpentAsked(Message):
     pipeline: Name | None = None
     labels: Labels | None = None
     since_ms: Moment = 0.0
+    tools: bool = False
+    """What tools charged is asked for, and not what calls cost."""
     nonce: Name = ""
     """Of this question alone, so that an old answer is none to it."""
 
@@ -902,6 +904,8 @@ class SpentTold(Message):
     labels: Labels | None = None
     root_budget: RootBudget | None = None
     """Of a sub-run: the budget at the top of its tree."""
+    tools_usd: Money | None = None
+    """What tools charged, where that was asked for; `spent_usd` is 0 then."""
 
 
 class ReplicaControl(Message):

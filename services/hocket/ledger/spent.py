@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 
 import asyncpg
 import structlog
@@ -47,6 +48,16 @@ WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >
   AND ($4::jsonb IS NULL OR u.labels @> $4)
 """
 """What the calls of a tenant, of one of its pipelines, or with some labels, cost since a moment."""
+
+TOOLS_SINCE = """
+SELECT coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd
+FROM hocket.step s
+JOIN hocket.run r USING (run_id)
+WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
+  AND r.tenant = $1 AND ($2::text IS NULL OR r.pipeline = $2)
+  AND (s.finished_at IS NULL OR s.finished_at >= $3) AND ($4::jsonb IS NULL OR r.labels @> $4)
+"""
+"""What tools charged runs of a tenant, of one of its pipelines, or with some labels, since a moment."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
@@ -118,7 +129,11 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
         )
     since = moment(asked.since_ms)
     labels = None if asked.labels is None else json.dumps(asked.labels)
-    row = await pool.fetchrow(SINCE, asked.tenant, asked.pipeline, since, labels, timeout=TIMEOUT_S)
+    of = (asked.tenant, asked.pipeline, since, labels)
+    if asked.tools:
+        tools_usd = await pool.fetchval(TOOLS_SINCE, *of, timeout=TIMEOUT_S)
+        return SpentTold(spent_usd=Decimal(0), tools_usd=tools_usd)
+    row = await pool.fetchrow(SINCE, *of, timeout=TIMEOUT_S)
     return SpentTold(spent_usd=row["spent_usd"])
 
 

@@ -56,8 +56,8 @@ def _judge_call(
     estimates: _Estimates,
 ) -> None:
     """Requests of one call have its id at engines; those of its rows that are exact take their meters
-    by their tokens, and what is left is what the others estimate."""
-    left = list(meters)
+    by their tokens, first of answers that did not break off, and what is left the others estimate."""
+    left = sorted(meters, key=lambda one: one.status == BROKEN)
     guessed = []
     for row in rows:
         tokens = (row["input_tokens"], row["output_tokens"])

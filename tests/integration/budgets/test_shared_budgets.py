@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.accounting import budget_store
+from hocket.gateway.accounting import account_sync, budget_store
 from hocket.gateway.accounting.budget_store import BudgetStore
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
@@ -319,6 +319,35 @@ async def test_what_the_ledger_has_of_a_run_counts_where_no_gateway_knows_it(bus
         gateway = running.starts("one")
         assert not await spends(gateway, 10, budget_usd="0.91", **call)
         assert await spends(gateway, 10, budget_usd="1", **call)
+
+
+@pytest.mark.parametrize("level", ["pipeline", "label", "tenant"])
+async def test_what_tools_charged_counts_at_the_next_call_of_every_gateway(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    monkeypatch.setattr(account_sync, "METERED_MS", 0.0)
+    limit = Allowance(Decimal("0.1"), "month")
+    rules = {
+        "tenant": BudgetRules(tenants={"acme": limit}),
+        "pipeline": BudgetRules(pipelines={"report": limit}),
+        "label": BudgetRules(labels={"team=search": limit}),
+    }[level]
+    name = {"tenant": "acme", "pipeline": "report", "label": "team"}[level]
+    labels = {"team": "search"}
+    who = Attribution(tenant="acme", run_id="r1", pipeline="report", labels=labels)
+    told: dict[str, SpentTold] = {}
+    async with house(bus, rules=rules, told=told) as running:
+        first, second = running.starts("first"), running.starts("second")
+        assert await spends(first, 10, attribution=who)
+        told[name] = SpentTold(spent_usd=Decimal(0), tools_usd=Decimal("0.05"))
+        assert await spends(first, 10, attribution=who)
+        assert await spends(second, 10, attribution=who)
+        told[name] = SpentTold(spent_usd=Decimal(0), tools_usd=Decimal("0.07"))
+        assert not await spends(first, 10, attribution=who)
+        assert not await spends(second, 10, attribution=who)
+        await running.stops("first")
+        del told[name]  # what is in the bucket is not forgotten
+        assert not await spends(running.starts("third"), 10, attribution=who)
 
 
 async def test_a_call_of_the_http_door_spends_from_the_budget_of_the_run_that_it_names(

@@ -1,16 +1,19 @@
 """What the ledger keeps beside the cost of a call: prices, what has none, and shares of replicas."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 import asyncpg
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
-from hocket.schemas.messages import Attribution
+from hocket.ledger.spent import spent
+from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
+from hocket.schemas.messages import Attribution, SpentAsked
 from support.ledger_rig import STARTED_MS, drained, encoded, publish, record, running_ledger
 
 DAY = datetime.fromtimestamp(STARTED_MS / 1000, UTC)
@@ -138,6 +141,85 @@ async def test_steps_that_a_repeat_took_over_saved_what_their_calls_cost(
         "tool": (Decimal("1.5"), None, 0),
         "replay_saving": (1, 0, Decimal("0.25")),
     }
+
+
+@pytest.mark.parametrize("rolled_up", [False, True])
+async def test_what_tools_charged_counts_in_every_report_of_costs(
+    pool: asyncpg.Pool, rolled_up: bool
+) -> None:
+    at = datetime.now(UTC) - timedelta(days=1)
+    await pool.execute("SELECT hocket.cover_usage($1, 1)", at)
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, finished_at, labels) SELECT 'r' || n, 0, 'acme', 'p' || n,"
+        " 1, 'succeeded', 'standard', '{}', $1, $1, $1, '{\"team\": \"search\"}'"
+        " FROM generate_series(1, 2) n",
+        at,
+    )
+    await pool.execute(
+        """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,
+           finished_at, took_ms, facts)
+           SELECT run, key, key, type, 'leaf', 'succeeded', 1, $1, $1, 10, facts::jsonb
+           FROM (VALUES ('r1', 'look', 'http', '{"charged_usd": "0.02"}'),
+                        ('r1', 'find', 'mcp', '{"charged_usd": "0.005"}'),
+                        ('r1', 'free', 'sql', NULL),
+                        ('r2', 'look', 'own', '{"charged_usd": "0.4"}')) AS s(run, key, type, facts)""",
+        at,
+    )
+    await pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, model,"
+        " backend, status, cost_usd, started_at, latency_ms, labels) VALUES ('c', 'acme', 'p1', 1,"
+        " 'r1', 'draft', 'draft', 'm', 'b', 'ok', 0.125, $1, 1, '{\"team\": \"search\"}')",
+        at,
+    )
+    if rolled_up:
+        await Rollups(pool, RollupMetrics(CollectorRegistry())).make_pass(rest=0)
+        assert not await pool.fetchval("SELECT count(*) FROM hocket.dirty_day")
+    p1, p2 = Decimal("0.15"), Decimal("0.4")
+
+    async def told(query: str) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in await pool.fetch(query)]
+
+    assert await told(
+        "SELECT pipeline, calls, runs, cost_usd FROM report.cost_by_pipeline_day ORDER BY 1"
+    ) == [("p1", 1, 1, p1), ("p2", 0, 1, p2)]
+    assert await told("SELECT calls, runs, cost_usd FROM report.cost_by_tenant") == [
+        (1, 2, p1 + p2)
+    ]
+    by_label = "SELECT value, pipeline, calls, cost_usd FROM report.cost_by_label ORDER BY 2"
+    assert await told(by_label) == [("search", "p1", 1, p1), ("search", "p2", 0, p2)]
+    by_kind = "SELECT node, kind, calls, cost_usd FROM report.cost_by_kind ORDER BY 1, 4"
+    pieces = [
+        ("draft", "call", 1, Decimal("0.125")),
+        ("find", "tool", 1, Decimal("0.005")),
+        ("look", "tool", 1, Decimal("0.02")),
+        ("look", "tool", 1, p2),
+    ]
+    assert await told(by_kind) == pieces
+    by_node = "SELECT node, model, calls, cost_usd FROM report.cost_by_node ORDER BY 1, 4"
+    assert await told(by_node) == [
+        (node, "m" if kind == "call" else None, calls, usd) for node, kind, calls, usd in pieces
+    ]
+    by_run = "SELECT run_id, calls, cost_usd FROM report.cost_by_run ORDER BY 1"
+    assert await told(by_run) == [("r1", 1, p1), ("r2", 0, p2)]
+    in_all = ("cost_by_outcome", "unit_cost", "ledger", "month_forecast")
+    sums = [
+        await pool.fetchval(
+            f"SELECT sum({'usd_per_day * 7' if name == 'month_forecast' else 'cost_usd'})"
+            f" FROM report.{name}"
+        )
+        for name in in_all
+    ]
+    assert [round(one, 6) for one in sums] == [p1 + p2] * len(in_all)
+    for fields, usd in (
+        ({}, p1 + p2 - Decimal("0.125")),
+        ({"pipeline": "p1"}, Decimal("0.025")),
+        ({"labels": {"team": "search"}}, Decimal("0.425")),
+        ({"labels": {"team": "other"}}, 0),
+        ({"since_ms": at.timestamp() * 1000 + 1}, 0),
+    ):
+        asked = SpentAsked.model_validate({"tenant": "acme", "tools": True, **fields})
+        assert (await spent(pool, asked)).tools_usd == usd, fields
 
 
 async def test_a_runs_budget_is_used_up_by_its_steps_and_by_calls_of_the_http_door_alike(

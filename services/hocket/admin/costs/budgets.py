@@ -21,59 +21,31 @@ ANYBODY = "*"
 
 LEVELS = ("tenant", "pipeline", "label")
 
+SPENT = """
+SELECT {name} AS name, sum(cost_usd) AS spent_usd
+FROM {source}
+WHERE tenant = $1 AND {since} >= $2 AND {only}
+GROUP BY 1
+ORDER BY spent_usd DESC, name
+LIMIT $3
+"""
+"""What was spent at a level, since the first of some days (`day`) or since a moment (`at`)."""
 DAILY = {
-    "tenant": """
-SELECT tenant AS name, sum(cost_usd) AS spent_usd
-FROM report.cost_by_tenant
-WHERE tenant = $1 AND day >= $2
-GROUP BY 1
-LIMIT $3
-""",
-    "pipeline": """
-SELECT pipeline AS name, sum(cost_usd) AS spent_usd
-FROM report.cost_by_kind
-WHERE tenant = $1 AND day >= $2 AND pipeline IS NOT NULL
-GROUP BY 1
-ORDER BY spent_usd DESC, name
-LIMIT $3
-""",
-    "label": """
-SELECT label || '=' || value AS name, sum(cost_usd) AS spent_usd
-FROM report.cost_by_label
-WHERE tenant = $1 AND day >= $2 AND label = ANY ($4)
-GROUP BY 1
-ORDER BY spent_usd DESC, name
-LIMIT $3
-""",
+    "tenant": "report.cost_by_tenant",
+    "pipeline": "report.cost_by_kind",
+    "label": "report.cost_by_label",
 }
-"""What was spent since the first of some days."""
-
-HOURLY = {
-    "tenant": """
-SELECT tenant AS name, sum(cost_usd) AS spent_usd
-FROM report.usage
-WHERE tenant = $1 AND started_at >= $2
-GROUP BY 1
-LIMIT $3
-""",
-    "pipeline": """
-SELECT pipeline AS name, sum(cost_usd) AS spent_usd
-FROM report.usage
-WHERE tenant = $1 AND started_at >= $2 AND pipeline IS NOT NULL
-GROUP BY 1
-ORDER BY spent_usd DESC, name
-LIMIT $3
-""",
-    "label": """
-SELECT said.key || '=' || said.value AS name, sum(cost_usd) AS spent_usd
-FROM report.usage, jsonb_each_text(labels) AS said
-WHERE tenant = $1 AND started_at >= $2 AND said.key = ANY ($4)
-GROUP BY 1
-ORDER BY spent_usd DESC, name
-LIMIT $3
-""",
-}
-"""What was spent since a moment."""
+HOURLY = """(
+    SELECT tenant, pipeline, labels, started_at AS at, cost_usd FROM report.usage
+    UNION ALL
+    SELECT r.tenant, r.pipeline, r.labels, s.finished_at, (s.facts ->> 'charged_usd')::numeric
+    FROM hocket.step s JOIN hocket.run r USING (run_id)
+    WHERE s.facts ? 'charged_usd'
+) entries"""
+"""Calls, and what tools charged."""
+LABELS_OF = "CROSS JOIN LATERAL jsonb_each_text(labels) AS said(label, value)"
+NAMES = {"tenant": "tenant", "pipeline": "pipeline", "label": "label || '=' || value"}
+ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "label = ANY ($4)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +148,16 @@ def _query(
 ) -> tuple[str, Values]:
     """Return the query of what was spent at a level in the present period, and its values."""
     start = now.replace(minute=0, second=0, microsecond=0)
-    queries = HOURLY
+    since: date = start
+    source, column = f"{HOURLY} {LABELS_OF}" if level == "label" else HOURLY, "at"
     if per != "hour":
-        queries, start = DAILY, start.replace(hour=0, day=start.day if per == "day" else 1)
-    since = start if queries is HOURLY else start.date()
+        source, column = DAILY[level], "day"
+        since = start.date() if per == "day" else start.date().replace(day=1)
+    query = SPENT.format(name=NAMES[level], source=source, since=column, only=ONLY[level])
     values: Values = [tenant, since, MAX_NAMES]
     if level == "label":
         values.append(sorted({name.partition("=")[0] for name in names if "=" in name}))
-    return queries[level], values
+    return query, values
 
 
 def _by_part_spent(line: BudgetUse) -> tuple[float, int, str]:

@@ -36,7 +36,8 @@ ALONE_MS = 60_000.0
 """How long an account for which the bucket has no room is its gateway's own."""
 MAX_TRIES = 100
 METERED_MS = 5_000.0
-"""How old the ledger's word on a run may be that calls come for without its coordinator's."""
+"""How old the ledger's word may be: on a run that calls come for without its coordinator's, and on what
+tools charged of any other account."""
 SPARE_CALLS = 32
 SPARE_SHARE = Decimal("0.02")
 """What is claimed beyond what calls need: for so many more calls, at most this share of the budget, and
@@ -86,8 +87,26 @@ class AccountSync:
             elif told is not None:
                 account.metered_usd = told.spent_usd
                 self.need(account)
+        await self._adopt_tools(account)
         if account.published is None and account.claim_usd is None and not alone:
             account.claim_usd = _NOTHING
+            self.need(account)
+
+    async def _adopt_tools(self, account: Account) -> None:
+        """Make sure that what tools charged is known as it lately was; the coordinator tells it of runs,
+        with each call."""
+        now_ms, at_ms = self._now_ms(), account.tools_at_ms
+        if account.budget.level == "run" or (at_ms is not None and now_ms - at_ms <= METERED_MS):
+            return
+        account.tools_at_ms = now_ms
+        told = await self._ledger.ask(_asked(account).model_copy(update={"tools": True}))
+        if told is None or told.tools_usd is None or told.tools_usd <= account.tools_usd:
+            return
+        account.tools_usd = told.tools_usd
+        if account.published is not None:  # calls see it at once, and then the other gateways
+            account.others = account.published.shared.charged(told.tools_usd).others(
+                self._peers.name
+            )
             self.need(account)
 
     def need(self, account: Account) -> None:
@@ -229,6 +248,7 @@ class AccountSync:
         if account.metered_usd is not None:
             mine_usd = max(account.claim_usd or _NOTHING, account.spent_usd)
             shared = shared.at_least(account.metered_usd, mine_usd, peers.name)
+        shared = shared.charged(account.tools_usd)
         account.others = shared.others(peers.name)
         return shared
 

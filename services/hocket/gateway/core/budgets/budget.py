@@ -97,6 +97,9 @@ class Account:
     metered_usd: Decimal | None = None
     """What the ledger had of it at `metered_at_ms`, where that was asked."""
     metered_at_ms: float | None = None
+    tools_usd: Decimal = _NOTHING
+    """What tools charged of it, as the ledger had it at `tools_at_ms`."""
+    tools_at_ms: float | None = None
 
     def counts(self, now_ms: float) -> bool:
         """Whether forgetting it would let somebody spend again."""

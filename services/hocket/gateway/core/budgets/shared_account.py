@@ -3,7 +3,9 @@
 Each gateway has a line: how much of the budget it *claims*, and how much of that it has spent. It never
 spends more than its claim, and writes a larger one only on the condition that nobody wrote meanwhile, so
 that claims never add up to more than the budget. The line of a gateway that is dead is put with what is
-`gone`: what it claimed counts as spent, for its calls may have cost so much.
+`gone`: what it claimed counts as spent, for its calls may have cost so much. What `tools` charged was
+spent by no gateway; one of an older release leaves it out when it writes, and the next question brings
+it back.
 """
 
 import json
@@ -38,13 +40,16 @@ class SharedAccount:
     """The lines of all gateways by their names, and what others spent before."""
 
     gone_usd: Decimal = _NOTHING
+    tools_usd: Decimal = _NOTHING
+    """What tools charged, which no gateway sees: the ledger tells it."""
     lines: Mapping[str, Line] = field(default_factory=dict)
 
     def others(self, name: str) -> Line:
         """Return the claims and the spending of all but one gateway."""
         others = [line for gateway, line in self.lines.items() if gateway != name]
-        claimed = sum((one.most_usd for one in others), self.gone_usd)
-        return Line(claimed, sum((one.spent_usd for one in others), self.gone_usd))
+        before_usd = self.gone_usd + self.tools_usd
+        claimed = sum((one.most_usd for one in others), before_usd)
+        return Line(claimed, sum((one.spent_usd for one in others), before_usd))
 
     def without(self, dead: Collection[str]) -> Self:
         """Return the account after the death of some gateways."""
@@ -63,6 +68,10 @@ class SharedAccount:
         more = metered_usd - mine_usd - others
         return replace(self, gone_usd=more) if more > self.gone_usd else self
 
+    def charged(self, tools_usd: Decimal) -> Self:
+        """Return the account with at least what the ledger has of tools."""
+        return replace(self, tools_usd=tools_usd) if tools_usd > self.tools_usd else self
+
     def with_line(self, name: str, line: Line) -> Self:
         """Return the account with another line of one gateway."""
         return replace(self, lines={**self.lines, name: line})
@@ -72,7 +81,9 @@ class SharedAccount:
         lines = {
             name: [str(line.claim_usd), str(line.spent_usd)] for name, line in self.lines.items()
         }
-        content = {"gone": str(self.gone_usd), "lines": lines}
+        content: dict[str, Any] = {"gone": str(self.gone_usd), "lines": lines}
+        if self.tools_usd:
+            content["tools"] = str(self.tools_usd)
         return json.dumps(content, separators=(",", ":")).encode()
 
     @classmethod
@@ -83,7 +94,8 @@ class SharedAccount:
             gone, lines = content["gone"], content["lines"]
             if len(lines) > MAX_LINES:
                 return None
-            return cls(_money(gone), {_name(name): _line(line) for name, line in lines.items()})
+            named = {_name(name): _line(line) for name, line in lines.items()}
+            return cls(_money(gone), _money(content.get("tools", "0")), named)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOperation):
             return None
 
