@@ -1,11 +1,12 @@
 """Every subject and stream name, in one place.
 
-`TASKS` is what users publish, `LOG` the ordered input of one partition, `STEPS` the work of the
-workers, `CALLS` the model calls that are about to be made or were refused, `USAGE` one
-record per call that was made, `EVENTS` the public facts, `DLQ` what could not be handled, `PROBATION`
-what workers know of steps that may end their worker, `JOURNALS` what handlers of steps have done so far.
-Of workers with a key `GUEST_RESULTS` and `GUEST_LETTERS` have the results and dead letters until a
-coordinator hands them on, `GUEST_WORKERS` and `GUEST_TYPES` what they announce and describe.
+`TASKS` is what users publish, `TASK_BATCHES` what REST takes for them in bulk, `LOG` the ordered input
+of one partition, `STEPS` the work of the workers, `CALLS` the model calls that are about to be made or
+were refused, `USAGE` one record per call that was made, `EVENTS` the public facts, `DLQ` what could not
+be handled, `PROBATION` what workers know of steps that may end their worker, `JOURNALS` what handlers of
+steps have done so far. Of workers with a key `GUEST_RESULTS` and `GUEST_LETTERS` have the results and
+dead letters until a coordinator hands them on, `GUEST_WORKERS` and `GUEST_TYPES` what they announce and
+describe.
 """
 
 import re
@@ -14,6 +15,7 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 
 TASKS = "TASKS"
+TASK_BATCHES = "TASK_BATCHES"
 LOG = "LOG"
 STEPS = "STEPS"
 CALLS = "CALLS"
@@ -28,6 +30,8 @@ GUEST_WORKERS = "GUEST_WORKERS"
 GUEST_TYPES = "GUEST_TYPES"
 
 TASK_FILTER = "hocket.task.*.*"
+BATCHED_TASK_FILTER = "hocket.batched.*.*"
+"""The tasks of bulk submissions. Batches may be posted here, so nobody but REST may publish."""
 LOG_FILTER = "hocket.log.>"
 STEP_FILTER = "hocket.step.>"
 CALL_FILTER = "hocket.call.*"
@@ -155,6 +159,11 @@ def check_token(field: str, value: str) -> str:
 def task(tenant: str, pipeline: str) -> str:
     """Return the subject on which a user publishes a task."""
     return f"hocket.task.{tenant}.{pipeline}"
+
+
+def batched_task(tenant: str, pipeline: str) -> str:
+    """Return the subject on which REST publishes a task of a bulk submission."""
+    return f"hocket.batched.{tenant}.{pipeline}"
 
 
 def log(partition: int, kind: str) -> str:

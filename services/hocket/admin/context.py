@@ -19,6 +19,7 @@ from hocket.admin.submission.known_runs import KnownRuns
 from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.access.secret_box import SecretBox
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.post_batches import PostBatches
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
@@ -71,6 +72,11 @@ class Context:
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)
     known_runs: KnownRuns = field(default_factory=KnownRuns)
+    batches: PostBatches = field(init=False)
+    """What posts many tasks at once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", PostBatches(self.bus))
 
 
 async def context_of(request: Request) -> Context:

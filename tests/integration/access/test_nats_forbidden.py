@@ -19,7 +19,7 @@ from support.rest_rig import Rest, running_rest
 API = "$JS.API."
 BOUND_S = 20.0
 STREAMS = (
-    "TASKS LOG STEPS EVENTS USAGE DLQ CALLS PROBATION JOURNALS "
+    "TASKS TASK_BATCHES LOG STEPS EVENTS USAGE DLQ CALLS PROBATION JOURNALS "
     "GUEST_RESULTS GUEST_LETTERS GUEST_WORKERS GUEST_TYPES"
 ).split()
 RIVAL_CONSUMER = "key-0123456789ab"
@@ -29,7 +29,8 @@ PUSHED = {
 }
 
 OF_ALL = (
-    "hocket.task.rival.p hocket.log.0.accepted hocket.log.0.cancel hocket.log.0.signal "
+    "hocket.task.rival.p hocket.batched.acme.p hocket.batched.rival.p "
+    "hocket.log.0.accepted hocket.log.0.cancel hocket.log.0.signal "
     "hocket.log.0.timer hocket.log.0.cache hocket.log.0.outlook hocket.log.0.charged "
     "hocket.step.python.normal "
     "hocket.step.crm-lookup.normal hocket.usage hocket.call.opened hocket.call.refused "
@@ -48,14 +49,16 @@ OF_ALL = (
     "hocket.gateway.prompt hocket.gateway.held hocket.gateway.used hocket.gateway.outcome "
     "hocket.ledger.spent hocket.ledger.content hocket.access.keys hocket.access.events.0123456789ab "
     "$KV.hocket-coordinators.x $KV.hocket-gateways.x $KV.hocket-budgets.x "
-    "$JS.ACK.TASKS.intake.1.1.1.1.0 $JS.ACK.USAGE.ledger.1.1.1.1.0 "
+    "$JS.ACK.TASKS.intake.1.1.1.1.0 $JS.ACK.TASK_BATCHES.intake.1.1.1.1.0 "
+    "$JS.ACK.USAGE.ledger.1.1.1.1.0 "
     f"$JS.ACK.STEPS.step-python-normal.1.1.1.1.0 $JS.ACK.EVENTS.{RIVAL_CONSUMER}.1.1.1.1.0 "
     "$JS.FC.LOG.x.y _INBOX.x _INBOX.key.0123456789ab.x _INBOX.service.coordinator.x "
     "_INBOX.service.gateway.x _R_.x $SYS.REQ.SERVER.PING $SYS.REQ.SERVER.PING.CONNZ "
     "$SYS.REQ.SERVER.x.KICK $SYS.REQ.USER.AUTH $SYS.REQ.ACCOUNT.PING.CONNZ"
 ).split()
 APIS = (
-    "INFO STREAM.NAMES STREAM.LIST STREAM.INFO.TASKS STREAM.INFO.EVENTS STREAM.CREATE.MINE "
+    "INFO STREAM.NAMES STREAM.LIST STREAM.INFO.TASKS STREAM.INFO.TASK_BATCHES "
+    "STREAM.INFO.EVENTS STREAM.CREATE.MINE "
     "STREAM.UPDATE.EVENTS STREAM.PURGE.TASKS STREAM.PURGE.PROBATION STREAM.DELETE.TASKS "
     "STREAM.INFO.JOURNALS STREAM.PURGE.JOURNALS STREAM.MSG.GET.JOURNALS DIRECT.GET.JOURNALS "
     "DIRECT.GET.JOURNALS.hocket.journal.r1.x DIRECT.GET.JOURNALS.hocket.journal.*.* "

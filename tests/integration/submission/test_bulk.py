@@ -94,7 +94,7 @@ async def test_each_of_many_tasks_is_taken_or_refused_by_itself(rest: Rest) -> N
         ids.run_id("default", f"k{n}") for n in range(10, 300)
     ]
     assert again.body["runs"][10:] == runs[10:]
-    assert len(await rest.message_ids(subjects.TASKS)) == 297
+    assert len(await rest.message_ids(subjects.TASK_BATCHES)) == 297
 
 
 async def test_tasks_that_want_to_wait_and_too_many_are_refused_whole(rest: Rest) -> None:
@@ -103,7 +103,7 @@ async def test_tasks_that_want_to_wait_and_too_many_are_refused_whole(rest: Rest
     many = await rest.post("/v1/bulk/runs", {"runs": [task] * 1_001})
     assert (waits.status, waits.body["field"]) == (422, "runs.1.wait_ms")
     assert (many.status, many.body["field"]) == (422, "runs")
-    assert await rest.stored(subjects.TASKS) == 0
+    assert await rest.stored(subjects.TASK_BATCHES) == 0
 
 
 async def test_a_filter_is_previewed_and_what_it_means_is_cancelled(rest: Rest) -> None:

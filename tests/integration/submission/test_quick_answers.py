@@ -124,17 +124,19 @@ async def test_what_is_published_is_the_same(both: tuple[Rest, Rest]) -> None:
             assert (await sent(rest, name)).status == 202
 
     quick = both[0]
-    messages = [await quick.bus.js.get_msg(subjects.TASKS, seq) for seq in range(1, 15)]
+    streams = {subjects.TASKS: 4, subjects.TASK_BATCHES: 3}
     changing = ("Nats-Msg-Id", "ce-id", "Hocket-Idempotency-Key")
-    told = [
-        (
-            message.subject,
-            message.data,
-            {k: v for k, v in (message.headers or {}).items() if k not in changing},
-        )
-        for message in messages
-    ]
-    assert told[:7] == told[7:]
+    for stream, each in streams.items():
+        messages = [await quick.bus.js.get_msg(stream, seq) for seq in range(1, 2 * each + 1)]
+        told = [
+            (
+                message.subject,
+                message.data,
+                {k: v for k, v in (message.headers or {}).items() if k not in changing},
+            )
+            for message in messages
+        ]
+        assert told[:each] == told[each:]
 
 
 async def test_a_key_is_answered_with_its_run(both: tuple[Rest, Rest]) -> None:

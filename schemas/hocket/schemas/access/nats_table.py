@@ -30,6 +30,7 @@ INBOX_OF_KEYS = f"{subjects.INBOX_PREFIX}key."
 _API = "$JS.API"
 _STREAMS = (
     subjects.TASKS,
+    subjects.TASK_BATCHES,
     subjects.LOG,
     subjects.STEPS,
     subjects.CALLS,
@@ -254,6 +255,8 @@ SERVICES: Mapping[str, NatsPermissions] = {
             *_bucket(subjects.COORDINATORS),
             *_pulled(subjects.TASKS),
             f"{_API}.CONSUMER.DELETE.{subjects.TASKS}.*",
+            *_pulled(subjects.TASK_BATCHES),
+            f"{_API}.CONSUMER.DELETE.{subjects.TASK_BATCHES}.*",
             *_pulled(subjects.GUEST_RESULTS),
             *_pulled(subjects.GUEST_LETTERS),
             subjects.LOG_FILTER,
@@ -301,6 +304,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
         "admin",
         (
             subjects.TASK_FILTER,
+            subjects.BATCHED_TASK_FILTER,
             subjects.LOG_FILTER,
             subjects.STEP_FILTER,
             subjects.USAGE_SUBJECT,

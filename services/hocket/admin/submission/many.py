@@ -12,8 +12,8 @@ from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.errors import IdempotencyKeyReused
 from hocket.admin.requests.identity import Caller
 from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, payload_of
-from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.post_batches import Post
 from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas import ids, subjects
 from hocket.schemas.administration.bulk import BulkReceipt, BulkTask
@@ -47,17 +47,15 @@ async def submit_all(
     keys = [task.idempotency_key or uuid4().hex for task in tasks]
     run_ids = [ids.run_id(caller.tenant, key) for key in keys]
     known = await _known(context, caller, tasks, run_ids)
-    until_s = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT_MS / 1_000
-    sent: list[asyncio.Future[PubAck] | BulkTask] = []
+    made: list[Post | BulkTask] = []
     for place, (task, key, run_id) in enumerate(zip(tasks, keys, run_ids, strict=True)):
         if place % AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
-            found = known.get(run_id)
-            sent.append(await _sent(context, caller, task, key, run_id, found, until_s))
+            made.append(await _made(context, caller, task, key, run_id, known.get(run_id)))
         except HocketError as error:
-            sent.append(BulkTask(error=error.info()))
-    receipt = await _receipt(sent, run_ids)
+            made.append(BulkTask(error=error.info()))
+    receipt = await _receipt(context, made, run_ids)
     for one in receipt.runs:
         if one.run_id is not None:
             context.recent.add(caller.tenant, one.run_id)
@@ -78,17 +76,15 @@ async def _known(
     return {row["run_id"]: row for row in rows}
 
 
-async def _sent(
+async def _made(
     context: Context,
     caller: Caller,
     task: RunSubmission,
     key: str,
     run_id: str,
     known: asyncpg.Record | None,
-    until_s: float,
-) -> "asyncio.Future[PubAck] | BulkTask":
-    """Publish a task, or return the run that its key names. Raises BusUnavailable where the broker is
-    behind until `until_s`."""
+) -> Post | BulkTask:
+    """Return the message of a task, or the run that its key names."""
     msg_id = run_id
     if known is not None:
         if known["pipeline"] != task.pipeline:
@@ -99,52 +95,31 @@ async def _sent(
             return BulkTask(run_id=run_id, known=True)
         msg_id = f"{run_id}:after:{known['finished_at'].isoformat()}"
     await context.plans.check(context.pool, caller.tenant, task)
-    payload = payload_of(task, context.max_task_bytes)
-    publisher = context.bus.publisher
-    if publisher.unacknowledged >= publisher.window:
-        await _capacity(context, until_s)
-    return context.bus.publish_durable(
-        subjects.task(caller.tenant, task.pipeline),
-        payload,
-        msg_id=id_of(context.capabilities, msg_id),
-        headers=headers_of(task, run_id, key),
+    return Post(
+        subjects.batched_task(caller.tenant, task.pipeline),
+        payload_of(task, context.max_task_bytes),
+        id_of(context.capabilities, msg_id),
+        headers_of(task, run_id, key),
     )
 
 
-async def _capacity(context: Context, until_s: float) -> None:
-    try:
-        async with asyncio.timeout_at(until_s):
-            await context.bus.wait_for_capacity()
-    except TimeoutError:
-        raise BusUnavailable(reason="the broker is behind with storing tasks") from None
-
-
 async def _receipt(
-    sent: Sequence["asyncio.Future[PubAck] | BulkTask"], run_ids: Sequence[str]
+    context: Context, made: Sequence[Post | BulkTask], run_ids: Sequence[str]
 ) -> BulkReceipt:
-    """Wait until the broker has stored what was sent, and return what became of it."""
-    waiting = [one for one in sent if not isinstance(one, BulkTask)]
-    if waiting:
-        await asyncio.wait(waiting, timeout=PUBLISH_TIMEOUT_MS / 1_000)
-    unstored = BusUnavailable(reason="the broker has not confirmed the task")
+    """Post what was made, and return what became of each task."""
+    posts = [one for one in made if isinstance(one, Post)]
+    outcomes = await context.batches.post(posts, timeout_s=PUBLISH_TIMEOUT_MS / 1_000)
+    left = iter(outcomes)
     runs = [
-        one if isinstance(one, BulkTask) else _outcome(one, run_id, unstored)
-        for one, run_id in zip(sent, run_ids, strict=True)
+        one if isinstance(one, BulkTask) else _outcome(next(left), run_id)
+        for one, run_id in zip(made, run_ids, strict=True)
     ]
     refused = sum(run.error is not None for run in runs)
-    if waiting and refused == len(runs) and not any(one.done() for one in waiting):
-        raise unstored
-    for one in waiting:
-        one.cancel()
+    away = next((one for one in outcomes if isinstance(one, BusUnavailable)), None)
+    if away is not None and refused == len(runs) and outcomes.count(None) == 0:
+        raise away
     return BulkReceipt(accepted=len(runs) - refused, refused=refused, runs=tuple(runs))
 
 
-def _outcome(sent: "asyncio.Future[PubAck]", run_id: str, unstored: HocketError) -> BulkTask:
-    if not sent.done():
-        return BulkTask(error=unstored.info())
-    error = sent.exception()
-    if isinstance(error, HocketError):
-        return BulkTask(error=error.info())
-    if error is not None:
-        raise error
-    return BulkTask(run_id=run_id)
+def _outcome(error: HocketError | None, run_id: str) -> BulkTask:
+    return BulkTask(run_id=run_id) if error is None else BulkTask(error=error.info())

@@ -12,9 +12,11 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import headers_of
 from hocket.schemas import subjects
 
-STREAMS = (subjects.TASKS, subjects.USAGE, subjects.DLQ)
+STREAMS = (subjects.TASKS, subjects.TASK_BATCHES, subjects.USAGE, subjects.DLQ)
 """Tasks that no coordinator has taken in, usage that no ledger has booked, and dead letters. The
 others are made again from these and Postgres."""
+BATCH = "Nats-Batch-"
+"""How the headers begin that make a message a part of a batch, which it is no more."""
 TIMEOUT_MS = 10_000.0
 _NOT_FOUND = 404
 
@@ -69,9 +71,10 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
                 raise RuntimeError(f"{stream}: {answer.get('error')}")
             message = answer["message"]
             head = base64.b64decode(message.get("hdrs", ""))
+            headers = (headers_of(head) if head else None) or {}
             kept = {
                 "subject": message["subject"],
-                "headers": (headers_of(head) if head else None) or {},
+                "headers": {n: v for n, v in headers.items() if not n.startswith(BATCH)},
                 "data": message.get("data", ""),
             }
             out.write(json.dumps(kept) + "\n")

@@ -1,10 +1,10 @@
-"""Asking the stream TASKS for as many tasks as there is room for.
+"""Asking a stream of tasks, TASKS or TASK_BATCHES, for as many as there is room for.
 
-One durable consumer, shared by all coordinators; each has a few long-lived requests at the server, so
-that tasks come as soon as they are published and never faster than they are admitted. States: open,
-or opening (NATS is away, the consumer is gone, the server was silent for SILENCE_S): then the inbox is
-replaced, which withdraws what was asked before; tasks sent to the old one come again after the
-consumer's ack wait.
+Each has one durable consumer, which all coordinators share; each of them has a few long-lived requests
+at the server, so that tasks come as soon as they are published and never faster than they are admitted.
+States: open, or opening (NATS is away, the consumer is gone, the server was silent for SILENCE_S): then
+the inbox is replaced, which withdraws what was asked before; tasks sent to the old one come again after
+the consumer's ack wait.
 """
 
 import asyncio
@@ -22,6 +22,11 @@ from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
 DURABLE = "intake"
+PUBLISHED = {
+    subjects.TASKS: subjects.TASK_FILTER,
+    subjects.TASK_BATCHES: subjects.BATCHED_TASK_FILTER,
+}
+"""The streams of tasks, and what is published to each."""
 ACK_WAIT_S = 5.0
 """A task whose coordinator died comes to another one after so long; who has it says so more often."""
 MAX_ACK_PENDING = 10_000
@@ -47,17 +52,25 @@ class ConsumerRefused(HocketError):
 
 
 class TaskPull:
-    """Pulls tasks while there is room for them. `deliver` gets each task; `room` says how many more
-    may come now."""
+    """Pulls tasks of a stream while there is room for them. `deliver` gets each task; `room` says how
+    many more may come now."""
 
-    def __init__(self, bus: Bus, *, deliver: RawCallback, room: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        deliver: RawCallback,
+        room: Callable[[], int],
+        stream: str = subjects.TASKS,
+    ) -> None:
         self._bus = bus
+        self._stream = stream
         self._deliver = deliver
         self._room = room
         self._asked = 0
         self._pull = PullConsumer(
             bus,
-            subjects.TASKS,
+            stream,
             DURABLE,
             deliver=self._delivered,
             ended=self._ended,
@@ -92,7 +105,7 @@ class TaskPull:
 
     async def _open(self) -> None:
         await self._close()
-        await ensure_consumer(self._bus)
+        await ensure_consumer(self._bus, self._stream)
         await self._pull.open(confirmed=False)
         self._asked = 0
 
@@ -140,9 +153,9 @@ class TaskPull:
         self._break()
 
 
-async def ensure_consumer(bus: Bus) -> None:
-    """Make the durable consumer of tasks what it should be."""
-    name = f"{subjects.TASKS}.{DURABLE}"
+async def ensure_consumer(bus: Bus, stream: str) -> None:
+    """Make the durable consumer of a stream of tasks what it should be."""
+    name, published = f"{stream}.{DURABLE}", PUBLISHED[stream]
     found = await api_repeated(bus, f"CONSUMER.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
     if found.get("config", {}).get("deliver_subject"):  # of a release that was sent tasks unasked
         await bus.api(f"CONSUMER.DELETE.{name}", {}, timeout_ms=API_TIMEOUT_MS)
@@ -153,12 +166,12 @@ async def ensure_consumer(bus: Bus) -> None:
         "ack_wait": int(ACK_WAIT_S * _NS),
         "max_ack_pending": MAX_ACK_PENDING,
         "max_deliver": -1,
-        "filter_subject": subjects.TASK_FILTER,
+        "filter_subject": published,
     }
     if all(found.get("config", {}).get(key) == value for key, value in config.items()):
         return
-    request = {"stream_name": subjects.TASKS, "config": config, "action": ""}
-    subject = f"CONSUMER.CREATE.{name}.{subjects.TASK_FILTER}"
+    request = {"stream_name": stream, "config": config, "action": ""}
+    subject = f"CONSUMER.CREATE.{name}.{published}"
     answer = await api_repeated(bus, subject, request, timeout_ms=API_TIMEOUT_MS)
     if "error" in answer:
         raise ConsumerRefused(reason=answer["error"].get("description", ""))

@@ -1,5 +1,6 @@
-"""The tasks that intake has taken from TASKS and not yet decided: at most MAX_IN_HAND. The stream is
-told that they are in work; a process that ends gives them back."""
+"""The tasks that intake has taken from their streams and not yet decided: about MAX_IN_HAND, and as many
+as one stream was asked for more. The streams are told that they are in work; a process that ends gives
+them back."""
 
 import asyncio
 from collections import deque
@@ -10,6 +11,7 @@ from hocket.coordinator.intake.consumer import ACK_WAIT_S, TaskPull
 from hocket.coordinator.storage.store import MAX_KEYS
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
+from hocket.schemas import subjects
 
 MAX_IN_HAND = 1_000
 KEEP_ALIVE_S = ACK_WAIT_S / 4
@@ -26,14 +28,23 @@ class TasksInHand:
         self.batch: deque[Arrival] = deque()
         """Those being decided: whoever decides takes each one out when that is done."""
         self._arrived = asyncio.Event()
-        self._pull = TaskPull(bus, deliver=self._deliver, room=self._room)
+        self._pulls = [
+            TaskPull(bus, deliver=self._deliver, room=self._room),
+            TaskPull(
+                bus,
+                deliver=self._deliver_batched,
+                room=self._room,
+                stream=subjects.TASK_BATCHES,
+            ),
+        ]
 
     def __len__(self) -> int:
         return len(self.batch) + len(self._arrivals)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Pull tasks and keep them alive in a group's tasks; cancel it to stop."""
-        group.create_task(self._pull.run(), name="tasks")
+        for pull in self._pulls:
+            group.create_task(pull.run(), name="tasks")
         group.create_task(self._keep_alive(), name="tasks-in-hand")
 
     async def fill_batch(self) -> None:
@@ -46,7 +57,8 @@ class TasksInHand:
 
     def more(self) -> None:
         """Say that tasks may be taken in again."""
-        self._pull.more()
+        for pull in self._pulls:
+            pull.more()
 
     def give_back(self) -> None:
         """Let the stream deliver them again, to whoever takes tasks then."""
@@ -64,6 +76,12 @@ class TasksInHand:
             before, in_hand = in_hand, {a.message.reply for a in (*self.batch, *self._arrivals)}
             for reply in before & in_hand:
                 self._bus.publish_nowait(reply, b"+WPI")
+
+    def _deliver_batched(self, message: RawMessage) -> None:
+        """Take a task that came in a batch for what it would be by itself."""
+        tenant, pipeline = message.subject.split(".")[2:4]
+        message.subject = subjects.task(tenant, pipeline)
+        self._deliver(message)
 
     def _deliver(self, message: RawMessage) -> None:
         self._arrivals.append(read_arrival(message, max_bytes=self._max_task_bytes))

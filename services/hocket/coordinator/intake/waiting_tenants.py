@@ -15,9 +15,9 @@ import structlog
 
 from hocket.coordinator.core.scheduling.lease_records import is_among
 from hocket.coordinator.intake.capacity import CapacityLimit
+from hocket.coordinator.intake.consumer import PUBLISHED
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
 LOOK_EVERY_S = 1.0
@@ -71,13 +71,15 @@ class WaitingTenants:
         return self._capacity.refusal(tenant)
 
     async def _others_in_tasks(self, over: frozenset[str]) -> bool:
-        """Tell whether tasks of tenants stand in TASKS that are none of `over`."""
-        request = {"subjects_filter": subjects.TASK_FILTER}
+        """Tell whether tasks of tenants stand in their streams that are none of `over`."""
         try:
-            answer = await self._bus.api(
-                f"STREAM.INFO.{subjects.TASKS}", request, timeout_ms=API_TIMEOUT_MS
-            )
-            return _of_others(answer, over)
+            for stream, published in PUBLISHED.items():
+                request = {"subjects_filter": published}
+                answer = await self._bus.api(
+                    f"STREAM.INFO.{stream}", request, timeout_ms=API_TIMEOUT_MS
+                )
+                if _of_others(answer, over):
+                    return True
         except BusUnavailable as error:
             log.debug("tasks_not_looked_at", reason=str(error))
         except Exception:

@@ -111,6 +111,17 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
             max_bytes=4 * GIB,
             window_s=TASKS_DEDUP_WINDOW_S,
         ),
+        {
+            **_stream(
+                subjects.TASK_BATCHES,
+                subjects.BATCHED_TASK_FILTER,
+                replicas,
+                work=True,
+                max_bytes=GIB,
+                window_s=TASKS_DEDUP_WINDOW_S,
+            ),
+            "allow_atomic": True,
+        },
         _stream(
             subjects.LOG,
             subjects.LOG_FILTER,

@@ -17,6 +17,7 @@ from hocket.schemas import subjects
 
 NEEDED = (
     subjects.TASKS,
+    subjects.TASK_BATCHES,
     subjects.LOG,
     subjects.STEPS,
     subjects.CALLS,

@@ -38,7 +38,9 @@ MAX_WEIGHT = 1e9
 MAX_OUTLOOK_NODES = 2_000
 MAX_DEPTH = 64
 """Runs above a run that one may tell of; the plan's own bound is lower."""
-_TASK_ACK = re.compile(rf"\$JS\.ACK\.([^.\s*>]+\.){{0,2}}{subjects.TASKS}\.[^\s*>]+")
+_TASK_ACK = re.compile(
+    rf"\$JS\.ACK\.([^.\s*>]+\.){{0,2}}({subjects.TASKS}|{subjects.TASK_BATCHES})\.[^\s*>]+"
+)
 _ACK_NUMBERS = 5
 
 
