@@ -25,8 +25,8 @@ from hypothesis import settings
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
-from support.forked.clusters import copy_clusters
-from support.forked.platform_processes import fork_platform_processes
+from support.shared.clusters import copy_clusters
+from support.shared.platform_processes import fork_platform_processes
 
 # modules are compiled once, not by each of the hundreds of processes that tests start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -195,8 +195,8 @@ class Played:
         )
 
     def listen(self) -> None:
-        """Know where the log and tasks are awaited."""
-        self._log_inbox, self._task_inbox = list(self.client.inboxes)[-2:]
+        """Know where the log and tasks are awaited; none come in batches."""
+        self._log_inbox, self._task_inbox, _ = list(self.client.inboxes)[-3:]
 
     def read(self) -> list[bytes]:
         """Return what comes by what was written, read by read."""

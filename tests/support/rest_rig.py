@@ -30,7 +30,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
 from hocket.schemas.capabilities import Capabilities
-from support.administration.shared_routes import share_routes
+from support.shared.routes import share_routes
 
 share_routes()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.kit.child_processes.launcher import identity
-from support.forked.processes import TESTS, can_be_forked, started_with_output
+from support.shared.processes import TESTS, can_be_forked, started_with_output
 
 WAIT_S = 60.0
 NO_DATABASE = {"HOCKET_DATABASE_URL": "mysql://here"}
@@ -19,7 +19,7 @@ WITHOUT_NATS = {"NATS_URL": "nats://127.0.0.1:1"}
 
 PARENT = """
 import asyncio, json, sys
-from support.forked.processes import started_with_output
+from support.shared.processes import started_with_output
 
 async def main():
     process = await started_with_output("hocket.gateway", json.loads(sys.argv[1]))

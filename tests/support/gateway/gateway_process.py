@@ -13,7 +13,7 @@ import yaml
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, CallRequest, UsageRecord
-from support.forked.processes import ForkedProcess, started_with_output
+from support.shared.processes import ForkedProcess, started_with_output
 
 BOUND_S = 60.0
 BOUND_MS = 60_000.0

@@ -1,6 +1,6 @@
 """A process that has imported what the platform's processes import, and forks them.
 
-`python -m support.forked.template SOCKET`: reads what is wanted from a socket, one packet each, and
+`python -m support.shared.template SOCKET`: reads what is wanted from a socket, one packet each, and
 answers each with one: `{"start": ...}` with descriptors for output and secrets is answered with the
 process id, `{"reap": pid}` of a process that has ended with its exit code. It ends with its parent.
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from hocket.kit.child_processes.supervisor import launched
 from hocket.kit.process import process_secrets
-from support.forked.template import MAX_BYTES
+from support.shared.template import MAX_BYTES
 
 TESTS = Path(__file__).parents[2]
 FIXED = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
@@ -73,7 +73,7 @@ class Template:
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._door, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_BYTES)
-        command = [sys.executable, "-m", "support.forked.template", str(theirs.fileno())]
+        command = [sys.executable, "-m", "support.shared.template", str(theirs.fileno())]
         self._process = subprocess.Popen(
             launched(command, signal.SIGKILL, None, None),
             cwd=TESTS,

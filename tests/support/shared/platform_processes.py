@@ -8,7 +8,7 @@ import pytest
 
 from hocket.cli.local.processes import PlatformProcess
 from hocket.kit.process import process_secrets
-from support.forked.processes import can_be_forked, template
+from support.shared.processes import can_be_forked, template
 
 
 def fork_platform_processes(patch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,0 @@
-"""Processes of the platform that tests start without importing everything anew each time."""
