@@ -30,10 +30,14 @@ async def copy_out(bus: Bus, folder: Path) -> dict[str, int]:
 
 
 async def copy_in(bus: Bus, folder: Path) -> dict[str, int]:
-    """Publish the messages of the files again; return how many."""
+    """Publish the messages of the files again; return how many. A copy that an earlier release made
+    lacks the streams that came later."""
     done = dict.fromkeys(STREAMS, 0)
     for stream in STREAMS:
-        with (folder / f"{stream}.jsonl").open() as lines:
+        file = folder / f"{stream}.jsonl"
+        if not file.exists():
+            continue
+        with file.open() as lines:
             for line in lines:
                 kept = json.loads(line)
                 headers = kept["headers"]

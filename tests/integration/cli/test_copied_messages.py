@@ -1,0 +1,41 @@
+"""Messages of NATS in a backup: what comes back is what was there, batches too."""
+
+from pathlib import Path
+
+from hocket.cli.backups import messages
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.post_batches import MIN_POSTS, Post, PostBatches
+from hocket.kit.nats.streams import ensure_streams
+from hocket.schemas import subjects
+
+TIMEOUT_S = 30.0
+
+
+async def test_tasks_of_a_batch_come_back_each_by_itself(bus: Bus, tmp_path: Path) -> None:
+    subject = subjects.batched_task("t", "p")
+    posts = [Post(subject, b"%d" % n, f"id-{n}", {"ce-id": str(n)}) for n in range(MIN_POSTS)]
+    assert await PostBatches(bus).post(posts, timeout_s=TIMEOUT_S) == [None] * MIN_POSTS
+    folder = tmp_path / "nats"
+    assert (await messages.copy_out(bus, folder))[subjects.TASK_BATCHES] == MIN_POSTS
+    await bus.js.delete_stream(subjects.TASK_BATCHES)  # with the ids that it knows
+    await ensure_streams(bus)
+
+    assert (await messages.copy_in(bus, folder))[subjects.TASK_BATCHES] == MIN_POSTS
+
+    state = (await bus.js.stream_info(subjects.TASK_BATCHES)).state
+    back = [
+        await bus.js.get_msg(subjects.TASK_BATCHES, seq, direct=False)
+        for seq in range(state.first_seq, state.last_seq + 1)
+    ]
+    assert [(one.data, (one.headers or {})["ce-id"]) for one in back] == [
+        (post.payload, post.headers["ce-id"]) for post in posts
+    ]
+
+
+async def test_a_copy_of_an_earlier_release_lacks_streams(bus: Bus, tmp_path: Path) -> None:
+    folder = tmp_path / "nats"
+    await bus.publish(subjects.task("t", "p"), b"{}")
+    await messages.copy_out(bus, folder)
+    (folder / f"{subjects.TASK_BATCHES}.jsonl").unlink()
+    copied = await messages.copy_in(bus, folder)
+    assert (copied[subjects.TASKS], copied[subjects.TASK_BATCHES]) == (1, 0)
