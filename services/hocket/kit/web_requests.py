@@ -13,6 +13,7 @@ And a body must say what it is (`Content-Type`), because a form cannot say `appl
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 
 from hocket.schemas.checks.plain_json import shown_text
@@ -97,8 +98,7 @@ class WebRules:
         """Let a request in by its headers, or raise HostMissing, HostNotServed or OriginRefused."""
         if len(host) != 1:
             raise HostMissing(field="Host", reason="none was sent" if not host else "two were sent")
-        name = _name_of(host[0])
-        if not self._serves(name):
+        if not _is_served(self, host[0]):
             raise HostNotServed(field="Host", host=shown_text(host[0], MAX_SHOWN_CHARS))
         for one in origin:
             if not self._trusts(one, host[0]):
@@ -108,7 +108,8 @@ class WebRules:
             if not follows_link:
                 raise OriginRefused(field="Sec-Fetch-Site", origin="another site")
 
-    def _serves(self, name: str) -> bool:
+    def serves(self, name: str) -> bool:
+        """Tell whether a name is one of this server."""
         if name in self.hosts or ANY in self.hosts or _is_address(name):
             return True
         return any(
@@ -120,6 +121,12 @@ class WebRules:
         scheme, separator, place = given.partition("://")
         own = bool(separator) and scheme in ("http", "https") and place == host.lower()
         return own or given in self.origins
+
+
+@lru_cache(maxsize=256)
+def _is_served(rules: WebRules, host: str) -> bool:
+    """Tell whether a `Host` header names this server; raises HostMissing."""
+    return rules.serves(_name_of(host))
 
 
 def check_encoding(given: Sequence[str]) -> None:

@@ -4,10 +4,9 @@ What comes first costs least, and nothing else of a request is looked at before.
 has an address that asks for what is public.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlencode
 
-from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,8 +27,40 @@ from hocket.schemas.errors import HocketError
 
 PUBLIC_PER_S = 20.0
 """Requests for what is public that one address may send a second, without a key."""
+_TENANT = TENANT_HEADER.lower()
 PROBES = frozenset({"/healthz", "/readyz"})
 """What is public and has no rate: who probes must not be turned away."""
+
+
+class _Sent(dict[str, str]):
+    """The headers of a request that say who asks, the first of each name, read in one pass: to look
+    each up among all took longer than to check the key."""
+
+    NAMES = {
+        name.encode(): name
+        for name in (
+            "host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest",
+            "authorization", "x-api-key", "cookie", "accept", _TENANT,
+        )
+    }  # fmt: skip
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self._more: list[tuple[str, str]] = []
+        names = self.NAMES
+        for sent, value in scope["headers"]:
+            name = names.get(sent)
+            if name is None:
+                continue
+            if name in self:
+                self._more.append((name, value.decode("latin-1")))
+            else:
+                self[name] = value.decode("latin-1")
+
+    def every(self, name: str) -> Sequence[str]:
+        """Return all values that were sent by a name."""
+        first = (self[name],) if name in self else ()
+        return (*first, *(value for other, value in self._more if other == name))
 
 
 class AccessControl:
@@ -60,7 +91,7 @@ class AccessControl:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers = _Sent(scope)
         begun = False
 
         async def noted(message: Message) -> None:
@@ -74,7 +105,7 @@ class AccessControl:
                 self._limit_stranger(scope)
                 await self._app(scope, receive, send)
                 return
-            tenant = headers.get(TENANT_HEADER) or chosen_tenant(scope)
+            tenant = headers.get(_TENANT) or chosen_tenant(scope)
             bearer = await self._bearer(headers, tenant)
             scope[BEARER] = bearer
             scope[TENANT] = bearer.acts_for(tenant, DEFAULT_TENANT)
@@ -84,11 +115,11 @@ class AccessControl:
             if not begun:  # a stream whose key went just ends
                 await _refusal(scope, headers, error)(scope, receive, send)
 
-    def _check_page(self, scope: Scope, headers: Headers) -> None:
+    def _check_page(self, scope: Scope, headers: "_Sent") -> None:
         self._web.check(
             scope["method"],
-            host=headers.getlist("host"),
-            origin=headers.getlist("origin"),
+            host=headers.every("host"),
+            origin=headers.every("origin"),
             fetch_site=headers.get("sec-fetch-site"),
             fetch_mode=headers.get("sec-fetch-mode"),
             fetch_dest=headers.get("sec-fetch-dest"),
@@ -99,9 +130,10 @@ class AccessControl:
             address = (scope.get("client") or ("",))[0]
             self._limits.take(f"address {address}", PUBLIC_PER_S, clock.now_ms() / 1000)
 
-    async def _bearer(self, headers: Headers, tenant: str | None) -> Principal:
-        key, session = sent_key(headers), cookie_parser(headers.get("cookie", "")).get(COOKIE)
-        if session and not key:
+    async def _bearer(self, headers: Mapping[str, str], tenant: str | None) -> Principal:
+        key = sent_key(headers)
+        session = None if key else cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        if session:
             bearer = await self._sessions.bearer(session, tenant)
         elif self._tokens is not None and is_token(key):
             bearer = await self._tokens.bearer(key, tenant)
@@ -112,7 +144,7 @@ class AccessControl:
         return bearer
 
 
-def _refusal(scope: Scope, headers: Headers, error: HocketError) -> Response:
+def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Response:
     """Return the answer to somebody who was not let in: people at the console may sign in."""
     is_page = scope["path"].startswith(BASE) and "text/html" in headers.get("accept", "")
     root = scope.get("root_path", "")
