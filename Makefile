@@ -30,7 +30,7 @@ TIMES ?= 10
 UV := uv==0.13.9
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test images-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test images-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test long-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -103,6 +103,10 @@ chaos: setup
 # disk, connections, handles and memory run out under load: docs/explanation/outages.md; disks need root
 exhaustion: setup
 	cd tests && ../$(PY) -m exhaustion --seconds $(SECONDS)
+
+# tests that take as long as dozens of others: full disks, forged messages, frameworks that are killed, benches
+long-test: setup
+	HOCKET_TEST_LONG=1 $(PY) -m pytest -q -n 2 --dist loadfile -m long
 
 # the console in a real browser, which Debian calls chromium (apt install chromium)
 browser-test: setup

@@ -10,8 +10,9 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -74,16 +75,42 @@ TEMPLATE = "test_template"
 TOMORROW = "SELECT hocket.cover_usage(now() + interval '1 day', 1)"
 """Calls of tomorrow have their place, too: a session may go on beyond midnight."""
 SERVER_TIMEOUT_S = 10.0
+FIRST_WORKER = "gw0"
+FIRST_COLLECTS_S = 180.0
 
 SIMULATION = Path(__file__).parent / "simulation"
 
 _database_numbers = itertools.count(1)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Where nothing is compiled yet, the first process collects before the others do: each would
+    compile it all, at the same time."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker or any(Path(__file__).parent.glob("unit/kit/**/*-pytest-*.pyc")):
+        return (yield)
+    collected = Path(os.environ["PYTEST_DEBUG_TEMPROOT"]) / os.environ["PYTEST_XDIST_TESTRUNUID"]
+    if worker == FIRST_WORKER:
+        try:
+            return (yield)
+        finally:
+            collected.touch()
+    until_s = time.monotonic() + FIRST_COLLECTS_S
+    while not collected.exists() and time.monotonic() < until_s:
+        time.sleep(0.1)
+    return (yield)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest file comes first, so that the processes of a whole run end together: the others
     stand in the order in which they take less and less (chaos, ..., integration, unit)."""
     items.sort(key=lambda item: not item.path.is_relative_to(SIMULATION))
+    if not os.environ.get("HOCKET_TEST_LONG"):
+        skipped = pytest.mark.skip(reason="it takes long: `make long-test`")
+        for item in items:
+            if item.get_closest_marker("long") is not None:
+                item.add_marker(skipped)
 
 
 def pytest_collection_finish() -> None:

@@ -13,6 +13,13 @@ from hocket.cli.conformance.play import play
 QUICK = ("answers", "cancels", "believes-no-stranger", "leaves-late", "blobs", "bundles")
 
 
+async def test_the_sdk_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
+    found = await play(SDK, (*QUICK, "journal"))
+    assert [fault for fault in found.values() if fault] == []
+
+
+@pytest.mark.long
 async def test_the_sdk_faststream_and_a_worker_written_from_the_protocol_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,7 @@ PATIENCE = 4
 BOUND_S = 300
 TESTS = Path(__file__).resolve().parent.parent
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(BOUND_S),
     pytest.mark.skipif(sys.platform != "linux", reason="sets limits of other processes"),
 ]

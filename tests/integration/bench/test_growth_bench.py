@@ -6,6 +6,8 @@ import json
 import sys
 from typing import Any
 
+import pytest
+
 from support.places import ROOT
 
 BENCH = "bench.throughput.growth"
@@ -14,6 +16,7 @@ COORDINATOR_MIB = 100
 """Ten thousand steps in flight take about 30 MiB."""
 
 
+@pytest.mark.long
 async def test_large_runs_cost_per_step_what_small_ones_cost() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -4,6 +4,8 @@ import asyncio
 import json
 import sys
 
+import pytest
+
 from support.places import ROOT
 
 BENCH = "bench.throughput.overhead"
@@ -24,6 +26,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.long
 async def test_the_overhead_benchmark_prints_one_line_with_its_keys() -> None:
     arguments = ("--workload", "chain10", "--mode", "latency", "--runs", "20")
     process = await asyncio.create_subprocess_exec(

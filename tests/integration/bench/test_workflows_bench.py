@@ -58,6 +58,7 @@ def crowding() -> float:
     return BESIDE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the workflows are not in {FOLDER}")
 async def test_real_workflows_run_each_task_once_in_order_and_near_their_critical_path() -> None:
     assert len(instances()) == WHOLE_SET

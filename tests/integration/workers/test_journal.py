@@ -104,6 +104,7 @@ async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
         assert gateway.calls[result.run_id] == CALLS + once_more, point
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900 if EVERY_POINT else 180)
 @pytest.mark.parametrize("framework", ["openai-agents", "pydantic-ai"])
 async def test_a_framework_killed_at_every_entry_makes_at_most_the_call_under_way_again(
