@@ -2,8 +2,6 @@
 
 import asyncio
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +14,7 @@ import yaml
 from hocket.cli.local.platform import Platform
 from hocket.cli.terminal.errors import ApiRefused
 from support.places import HANDLERS
+from support.shared.commands import hocket_run
 
 BOUND_S = 40
 PARTITIONS = 4
@@ -92,14 +91,7 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
 async def command(rig: Rig, *arguments: str) -> str:
     """Run the `hocket` command against the platform and return what it prints."""
     named = ("--data-dir", str(rig.platform.data_dir))
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "hocket.cli", *named, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-        check=False,
-    )
+    done = await hocket_run(*named, *arguments, timeout_s=BOUND_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

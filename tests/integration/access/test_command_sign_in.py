@@ -27,6 +27,7 @@ from support.access.provider_process import (
     running_provider,
 )
 from support.rest_rig import Rest, running_rest
+from support.shared.commands import hocket_run
 
 BOUND_S = 120
 GROUPS = {"builders": "developer@acme"}
@@ -70,10 +71,9 @@ class Terminal:
         )
 
     async def run(self, *words: str) -> tuple[int, str, str]:
-        process = await self.start(*words)
-        out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+        env = {"HOME": str(self._home), "PATH": os.environ["PATH"]}
+        done = await hocket_run(*words, env=env, folder=self._home)
+        return done.returncode, done.stdout, done.stderr
 
     @property
     def context(self) -> dict[str, Any]:

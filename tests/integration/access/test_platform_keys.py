@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hocket.cli.local.platform import Platform
 from hocket.schemas.access.keys import parts_of
 from support.gateway.mock_upstream import running_upstream
 from support.rest_rig import bearer
+from support.shared.commands import hocket_run
 
 BOUND_S = 60.0
 REVOKED_WITHIN_S = 5.0
@@ -29,16 +29,10 @@ ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "?
 
 async def hocket(platform: Platform, *arguments: str, **env: str) -> str:
     """Run the command as its user does, and return what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hocket.cli", *arguments),
-        env={**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), **env},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(BOUND_S):
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode().strip()
+    own = {**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), **env}
+    done = await hocket_run(*arguments, env=own, timeout_s=BOUND_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def secret_of(key: str) -> bytes:

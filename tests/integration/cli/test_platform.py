@@ -1,11 +1,9 @@
 """The command line against a running platform: real servers, real `ledger` and `admin` processes. A
 test answers tasks in the coordinator's place."""
 
-import asyncio
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from hocket.kit.process.platform_facts import read_facts
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected
+from support.shared.commands import hocket_run
 
 WAIT_S = 30.0
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
@@ -58,20 +57,9 @@ class Done:
 
 
 async def hocket(platform: Platform, *arguments: str, given: str = "") -> Done:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hocket.cli",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), "COLUMNS": "120"},
-    )
-    async with asyncio.timeout(WAIT_S):
-        out, err = await process.communicate(given.encode())
-    assert process.returncode is not None
-    return Done(process.returncode, out.decode(), err.decode())
+    env = {**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), "COLUMNS": "120"}
+    done = await hocket_run(*arguments, env=env, given=given, timeout_s=WAIT_S)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

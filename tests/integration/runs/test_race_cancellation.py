@@ -30,6 +30,7 @@ POLL_S = 0.02
 PRICE = "0.05"
 
 
+@pytest.mark.long
 async def test_losers_and_their_calls_are_cancelled_and_nothing_is_left() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -106,10 +106,34 @@ class Template:
             "parent": self._process.pid,
             "death_signal": int(death_signal),
             "secrets_named": secrets_named,
+            "has_input": False,
         }
         descriptors = [output, errors, *([] if secrets is None else [secrets])]
         pid = await asyncio.to_thread(self._ask, {"start": wanted}, descriptors)
         return ForkedProcess(self, pid)
+
+    def start_command(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        folder: Path,
+        descriptors: Sequence[int],
+    ) -> int:
+        """Start `python -m module` with these descriptors for output, errors and input, and return its
+        process id."""
+        wanted = {
+            "module": module,
+            "arguments": list(arguments),
+            "env": dict(env),
+            "folder": str(folder),
+            "parent": self._process.pid,
+            "death_signal": 0,
+            "secrets_named": "",
+            "has_input": True,
+        }
+        return int(self._ask({"start": wanted}, list(descriptors)))
 
     def exit_code(self, pid: int) -> int:
         """Return the exit code of a process that has ended."""

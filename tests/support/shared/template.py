@@ -1,8 +1,9 @@
 """A process that has imported what the platform's processes import, and forks them.
 
 `python -m support.shared.template SOCKET`: reads what is wanted from a socket, one packet each, and
-answers each with one: `{"start": ...}` with descriptors for output and secrets is answered with the
-process id, `{"reap": pid}` of a process that has ended with its exit code. It ends with its parent.
+answers each with one: `{"start": ...}`, with descriptors for output and for secrets or input, is
+answered with the process id, `{"reap": pid}` of a process that has ended with its exit code. It ends
+with its parent.
 
 What it forks is what `python -m MODULE` would have been: the module runs as `__main__` with its
 arguments, environment, folder and session. It differs in what stands in /proc/PID/cmdline.
@@ -12,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import random
 import runpy
 import signal
@@ -30,14 +32,18 @@ IMPORTED = (
     "hocket.ledger.__main__",
     "hocket.admin.__main__",
     "hocket.workers.process",
+    "hocket.cli.app",
 )
+COMMANDS = "hocket.cli.commands"
 MAX_BYTES = 256 * 1024
 MAX_DESCRIPTORS = 4
 
 
 def main(door: socket.socket) -> None:
     """Serve until the other end is closed."""
-    for name in IMPORTED:
+    commands = importlib.import_module(COMMANDS)
+    found = pkgutil.walk_packages(commands.__path__, f"{COMMANDS}.")
+    for name in (*IMPORTED, *(one.name for one in found)):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -77,20 +83,19 @@ def _become(wanted: dict[str, Any], descriptors: Sequence[int]) -> None:
 
 
 def _prepare(wanted: dict[str, Any], descriptors: Sequence[int]) -> None:
-    output, errors, *secrets = descriptors
+    output, errors, *others = descriptors
+    given = os.open(os.devnull, os.O_RDONLY) if not wanted["has_input"] else others.pop()
     if wanted["death_signal"]:
         os.umask(0o077)
         os.setsid()
     die_with_parent(wanted["parent"], wanted["death_signal"] or signal.SIGKILL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
-    for descriptor in (output, errors):
+    for descriptor, number in ((given, 0), (output, 1), (errors, 2)):
+        os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(wanted["env"])
-    if secrets:
-        os.environ[wanted["secrets_named"]] = str(secrets[0])
+    if others:
+        os.environ[wanted["secrets_named"]] = str(others[0])
     os.chdir(wanted["folder"])
     sys.argv = [wanted["module"], *wanted["arguments"]]
     sys.path[0] = wanted["folder"]

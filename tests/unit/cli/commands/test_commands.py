@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from hocket.cli.app import app
 from hocket.cli.terminal.sources import task_input
 from hocket.schemas.errors import InvalidInput
+from support.shared.commands import run_hocket
 
 HELP_LIMIT_S = 1.5
 """Of CPU: how long it takes beside others is theirs to say."""
@@ -29,20 +30,19 @@ nodes:
 
 
 def hocket(*arguments: str, home: Path, given: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "hocket.cli", *arguments],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
-        check=False,
-    )
+    env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"}
+    return run_hocket(*arguments, env=env, given=given)
 
 
 def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = hocket("--help", home=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "hocket.cli", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

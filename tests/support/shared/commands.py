@@ -1,0 +1,88 @@
+"""Runs the `hocket` command by the template: Python and what a command imports take half a second of CPU
+each time that they are started."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from support.shared.processes import FIXED, can_be_forked, template
+
+CLI = "hocket.cli"
+TIMEOUT_S = 120.0
+
+
+def run_hocket(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    given: str = "",
+    timeout_s: float = TIMEOUT_S,
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end with this environment (as a rule ours; what Python reads when it starts
+    is always ours), working folder and input, and return its exit code and what it printed. Raises
+    subprocess.TimeoutExpired."""
+    fixed = {name: value for name, value in os.environ.items() if name.startswith(FIXED)}
+    own = fixed | dict(os.environ if env is None else env)
+    command = [sys.executable, "-m", CLI, *arguments]
+    if os.environ.get("HOCKET_TEST_FORKED", "1") != "1" or not can_be_forked(CLI, own):
+        return subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=timeout_s, env=own,
+            cwd=folder, check=False,
+        )  # fmt: skip
+    with (
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+        tempfile.TemporaryFile() as read,
+    ):
+        read.write(given.encode())
+        read.seek(0)
+        pid = template().start_command(
+            CLI,
+            arguments,
+            own,
+            folder=folder or Path.cwd(),
+            descriptors=[output.fileno(), errors.fileno(), read.fileno()],
+        )
+        has_ended = _ends_within(pid, timeout_s)
+        code = template().exit_code(pid)
+        if not has_ended:
+            raise subprocess.TimeoutExpired(command, timeout_s)
+        for file in (output, errors):
+            file.seek(0)
+        return subprocess.CompletedProcess(
+            command, code, output.read().decode(), errors.read().decode()
+        )
+
+
+async def hocket_run(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    given: str = "",
+    timeout_s: float = TIMEOUT_S,
+) -> "subprocess.CompletedProcess[str]":
+    """Do the same in a thread."""
+    return await asyncio.to_thread(
+        run_hocket, *arguments, env=env, folder=folder, given=given, timeout_s=timeout_s
+    )
+
+
+def _ends_within(pid: int, timeout_s: float) -> bool:
+    """Wait until a process has ended; kill it after a time, and return whether it had to be."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if poll.poll(timeout_s * 1000):
+            return True
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        poll.poll()
+        return False
+    finally:
+        os.close(descriptor)
