@@ -25,6 +25,8 @@ class Cancellation:
         self._let_go = let_go
         self._error: HocketError | None = None
         self._waiting: asyncio.Future[Any] | None = None
+        self._stopped: asyncio.Future[Any] | None = None
+        """What was waited for when somebody asked to stop."""
         self._running: asyncio.Task[Any] | None = None
         self._interrupted = False
         self._reads_on_ms = 0.0
@@ -56,7 +58,8 @@ class Cancellation:
         gets, where it is not CallStopped."""
         if not self.reason:
             self.reason, self._error = reason, error
-        if self._waiting is not None:
+        if self._waiting is not None and self._waiting is not self._stopped:
+            self._stopped = self._waiting  # once: what ends in order would break off at the second
             self._waiting.cancel()
         if self._running is not None and not self._interrupted:
             if not self._reads_on_ms:

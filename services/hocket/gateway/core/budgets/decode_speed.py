@@ -1,14 +1,16 @@
 """How fast engines write whole answers: what a stopped one had written is told by when it was stopped.
 
 For each backend the latest answers are kept: latency = wait + tokens * time of one. The time of one is
-the slope by least squares, the wait the median of what is left, so that single slow answers do not
-count; the first answers tell no wait yet. What is known is kept over restarts
-(`accounting/cost_history.py`). Pure.
+the median slope between two of them (Theil and Sen); a third of what is left is below the wait. What
+delays an answer on its way (a busy gateway, a queue, a lost packet) only makes it later, often half of
+them at once, and an engine had written more than such answers tell. The first answers tell no wait yet.
+What is known is kept over restarts (`accounting/cost_history.py`). Pure.
 """
 
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from itertools import combinations
 
 from hocket.gateway.core.routing.history import Kind
 
@@ -44,14 +46,13 @@ class DecodeSpeeds:
         answers = self._answers.get(backend)
         if not answers:
             return None
-        lengths, took_ms = zip(*answers, strict=True)
-        ms_of_one = statistics.median(ms / tokens for tokens, ms in answers)
+        ms_of_one = _lower_third([ms / tokens for tokens, ms in answers])
         wait_ms = 0.0
-        if len(answers) >= LEAST_ANSWERS and _differ(lengths):
-            slope = statistics.linear_regression(lengths, took_ms).slope
+        if len(answers) >= LEAST_ANSWERS and _differ([tokens for tokens, _ in answers]):
+            slope = _median_slope(answers)
             if 0 < slope <= ms_of_one:  # no engine takes less than no time to begin
                 ms_of_one = slope
-                wait_ms = max(statistics.median(ms - slope * tokens for tokens, ms in answers), 0)
+                wait_ms = max(_lower_third([ms - slope * tokens for tokens, ms in answers]), 0)
         return max(elapsed_ms - wait_ms, 0.0) / ms_of_one
 
     def count(self, kind: Kind) -> int:
@@ -75,6 +76,18 @@ def kind_of(backend: str) -> Kind:
 
 def _backend(kind: Kind) -> str:
     return kind[0]
+
+
+def _lower_third(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 3]
+
+
+def _median_slope(answers: Sequence[tuple[float, float]]) -> float:
+    return statistics.median(
+        (one_ms - other_ms) / (one - other)
+        for (one, one_ms), (other, other_ms) in combinations(answers, 2)
+        if one != other
+    )
 
 
 def _differ(lengths: Sequence[float]) -> bool:

@@ -123,6 +123,34 @@ async def test_a_call_that_timed_out_at_an_engine_that_goes_on_is_booked_to_its_
     assert (record.status, record.output_tokens, record.estimated) == ("error", 77, True)
 
 
+@pytest.mark.parametrize("late_joins", [True, False], ids=["two requests", "one that could be two"])
+async def test_a_hedged_call_that_is_stopped_twice_is_booked_all_the_same(late_joins: bool) -> None:
+    """A worker stops its calls, and the gateway hears of their attempt as well."""
+    first, second = Late(), Late()
+    hedge = {"min_ms": 1 if late_joins else 60_000}
+    both = {"writer": models("a", "b")["writer"] | {"hedge": hedge}}
+    rig = Rig(both, a=first.backend, b=second.backend)
+    for _ in range(20):
+        rig.calls.scheduler.durations.add(KIND, "a", 5.0)
+    cancellation = Cancellation()
+    making = asyncio.create_task(rig.make(cancellation=cancellation))
+    await asyncio.wait_for(first.backend.called.wait(), BOUND_S)
+    if late_joins:
+        await asyncio.wait_for(second.backend.called.wait(), BOUND_S)
+    for _ in range(3):
+        cancellation.cancel("its result has come")
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert rig.records == []
+    first.release.set()
+    second.release.set()
+    reply = await asyncio.wait_for(making, BOUND_S)
+    assert reply.error is not None
+    assert reply.error.code == "call_cancelled"
+    costs = [record.cost_usd for record in rig.records]
+    assert costs == [Decimal("1.5")] * (2 if late_joins else 1)
+
+
 @pytest.mark.parametrize("first_wins", [True, False])
 async def test_the_loser_of_a_hedge_keeps_nobody_waiting_and_is_booked_as_metered(
     first_wins: bool,

@@ -26,6 +26,17 @@ def test_answers_of_several_lengths_tell_the_wait_and_the_speed(
     assert speeds.tokens_within("e", wait_ms / 2) == pytest.approx(0, abs=8)
 
 
+def test_answers_that_were_late_to_arrive_tell_nothing_of_the_engine() -> None:
+    """As many as three in five; those that are short are late like the others."""
+    dice, speeds = random.Random(1), DecodeSpeeds()
+    for number in range(60):
+        tokens = 24 if number % 4 else 200
+        late_ms = dice.uniform(100, 500) if dice.random() < 0.6 else 0
+        speeds.learn("e", tokens, 10 * tokens + late_ms)
+    for tokens in (15, 40, 150):
+        assert speeds.tokens_within("e", 10 * tokens) == pytest.approx(tokens, rel=0.1, abs=2)
+
+
 def test_answers_of_one_length_tell_the_mean_speed() -> None:
     speeds = DecodeSpeeds()
     for _ in range(20):
