@@ -296,6 +296,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_gives_its_place_up(
     await runs.submit("cancel-a", "first", ms=1)
     await underway(folder, "cancel-a")
     waiting = await runs.submit("cancel-a", "second", ms=1)
+    await runs.accepted()  # they wait in the order in which they are accepted
     await runs.submit("cancel-a", "third", ms=1)
     await runs.accepted()
     api = platform.api()

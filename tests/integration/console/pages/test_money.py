@@ -15,13 +15,15 @@ from typer.testing import CliRunner
 from hocket.admin.console.rendering import count, usd
 from hocket.cli.app import app as cli
 from hocket.schemas.messages import BudgetRule, ReplicasTold
-from support.administration.console_rig import DECISION, NOW, PAGE, RUN, add_run, cookie_of
+from support.administration.console_rig import DECISION, PAGE, RUN, add_run, cookie_of
 from support.administration.console_rig import asked_bare as asked
 from support.administration.told_replicas import ToldGateways
 from support.gateway.gateway_process import running_gateway
 from support.rest_rig import Rest
 from support.runs.rows import insert_call
 
+SOON = timedelta(minutes=2)
+"""Whatever hour or day begins while a test runs has what was spent then."""
 PATH = [["hello", "hello", 1, "queue", 300_000, 1], ["hello", "hello", 1, "model", 700_000, 1]]
 
 
@@ -51,10 +53,11 @@ async def spend(rest: Rest) -> None:
         ("c3", {"cost": Decimal("0.5"), "node": "bye", "model": "small", "decision": DECISION}),
         ("c4", {"cost": 9, "pipeline": "other"}),
     )
+    at = datetime.now(UTC) + SOON
     for call_id, fields in costs:
         named = {"run_id": RUN, "pipeline": "greet", **fields}
-        await insert_call(rest.pool, call_id, NOW, **named)
-    await insert_call(rest.pool, "theirs", NOW, tenant="acme", cost=70)
+        await insert_call(rest.pool, call_id, at, **named)
+    await insert_call(rest.pool, "theirs", at, tenant="acme", cost=70)
 
 
 async def test_what_is_spent_of_each_budget_is_shown_with_who_used_most_first(

@@ -1,14 +1,14 @@
 """What part of a request the check of its key is: runs submitted to REST, calls through the HTTP door.
 
 A platform of its own with REST and gateway, and one REST and one gateway more that take requests at
-their word which ask for it (`bench/support/trusting.py`); a model's endpoint that answers at once. To
+their word which ask for it (`bench/steps/trusting.py`); a model's endpoint that answers at once. To
 those two go the same requests by turns, over `--connections` connections that stay open: checked,
 trusted, trusted, checked, and the other way round in every other round. Compared are the CPU time of the
 process for a request and the time by the clock; printed is the median of the rounds' ratios, one line of
 JSON for each door. An answer that is not as it must be ends the bench. The exit code is 1 where the
 check of a key costs more than MOST_SHARE of the CPU.
 
-    .venv/bin/python -m bench.throughput.key_share --requests 3000 --rounds 15
+    .venv/bin/python -m bench.steps.key_share --requests 3000 --rounds 15
 """
 
 import argparse
@@ -157,7 +157,7 @@ async def _beside(stack: AsyncExitStack, platform: Platform, name: str) -> tuple
     port, alike = free_port(), platform.process(name)
     trusting = PlatformProcess(
         f"trusting-{name}",
-        "bench.support.trusting",
+        "bench.steps.trusting",
         name,
         env={**alike._env, PORTS[name]: str(port), "HOCKET_INSTANCE": f"trusting-{name}"},
         run_dir=platform.data_dir / "run",

@@ -1,7 +1,7 @@
 """REST or a gateway that looks at a key once, and then takes at their word the requests that ask for it
 (`X-Api-Key: trust`, beside their key): what the checks of keys are held against.
 
-.venv/bin/python -m bench.support.trusting admin|gateway
+.venv/bin/python -m bench.steps.trusting admin|gateway
 """
 
 import sys
