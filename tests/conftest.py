@@ -28,6 +28,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from support.shared.clusters import copy_clusters
 from support.shared.platform_processes import fork_platform_processes
+from support.shared.processes import FORKED
 
 # modules are compiled once, not by each of the hundreds of processes that tests start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -84,9 +85,9 @@ _database_numbers = itertools.count(1)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Where nothing is compiled yet, the first process collects before the others do: each would
-    compile it all, at the same time."""
+    compile it all, at the same time. (`unit/kit` is among the last to be compiled.)"""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or any(Path(__file__).parent.glob("unit/kit/**/*-pytest-*.pyc")):
         return (yield)
@@ -98,7 +99,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             collected.touch()
     until_s = time.monotonic() + FIRST_COLLECTS_S
     while not collected.exists() and time.monotonic() < until_s:
-        time.sleep(0.1)
+        time.sleep(0.1)  # these processes have nothing in common but a folder
     return (yield)
 
 
@@ -126,7 +127,7 @@ def _processes_that_are_forked() -> Iterator[None]:
     with the copy of a cluster: a third of a run went into starting them. HOCKET_TEST_FORKED=0: they are
     started as usual."""
     with pytest.MonkeyPatch.context() as patch:
-        if os.environ.get("HOCKET_TEST_FORKED", "1") == "1":
+        if FORKED:
             fork_platform_processes(patch)
             copy_clusters(patch)
         yield

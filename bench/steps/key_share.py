@@ -26,7 +26,7 @@ from pathlib import Path
 import uvloop
 import yaml
 
-from bench.support.machine import machine_text
+from bench.support.machine import exact_cpu_s, machine_text
 from bench.support.processes import BenchFailed, answering, free_port, process
 from bench.throughput.rest_submit import PIPELINE, TASK, Client
 from hocket.cli.local.platform import Platform
@@ -53,12 +53,12 @@ class Side:
 
     async def measure(self, requests: int, connections: int) -> None:
         """Send the requests of a round."""
-        began_s, cpu_s = time.perf_counter(), _cpu_s(self.pid)
+        began_s, cpu_s = time.perf_counter(), exact_cpu_s(self.pid)
         each = requests // connections
         await asyncio.gather(*(self.send(each) for _ in range(connections)))
         sent = each * connections
         self.clock_us.append(1e6 * (time.perf_counter() - began_s) / sent)
-        self.cpu_us.append(1e6 * (_cpu_s(self.pid) - cpu_s) / sent)
+        self.cpu_us.append(1e6 * (exact_cpu_s(self.pid) - cpu_s) / sent)
 
 
 async def main(options: argparse.Namespace) -> int:
@@ -104,13 +104,6 @@ def _told(name: str, checking: Side, trusting: Side) -> int:
     }
     print(json.dumps(told), flush=True)
     return int(shares["cpu_us"] > MOST_SHARE)
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the seconds of CPU that a process has used, to the nanosecond: the other clocks of a
-    process count ticks of 10 ms."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _pairs(found: list[float]) -> list[float]:

@@ -34,6 +34,13 @@ def cpu_s(root: int) -> Mapping[str, float]:
     return used
 
 
+def exact_cpu_s(pid: int) -> float:
+    """Return user and system time of the threads of one process, to the nanosecond; `cpu_s` counts
+    ticks of 10 ms."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
 def _name(pid: int) -> str:
     """Return `postgres`, `nats-server`, or the module that a Python process runs."""
     try:

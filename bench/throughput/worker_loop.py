@@ -35,7 +35,7 @@ import structlog
 import uvloop
 from nats.aio.msg import Msg
 
-from bench.support.machine import machine_text
+from bench.support.machine import exact_cpu_s, machine_text
 from bench.support.places import HANDLERS, ROOT
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
@@ -173,7 +173,7 @@ class Load:
         """Return the figures of one round."""
         self._latencies_s.clear()
         self._slots = asyncio.Semaphore(inflight)
-        cpu_before_s, began_s = self._cpu_s(), time.perf_counter()
+        cpu_before_s, began_s = exact_cpu_s(self._pid), time.perf_counter()
         async with asyncio.timeout(RESULTS_TIMEOUT_S):
             for _ in range(steps):
                 await self._slots.acquire()
@@ -187,7 +187,7 @@ class Load:
             steps_per_s=round(steps / took_s),
             p50_ms=round(statistics.median(latencies_ms), 3),
             p99_ms=round(latencies_ms[int(len(latencies_ms) * 0.99)], 3),
-            cpu_us=round(1e6 * (self._cpu_s() - cpu_before_s) / steps, 1),
+            cpu_us=round(1e6 * (exact_cpu_s(self._pid) - cpu_before_s) / steps, 1),
         )
 
     def _publish(self, node: str) -> None:
@@ -245,12 +245,6 @@ class Load:
             output_tokens=3,
         )
         self._bus.respond(msg.reply, encoded(reply))
-
-    def _cpu_s(self) -> float:
-        """Return user and system time of the worker (Linux: /proc/PID/schedstat, in nanoseconds, of
-        each of its threads)."""
-        tasks = Path(f"/proc/{self._pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import yaml
 from hocket.cli.local.platform import Platform
 from hocket.cli.terminal.errors import ApiRefused
 from support.places import HANDLERS
-from support.shared.commands import hocket_run
+from support.shared.commands import run_hocket
 
 BOUND_S = 40
 PARTITIONS = 4
@@ -91,7 +91,7 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
 async def command(rig: Rig, *arguments: str) -> str:
     """Run the `hocket` command against the platform and return what it prints."""
     named = ("--data-dir", str(rig.platform.data_dir))
-    done = await hocket_run(*named, *arguments, timeout_s=BOUND_S)
+    done = await asyncio.to_thread(run_hocket, *named, *arguments, timeout_s=BOUND_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

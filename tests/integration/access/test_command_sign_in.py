@@ -27,7 +27,7 @@ from support.access.provider_process import (
     running_provider,
 )
 from support.rest_rig import Rest, running_rest
-from support.shared.commands import hocket_run
+from support.shared.commands import run_hocket
 
 BOUND_S = 120
 GROUPS = {"builders": "developer@acme"}
@@ -72,7 +72,7 @@ class Terminal:
 
     async def run(self, *words: str) -> tuple[int, str, str]:
         env = {"HOME": str(self._home), "PATH": os.environ["PATH"]}
-        done = await hocket_run(*words, env=env, folder=self._home)
+        done = await asyncio.to_thread(run_hocket, *words, env=env, folder=self._home)
         return done.returncode, done.stdout, done.stderr
 
     @property

@@ -16,7 +16,7 @@ from hocket.cli.local.platform import Platform
 from hocket.schemas.access.keys import parts_of
 from support.gateway.mock_upstream import running_upstream
 from support.rest_rig import bearer
-from support.shared.commands import hocket_run
+from support.shared.commands import run_hocket
 
 BOUND_S = 60.0
 REVOKED_WITHIN_S = 5.0
@@ -30,7 +30,7 @@ ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "?
 async def hocket(platform: Platform, *arguments: str, **env: str) -> str:
     """Run the command as its user does, and return what it prints."""
     own = {**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), **env}
-    done = await hocket_run(*arguments, env=own, timeout_s=BOUND_S)
+    done = await asyncio.to_thread(run_hocket, *arguments, env=own, timeout_s=BOUND_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

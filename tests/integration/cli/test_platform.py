@@ -1,6 +1,7 @@
 """The command line against a running platform: real servers, real `ledger` and `admin` processes. A
 test answers tasks in the coordinator's place."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from hocket.kit.process.platform_facts import read_facts
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected
-from support.shared.commands import hocket_run
+from support.shared.commands import run_hocket
 
 WAIT_S = 30.0
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
@@ -58,7 +59,7 @@ class Done:
 
 async def hocket(platform: Platform, *arguments: str, given: str = "") -> Done:
     env = {**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), "COLUMNS": "120"}
-    done = await hocket_run(*arguments, env=env, given=given, timeout_s=WAIT_S)
+    done = await asyncio.to_thread(run_hocket, *arguments, env=env, given=given, timeout_s=WAIT_S)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -1,7 +1,6 @@
 """Runs the `hocket` command by the template: Python and what a command imports take half a second of CPU
 each time that they are started."""
 
-import asyncio
 import os
 import select
 import signal
@@ -11,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.shared.processes import FIXED, can_be_forked, template
+from support.shared.processes import FIXED, FORKED, can_be_forked, template
 
 CLI = "hocket.cli"
 TIMEOUT_S = 120.0
@@ -30,7 +29,7 @@ def run_hocket(
     fixed = {name: value for name, value in os.environ.items() if name.startswith(FIXED)}
     own = fixed | dict(os.environ if env is None else env)
     command = [sys.executable, "-m", CLI, *arguments]
-    if os.environ.get("HOCKET_TEST_FORKED", "1") != "1" or not can_be_forked(CLI, own):
+    if not FORKED or not can_be_forked(CLI, own):
         return subprocess.run(
             command, input=given, capture_output=True, text=True, timeout=timeout_s, env=own,
             cwd=folder, check=False,
@@ -60,21 +59,8 @@ def run_hocket(
         )
 
 
-async def hocket_run(
-    *arguments: str,
-    env: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    given: str = "",
-    timeout_s: float = TIMEOUT_S,
-) -> "subprocess.CompletedProcess[str]":
-    """Do the same in a thread."""
-    return await asyncio.to_thread(
-        run_hocket, *arguments, env=env, folder=folder, given=given, timeout_s=timeout_s
-    )
-
-
 def _ends_within(pid: int, timeout_s: float) -> bool:
-    """Wait until a process has ended; kill it after a time, and return whether it had to be."""
+    """Wait until a process has ended, and return True; after a time kill it, and return False."""
     descriptor = os.pidfd_open(pid)
     try:
         poll = select.poll()

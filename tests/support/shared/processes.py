@@ -22,6 +22,8 @@ from hocket.kit.process import process_secrets
 from support.shared.template import MAX_BYTES
 
 TESTS = Path(__file__).parents[2]
+FORKED = os.environ.get("HOCKET_TEST_FORKED", "1") == "1"
+"""Whether processes are forked at all."""
 FIXED = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
 """How the variables begin that Python reads when it starts: a process that differs in them is started
 as usual."""
@@ -98,18 +100,11 @@ class Template:
     ) -> ForkedProcess:
         """Start `python -m module` with these descriptors for output, errors and secrets; with a death
         signal in a session of its own, as `launcher.py` does."""
-        wanted = {
-            "module": module,
-            "arguments": list(arguments),
-            "env": dict(env),
-            "folder": str(Path.cwd()),
-            "parent": self._process.pid,
-            "death_signal": int(death_signal),
-            "secrets_named": secrets_named,
-            "has_input": False,
-        }
+        fields = {"death_signal": int(death_signal), "secrets_named": secrets_named}
         descriptors = [output, errors, *([] if secrets is None else [secrets])]
-        pid = await asyncio.to_thread(self._ask, {"start": wanted}, descriptors)
+        pid = await asyncio.to_thread(
+            self._start, module, arguments, env, Path.cwd(), descriptors, **fields
+        )
         return ForkedProcess(self, pid)
 
     def start_command(
@@ -123,6 +118,21 @@ class Template:
     ) -> int:
         """Start `python -m module` with these descriptors for output, errors and input, and return its
         process id."""
+        return self._start(module, arguments, env, folder, descriptors, has_input=True)
+
+    def exit_code(self, pid: int) -> int:
+        """Return the exit code of a process that has ended."""
+        return int(self._ask({"reap": pid}, []))
+
+    def _start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        folder: Path,
+        descriptors: Sequence[int],
+        **fields: Any,
+    ) -> int:
         wanted = {
             "module": module,
             "arguments": list(arguments),
@@ -131,13 +141,10 @@ class Template:
             "parent": self._process.pid,
             "death_signal": 0,
             "secrets_named": "",
-            "has_input": True,
+            "has_input": False,
+            **fields,
         }
         return int(self._ask({"start": wanted}, list(descriptors)))
-
-    def exit_code(self, pid: int) -> int:
-        """Return the exit code of a process that has ended."""
-        return int(self._ask({"reap": pid}, []))
 
     def _ask(self, asked: dict[str, Any], descriptors: list[int]) -> Any:
         with self._asking:

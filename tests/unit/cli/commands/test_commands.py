@@ -30,8 +30,11 @@ nodes:
 
 
 def hocket(*arguments: str, home: Path, given: str = "") -> "subprocess.CompletedProcess[str]":
-    env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"}
-    return run_hocket(*arguments, env=env, given=given)
+    return run_hocket(*arguments, env=environment(home), given=given)
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"}
 
 
 def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> None:
@@ -41,6 +44,7 @@ def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> N
         capture_output=True,
         text=True,
         timeout=60,
+        env=environment(tmp_path),
         check=False,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -2,8 +2,8 @@
 configuration names, or a token of the identity provider. Where the configuration opens the door, and
 only on a loopback address, nobody needs one."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from hocket.gateway.api.http.identity import TENANT
 from hocket.gateway.core.config.access import Access, Key
@@ -56,14 +56,11 @@ class DoorKeys:
         if not (self._access().open and self._may_open):
             self._limits.take(f"address {address}", STRANGERS_PER_S, clock.now_ms() / 1000)
 
-    @contextmanager
-    def open(self, key: Key | None) -> Iterator[None]:
+    def open(self, key: Key | None) -> AbstractContextManager[None]:
         """End the present task where the key goes inside the block; then raise KeyRefused."""
         if key is None or key.bearer is None:
-            yield
-            return
-        with self._book.open(key.bearer):
-            yield
+            return nullcontext()
+        return self._book.open(key.bearer)
 
     def _limited(self, key: Key) -> Key:
         self._limits.take(
