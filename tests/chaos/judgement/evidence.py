@@ -49,7 +49,8 @@ class Evidence:
     runs: dict[str, asyncpg.Record]
     steps: dict[str, list[asyncpg.Record]]
     attempts: set[tuple[str, str, int]]
-    booked: dict[str, str]
+    booked: list[tuple[str, str]]
+    """By row of the ledger: the call and its status. A call that was made twice has two."""
     told: dict[str, list[str]]
     """By run: the status of each end in EVENTS."""
     letters: list[str]
@@ -86,7 +87,7 @@ async def gather(
         runs={row["run_id"]: row for row in await connection.fetch(RUNS)},
         steps=steps,
         attempts={(r["run_id"], r["key"], r["attempt"]) for r in await connection.fetch(ATTEMPTS)},
-        booked={row["call_id"]: row["status"] for row in usage if row["model"] in FUNCTIONS},
+        booked=[(row["call_id"], row["status"]) for row in usage if row["model"] in FUNCTIONS],
         told=told,
         letters=[f"{subject} {data[:300]!r}" for subject, data in
                  await _messages(client, subjects.DLQ, "")],

@@ -23,7 +23,7 @@ def judge_calls(evidence: Evidence, verdict: Verdict) -> None:
         if entry.what == "ended":
             calls[entry.subject].append(entry)
     rows: dict[str, list[str]] = defaultdict(list)
-    for call_id, status in evidence.booked.items():
+    for call_id, status in evidence.booked:
         # one that was made again after its gateway died has a row for each time it was paid
         rows[call_id.partition("#")[0]].append(status)
     verdict.counts["calls metered"] = len(calls)

@@ -49,7 +49,7 @@ def good(tmp_path: Path) -> Evidence:
     heard.ends[RUN].append((f"{RUN}:end", "succeeded"))
     return Evidence(
         tasks=[TASK], heard=heard, journals=tmp_path, dead={}, runs=runs, steps=steps,
-        attempts=set(), booked={CALL: "ok"}, told={RUN: ["succeeded"]}, letters=[],
+        attempts=set(), booked=[(CALL, "ok")], told={RUN: ["succeeded"]}, letters=[],
         left={"STEPS": 0}, metered=[], deaths=[], usage=[], by_pipeline={}, by_customer={},
     )  # fmt: skip
 
@@ -89,8 +89,8 @@ def test_what_is_as_it_should_be_is_acquitted(good: Evidence) -> None:
         (changed_step(attempt=2), "unexecuted"),
         (changed_run(critical_path=None), "path"),
         (changed_run(took_us=9_000), "path"),
-        (lambda e: replace(e, booked={}), "unbooked"),
-        (lambda e: replace(e, booked={CALL: "ok", "other": "ok"}), "invented"),
+        (lambda e: replace(e, booked=[]), "unbooked"),
+        (lambda e: replace(e, booked=[(CALL, "ok"), ("other", "ok")]), "invented"),
         (lambda e: replace(e, letters=["hocket.dlq.step"]), "dead"),
         (lambda e: replace(e, left={"STEPS": 1}), "left"),
     ],
@@ -122,19 +122,19 @@ def test_a_call_made_twice_by_one_gateway_is_convicted(good: Evidence) -> None:
 def test_a_call_made_again_after_its_gateway_died_has_a_row_each_time(good: Evidence) -> None:
     with (good.journals / CALLS).open("a") as file:
         file.write(f"begun {CALL} {GATEWAY + 1} {ENDED_S}\nended {CALL} {GATEWAY + 1} {ENDED_S}\n")
-    both = {CALL: "ok", f"{CALL}#0f": "ok"}
+    both = [(CALL, "ok"), (CALL, "ok")]
     verdict = judge(replace(good, booked=both))
     assert not verdict.violations
     assert verdict.counts["rows of the ledger"] == 2
     assert rules(good) == {"unbooked"}
-    assert rules(replace(good, booked={**both, f"{CALL}#1f": "ok"})) == {"invented"}
+    assert rules(replace(good, booked=[*both, (CALL, "ok")])) == {"invented"}
 
 
 def test_a_call_that_its_gateway_took_along_is_counted_and_no_violation(good: Evidence) -> None:
-    verdict = judge(replace(good, booked={}, dead={GATEWAY: DIED_S}))
+    verdict = judge(replace(good, booked=[], dead={GATEWAY: DIED_S}))
     assert not verdict.violations
     assert verdict.counts["calls that died with their gateway"] == 1
-    assert rules(replace(good, booked={}, dead={GATEWAY: DIED_S + 60})) == {"unbooked"}
+    assert rules(replace(good, booked=[], dead={GATEWAY: DIED_S + 60})) == {"unbooked"}
 
 
 def test_a_unit_done_again_counts_against_the_deliveries_of_its_step(good: Evidence) -> None:
@@ -170,11 +170,11 @@ def calling(good: Evidence, *keys: str, calls: str = "a/pay-1:1:1 b/pay-1:1:1") 
     ]
     steps: Any = {RUN: good.steps[RUN], task.run_id: called}
     told = {RUN: ["succeeded"], task.run_id: ["succeeded"]}
-    booked = dict(good.booked)
+    booked = list(good.booked)
     with (good.journals / CALLS).open("a") as file:
         for call in calls.split():
             call_id = f"{task.run_id}:{call}:1"
-            booked[call_id] = "ok"
+            booked.append((call_id, "ok"))
             file.write(
                 f"begun {call_id} {GATEWAY} {ENDED_S}\nended {call_id} {GATEWAY} {ENDED_S}\n"
             )

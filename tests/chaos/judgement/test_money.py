@@ -54,7 +54,7 @@ def good(*rows: dict[str, Any], meters: list[Metered]) -> Evidence:
     by_customer: Any = {TASK.customer: sums(*rows)} if rows else {}
     return Evidence(
         tasks=[TASK], heard=Heard(), journals=Path(), dead={}, runs=runs, steps={}, attempts=set(),
-        booked={}, told={}, letters=[], left={}, metered=meters, deaths=[], usage=usage,
+        booked=[], told={}, letters=[], left={}, metered=meters, deaths=[], usage=usage,
         by_pipeline=by_pipeline, by_customer=by_customer,
     )  # fmt: skip
 
