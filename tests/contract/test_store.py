@@ -273,6 +273,7 @@ def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
         assert stored is not None
         assert {step["key"] for step in stored.steps} == {"a", "b"}
         assert await store.stored_for_events("r1") == stored
+        assert await store.all_stored_for_events(["nothing", "r1"]) == {"r1": stored}
         place = await store.place("r1", "b")
         assert place is not None
         assert (place.path, place.role, place.home) == ("a", "leaf", "")
@@ -291,6 +292,7 @@ def test_of_a_run_that_has_ended_events_get_no_values_of_its_steps(play: Play) -
         ended = a_run(status="succeeded", finished_at_ms=NOW_MS + 3, output={"x": 1}, steps=[step])
         await store.commit(batch_of(1, 3, ended))
         whole, bare = await store.stored("r1"), await store.stored_for_events("r1")
+        assert await store.all_stored_for_events(["r1"]) == {"r1": bare}
         assert whole is not None
         assert bare is not None
         assert bare.row == whole.row

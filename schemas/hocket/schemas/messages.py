@@ -36,6 +36,8 @@ MAX_SIGNALS_BYTES = 1024 * 1024
 """What they come to as JSON: they are in the run's row, which many events write."""
 MAX_BUNDLED = 8
 """Steps of one message."""
+MAX_CANCELLED = 1_000
+"""Further runs that one message may ask to end."""
 MAX_WAITS = 100
 """What one handler waits for at once."""
 MAX_JOURNALED = 1_000
@@ -319,13 +321,23 @@ class SignalReceived(Message):
 
 
 class CancelRequested(Message):
-    """Somebody asked to end a run."""
+    """Somebody asked to end a run, and `others` of the same partition for the same reason."""
 
     kind: ClassVar[str] = "cancel"
 
     run_id: Name
     reason: StoredText = ""
     by: Name = ""
+    others: tuple[Name, ...] = Field((), max_length=MAX_CANCELLED)
+
+    def each(self) -> "tuple[CancelRequested, ...]":
+        """Return one request for each of its runs."""
+        if not self.others:
+            return (self,)
+        return tuple(
+            CancelRequested(run_id=run_id, reason=self.reason, by=self.by)
+            for run_id in (self.run_id, *self.others)
+        )
 
 
 class TimerFired(Message):
@@ -435,6 +447,8 @@ def read_log(kind: str, body: bytes) -> tuple[LogEvent, ...]:
         return AttemptsFinished.model_validate_json(body).results
     if kind == RunsAccepted.kind:
         return RunsAccepted.model_validate_json(body).runs
+    if kind == CancelRequested.kind:
+        return CancelRequested.model_validate_json(body).each()
     model = LOG_EVENTS.get(kind)
     if model is None:
         raise ValueError(f"`{kind}` is not a kind of log event")

@@ -73,6 +73,11 @@ class Rig:
         body = {"name": "ask", "payload": {"approved": True}}
         await asyncio.to_thread(self._api.post, f"/v1/runs/{run_id}/signals", body)
 
+    async def cancel(self, name: str) -> None:
+        """Cancel all runs of a pipeline by one request."""
+        change = {"action": "cancel", "filter": {"pipeline": name}}
+        await asyncio.to_thread(self._api.post, "/v1/bulk/operations", change)
+
     async def rows(self, run_ids: list[str]) -> dict[str, asyncpg.Record]:
         connection = await asyncpg.connect(self.platform.database_url)
         rows = await connection.fetch(
@@ -141,6 +146,10 @@ async def test_parked_runs_are_not_loaded_by_a_takeover_and_go_on_after_it(
     assert rows[run_ids[0]]["status"] == "succeeded"
     rest = await rig.rows(run_ids[1:])
     assert {row["status"] for row in rest.values()} == {"running"}
+    await rig.cancel("asking")
+    rows = await rig.ended(run_ids[1:])
+    assert {row["status"] for row in rows.values()} == {"cancelled"}
+    assert {row["parked_until"] for row in rows.values()} == {None}
 
 
 async def test_a_parked_run_wakes_when_its_time_has_come_though_its_coordinator_died(

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from hocket.admin.bulk import operations, store
 from hocket.cli.app import app
 from hocket.schemas import ids, subjects
+from hocket.schemas.messages import read_log
 from support.administration.bulk_rig import working
 from support.rest_rig import Rest, running_rest
 
@@ -56,7 +57,8 @@ async def logged(rest: Rest) -> list[str]:
     """Return the runs that the logs were asked to cancel."""
     last = (await rest.bus.js.stream_info(subjects.LOG)).state.last_seq
     messages = [await rest.bus.js.get_msg(subjects.LOG, seq) for seq in range(1, last + 1)]
-    return [json.loads(message.data or b"")["run_id"] for message in messages]
+    events = [read_log("cancel", message.data or b"") for message in messages]
+    return [event.run_id for of_message in events for event in of_message]
 
 
 async def until_done(rest: Rest, operation_id: str) -> dict[str, Any]:

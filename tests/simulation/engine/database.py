@@ -214,6 +214,10 @@ class Database:
             return found
         return StoredRun(found.row, [{**one, "input": None, "output": None} for one in found.steps])
 
+    def all_stored_for_events(self, run_ids: Sequence[str]) -> dict[str, StoredRun]:
+        found = {run_id: self.stored_for_events(run_id) for run_id in run_ids}
+        return {run_id: stored for run_id, stored in found.items() if stored is not None}
+
     def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         found = sorted(
             (row["parked_until"], row["run_id"])
@@ -320,6 +324,9 @@ class SimulatedStore:
 
     async def stored_for_events(self, run_id: str) -> StoredRun | None:
         return await self._ask(lambda: self._database.stored_for_events(run_id))
+
+    async def all_stored_for_events(self, run_ids: Sequence[str]) -> dict[str, StoredRun]:
+        return await self._ask(lambda: self._database.all_stored_for_events(run_ids))
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
         return await self._ask(lambda: self._database.parked(partition, until_ms, limit))

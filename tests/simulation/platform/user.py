@@ -103,10 +103,30 @@ class User:
             await self._until_stored(bus, task)
         if task.cancel_after_s is not None and task.run_id is not None:
             await asyncio.sleep(task.cancel_after_s)
-            cancel = CancelRequested(run_id=task.run_id, reason="changed my mind", by="user")
+            cancel = CancelRequested(
+                run_id=task.run_id,
+                reason="changed my mind",
+                by="user",
+                others=self._cancelled_with(task),
+            )
             await self._post(bus, task.run_id, cancel, f"{task.run_id}:cancel:user")
         if task.again is not None and task.run_id is not None:
             await self._repeat(bus, task, task.run_id, task.again)
+
+    def _cancelled_with(self, task: Task) -> tuple[str, ...]:
+        """Return the runs that a bulk operation cancels by the same message: those of the partition that
+        are to be cancelled and were published by now."""
+        partitions = {
+            one.run_id: ids.partition_of(one.run_id, self._partitions)
+            for one in self.tasks
+            if one.run_id is not None
+            and one.cancel_after_s is not None
+            and one.at_s <= self._world.now_s
+        }
+        own = task.run_id
+        return tuple(
+            run_id for run_id, at in partitions.items() if run_id != own and at == partitions[own]
+        )
 
     async def _repeat(self, bus: Bus, task: Task, run_id: str, how: str) -> None:
         """Repeat a run that has ended, where the rules that REST applies allow it."""

@@ -5,13 +5,15 @@ were accepted before it was asked for, the latest first, so that it has an end. 
 not written is done again by the next process, which changes nothing: a cancellation of an ended run is
 nothing, and a retry has its operation in its key.
 
-Others have their turn: of a page few runs are changed at once. Their coordinators read others' messages
+Others have their turn: of a page few runs are changed at once. Those that are cancelled together are of
+one partition, so that its coordinator reads, writes and tells them together. It reads others' messages
 behind those, so that it is waited until the runs have ended, and as long again. The next page is that of
 the tenant whose last one was longest ago.
 """
 
 import asyncio
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -34,7 +36,7 @@ from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.rest import CancelBody, RetryBody
+from hocket.schemas.rest import RetryBody
 
 PAGES = {"cancel": 100, "retry": 40}
 """Runs that are changed before it is written how far the operation is."""
@@ -204,12 +206,14 @@ async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Re
     query = f"{MEANT[row['action']]}{conditions}{reads.LATEST_FIRST} {page}"
     runs = await context.pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
     changed = 0
-    for first in range(0, len(runs), AT_ONCE):
+    for part in _parts(row["action"], runs):
         began_s = asyncio.get_running_loop().time()
-        part = runs[first : first + AT_ONCE]
-        changed += sum(await asyncio.gather(*(_change(context, row, run) for run in part)))
         if row["action"] == "cancel":
+            await actions.cancel_all(context, _caller(row), part, row["reason"])
             await _settled(context, [run["run_id"] for run in part])
+            changed += len(part)
+        else:
+            changed += sum(await asyncio.gather(*(_retry(context, row, run) for run in part)))
         await asyncio.sleep(asyncio.get_running_loop().time() - began_s)
     last = cursor(runs[-1]["accepted_at"], runs[-1]["run_id"]) if runs else after
     return await context.pool.fetchrow(
@@ -225,6 +229,16 @@ async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Re
     )
 
 
+def _parts(action: str, runs: Sequence[asyncpg.Record]) -> Iterator[list[asyncpg.Record]]:
+    """Yield what is changed at once of a page: a cancellation's are of one partition each."""
+    groups: dict[int, list[asyncpg.Record]] = {}
+    for run in runs:
+        groups.setdefault(run["partition"] if action == "cancel" else 0, []).append(run)
+    for group in groups.values():
+        for first in range(0, len(group), AT_ONCE):
+            yield group[first : first + AT_ONCE]
+
+
 async def _settled(context: Context, run_ids: list[str]) -> None:
     """Wait until runs that were cancelled have ended, SETTLE_S at most."""
     clock_s = asyncio.get_running_loop().time
@@ -235,17 +249,18 @@ async def _settled(context: Context, run_ids: list[str]) -> None:
             return
 
 
-async def _change(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:
-    """Cancel or retry a run; return whether that could be done. Raises where nothing can be done now."""
-    operation_id = row["operation_id"]
+def _caller(row: asyncpg.Record) -> Caller:
+    """Return who asked for an operation."""
     bearer = Principal(row["created_by"].removeprefix("key:"), "", row["tenant"], "", frozenset())
-    caller = Caller(row["tenant"], bearer, "")
+    return Caller(row["tenant"], bearer, "")
+
+
+async def _retry(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:
+    """Retry a run; return whether that could be done. Raises where nothing can be done now."""
+    operation_id = row["operation_id"]
+    body = RetryBody(idempotency_key=f"{operation_id}:{run['run_id']}")
     try:
-        if row["action"] == "cancel":
-            await actions.cancel(context, caller, run, CancelBody(reason=row["reason"]))
-        else:
-            body = RetryBody(idempotency_key=f"{operation_id}:{run['run_id']}")
-            await repeats.retry(context, caller, run, body, traceparent=None)
+        await repeats.retry(context, _caller(row), run, body, traceparent=None)
     except HocketError as error:
         info = error.info()
         if info.error_class in (ErrorClass.UNAVAILABLE, ErrorClass.TIMEOUT, ErrorClass.TRANSIENT):

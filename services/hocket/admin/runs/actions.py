@@ -1,5 +1,6 @@
 """Requests that change a run: each is one message in the log of the run's partition."""
 
+from collections.abc import Sequence
 from uuid import uuid4
 
 import asyncpg
@@ -41,6 +42,15 @@ async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: Ca
     """Ask the run's coordinator to end it; raises RunNotOpen where it has ended."""
     event = CancelRequested(run_id=run["run_id"], reason=body.reason, by=caller.name)
     return await _send(context, run, event, msg_id=f"{run['run_id']}:cancel:{uuid4().hex}")
+
+
+async def cancel_all(
+    context: Context, caller: Caller, runs: Sequence[asyncpg.Record], reason: str
+) -> None:
+    """Ask the coordinator of a partition to end runs of it that are open, by one message."""
+    first, *others = [run["run_id"] for run in runs]
+    event = CancelRequested(run_id=first, reason=reason, by=caller.name, others=tuple(others))
+    await _send(context, runs[0], event, msg_id=f"{first}:cancel:{uuid4().hex}")
 
 
 async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody) -> Sent:

@@ -147,6 +147,16 @@ class Store:
         query = _STEPS if row["finished_at"] is None else _STEPS_WITHOUT_VALUES
         return StoredRun(row, await self._steps(query, [row]))
 
+    async def all_stored_for_events(self, run_ids: Sequence[str]) -> dict[str, StoredRun]:
+        """Return those of some runs that there are, as `stored_for_events` does."""
+        found = await self._pool.fetch(_KNOWN, list(run_ids))
+        steps: dict[str, list[Any]] = {row["run_id"]: [] for row in found}
+        for query, has_ended in ((_STEPS, False), (_STEPS_WITHOUT_VALUES, True)):
+            runs = [row for row in found if (row["finished_at"] is not None) is has_ended]
+            for row in await self._steps(query, runs) if runs else ():
+                steps[row["run_id"]].append(row)
+        return {row["run_id"]: StoredRun(row, steps[row["run_id"]]) for row in found}
+
     async def _steps(self, query: str, runs: Sequence[Any]) -> list[Any]:
         """Return the steps of runs, out of the tables of their days."""
         try:

@@ -8,6 +8,7 @@ import pytest
 from hocket.coordinator.partition.events import event_handler, event_reader
 from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.partition.runs.run_cache import LookedUp
 from support.lone_partition import lone_partition
 
 
@@ -131,3 +132,40 @@ async def test_a_run_that_was_set_aside_while_it_was_read_back_is_not_set_aside_
     ended: Any = SimpleNamespace(run_id="r1")
     monkeypatch.setattr(partition._loader, "_go_on", refused_meanwhile)
     assert await partition._loader.find("r1") is ended
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_runs_that_are_cancelled_together_are_read_together_while_postgres_answers(
+    is_away: bool,
+) -> None:
+    asked: list[Any] = []
+
+    async def all_stored(run_ids: list[str]) -> dict[str, Any]:
+        asked.append(run_ids)
+        if is_away:
+            raise ConnectionRefusedError("no database")
+        return {}
+
+    async def stored(run_id: str) -> None:
+        asked.append(run_id)
+
+    notes = Notes()
+    store = SimpleNamespace(all_stored_for_events=all_stored, stored_for_events=stored)
+    metrics = SimpleNamespace(applied=lambda kind: None)
+    partition = lone_partition(notes, bus=notes, metrics=metrics, store=store)
+    body = b'{"run_id": "r1", "others": ["r2", "r3"]}'
+    await partition._events.handle(LogMessage(7, "id", 1.0, "cancel", body))
+    runs = ["r1", "r2", "r3"]
+    assert asked == ([runs, *runs] if is_away else [runs])
+    assert notes.applied_seqs == [7]
+    assert partition._runs.looked_up == {}
+
+
+async def test_what_was_read_of_a_run_is_forgotten_once_the_run_is_in_memory() -> None:
+    partition = lone_partition(Notes())
+    run: Any = SimpleNamespace(run_id="r1", has_ended=True, size_bytes=0, steps={})
+    partition._runs.looked_up["r1"] = LookedUp(None, [])
+    partition._runs.remember = lambda *_: None  # type: ignore[method-assign]
+    partition._runs._let_go = lambda _: 0  # type: ignore[method-assign]
+    partition._runs.put(run)
+    assert partition._runs.looked_up == {}

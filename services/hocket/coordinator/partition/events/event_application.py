@@ -4,6 +4,8 @@ A run is changed in place: one that an exception left half changed is dropped be
 done, read back as it was decided until then (`runs/run_loader.py`), and the event is applied once more.
 """
 
+from collections.abc import Sequence
+
 import structlog
 
 from hocket.coordinator.core.run.faults import reason_of
@@ -53,6 +55,16 @@ class EventApplication:
         self._recorder = recorder
         self._failed = failed
         self._pending = PendingEvents()
+
+    async def expect(self, events: Sequence[LogEvent]) -> None:
+        """Read the runs of a message's events together, as far as they are surely needed."""
+        if len(events) > 1:
+            runs = [event.run_id for event in events if isinstance(event, CancelRequested)]
+            await self._loader.look_up(runs)
+
+    def applied_all(self) -> None:
+        """Forget what was read for the events of a message."""
+        self._runs.looked_up.clear()
 
     async def apply(self, event: LogEvent, at_ms: float) -> None:
         """Apply an event to its run, or begin the run with it. Raise what it raises the second time."""

@@ -42,11 +42,14 @@ class EventHandler:
         self._unwritten.begin_event()
         try:
             events = await self._reader.events_of(message)
-            for event in self._reader.believed(events, message):
+            believed = tuple(self._reader.believed(events, message))
+            await self._application.expect(believed)
+            for event in believed:
                 services.metrics.applied(message.kind)
                 await self._apply_surely(event, message)
             services.dispatcher.release()
         finally:
+            self._application.applied_all()
             self._unwritten.end_event()
         size_bytes = len(message.body)
         self._tenure.applied(message.seq, message.msg_id, size_bytes)

@@ -7,10 +7,13 @@ memory; what is beyond that, or parked, stands in Postgres.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hocket.coordinator.core.run.parking import PERSON_QUIET_MS, rests_until
 from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.core.run.state.run import Run
+from hocket.coordinator.storage.pending_changes import Dirty
 
 MAX_ENDED = 4_000
 MAX_ENDED_BYTES = 16 * 1024 * 1024
@@ -28,6 +31,13 @@ class _Seen:
 
     revision: int
     since_ms: float
+
+
+class LookedUp(NamedTuple):
+    """The rows of a run, and what was decided and not written before they were read."""
+
+    stored: StoredRun | None
+    unwritten: list[Dirty]
 
 
 @dataclass(slots=True)
@@ -55,6 +65,8 @@ class Runs:
         """Runs whose state is to be read back, and whether their attempts are out all the same."""
         self.committed: dict[str, list[Dispatch]] = {}
         """Of those, the steps whose commit came meanwhile: they go out when their run is back."""
+        self.looked_up: dict[str, LookedUp] = {}
+        """Runs that were read together for the events of one message, until they are needed."""
         self.forgotten_ms = 0.0
         """When the newest run was accepted or ended that is not here any more (epoch ms)."""
         self.by_tenant: dict[str, Held] = {}
@@ -80,6 +92,7 @@ class Runs:
     def put(self, run: Run) -> None:
         """Keep a run as it is now; one that has ended is remembered for a while."""
         run_id = run.run_id
+        self.looked_up.pop(run_id, None)
         if not run.has_ended:
             before = self.in_flight.get(run_id)
             grown_bytes = run.size_bytes - (run.counted_bytes or 0)
@@ -124,6 +137,7 @@ class Runs:
     def clear(self) -> None:
         """Drop everything."""
         self.committed.clear()
+        self.looked_up.clear()
         for kept in (self.in_flight, self.marked, self.dropped, self.by_tenant, self._ended):
             kept.clear()
         self._seen.clear()

@@ -2,6 +2,7 @@
 were parked, and what is in flight of a run, handed out again."""
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 
@@ -12,6 +13,7 @@ from hocket.coordinator.core.run.state.restore import StoredRun, readable, resto
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.runs.failed_runs import FailedRuns
+from hocket.coordinator.partition.runs.run_cache import LookedUp
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.decided_rows import as_decided
 from hocket.kit.logs.run_lines import of_run
@@ -46,8 +48,11 @@ class RunLoader:
         run = self._runs.get(run_id)
         if run is not None:
             return run
-        unwritten = self._tenure.unwritten.of(run_id)
-        stored = as_decided(await self._services.store.stored_for_events(run_id), unwritten)
+        found = self._runs.looked_up.pop(run_id, None)
+        if found is None:
+            unwritten = self._tenure.unwritten.of(run_id)
+            found = LookedUp(await self._services.store.stored_for_events(run_id), unwritten)
+        stored = as_decided(*found)
         if stored is None:
             return None
         if stored.row["finished_at"] is not None:
@@ -61,6 +66,22 @@ class RunLoader:
         if was_parked:
             self._services.metrics.woken()
         return self._runs.get(run_id)
+
+    async def look_up(self, run_ids: Sequence[str]) -> None:
+        """Read runs together that events of one message name, as far as they are not in memory. While
+        Postgres is away nothing is read: `find` asks for each."""
+        wanted = [run_id for run_id in run_ids if self._runs.get(run_id) is None]
+        if len(wanted) < 2:
+            return
+        unwritten = {run_id: self._tenure.unwritten.of(run_id) for run_id in wanted}
+        try:
+            stored = await self._services.store.all_stored_for_events(wanted)
+        except AWAY:
+            return
+        for run_id in wanted:
+            if self._runs.get(run_id) is None:
+                found = LookedUp(stored.get(run_id), unwritten[run_id])
+                self._runs.looked_up[run_id] = found
 
     async def load(self, stored: StoredRun) -> None:
         """Go on with a run that Postgres has; one that cannot be read back ends with an error."""
