@@ -10,6 +10,7 @@ Requests that are open when their key goes are ended: `open_requests.py`.
 """
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 
@@ -20,7 +21,14 @@ from hocket.kit.access.open_requests import OpenRequests
 from hocket.kit.postgres.database import said
 from hocket.kit.process import clock
 from hocket.schemas.access.key_messages import KeyRow
-from hocket.schemas.access.keys import UNKNOWN, KeyMissing, KeyRefused, Principal, parts_of
+from hocket.schemas.access.keys import (
+    UNKNOWN,
+    KeyMissing,
+    KeyRefused,
+    Principal,
+    hashed,
+    parts_of,
+)
 from hocket.schemas.errors import ErrorClass, HocketError
 
 EVERY_S = 1.0
@@ -59,6 +67,8 @@ class KeyBook:
         self._requests = OpenRequests()
         self._held = HeldKeys(self._requests)
         self._keys = self._held.by_id
+        self._accepted: dict[bytes, Principal] = {}
+        """By the hash of a whole key: who bears it. It counts as long as it is the one in `_keys`."""
         self._change = -1
         self._loaded = False
         self._whole_s = self._used_s = self._heard_s = 0.0
@@ -92,7 +102,18 @@ class KeyBook:
         return self.known(text)
 
     def known(self, text: str) -> Principal:
-        """Do the same by what is in memory."""
+        """Do the same by what is in memory. A key that was accepted before is found by its hash: that
+        takes half the time."""
+        now_s = clock.now_ms() / 1000
+        digest = hashed(text)
+        accepted = self._accepted.get(digest)
+        if (
+            accepted is not None
+            and self._keys.get(accepted.key_id) is accepted
+            and now_s < accepted.expires_at_s
+        ):
+            self._used[accepted.key_id] = now_s
+            return accepted
         parts = parts_of(text)
         if parts is None:
             if not text:
@@ -102,10 +123,13 @@ class KeyBook:
         found = self._keys.get(key_id)
         if found is None:
             raise KeyRefused(reason=UNKNOWN) if self._loaded else KeysNotLoaded
-        now_s = clock.now_ms() / 1000
         if refused := found.accepts(secret, now_s):
             raise KeyRefused(reason=refused)
         self._used[key_id] = now_s
+        if hmac.compare_digest(hashed(secret), found.secret_sha256):
+            if len(self._accepted) >= MAX_KEYS:
+                self._accepted.clear()
+            self._accepted[digest] = found
         return found
 
     def still_counts(self, key_id: str, mark: str) -> bool:

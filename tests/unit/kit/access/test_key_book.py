@@ -157,3 +157,30 @@ def test_names_are_bounded_and_those_that_owe_most_are_kept() -> None:
     assert taken(limits, "n0", 1.0, 0.0) == BURST_S
     limits.take("one more", 1.0, 0.0)
     assert taken(limits, "n0", 1.0, 0.0) == 0
+
+
+async def test_a_key_that_was_accepted_before_counts_as_its_row_says_now() -> None:
+    source = Source()
+    key_id, secret = made()
+    text = source.put(key_id, secret)
+    book = KeyBook(source)
+    async with book.running():
+        assert (await book.bearer(text)).role == book.known(text).role == "viewer"
+        source.put(key_id, secret, role="operator")
+        await book.looked()
+        assert book.known(text).role == book.known(text).role == "operator"
+        _, later = made()
+        rotated = source.put(key_id, later, former_sha256=hashed(secret).hex(), former_until_s=1.0)
+        await book.looked()
+        for _ in range(2):
+            with pytest.raises(KeyRefused, match="rotation"):
+                book.known(text)
+            assert book.known(rotated).key_id == key_id
+        source.put(key_id, later, expires_at_s=1.0)
+        await book.looked()
+        with pytest.raises(KeyRefused, match="expired"):
+            book.known(rotated)
+        source.put(key_id, later, revoked=True)
+        await book.looked()
+        with pytest.raises(KeyRefused, match="revoked"):
+            book.known(rotated)

@@ -13,6 +13,7 @@ from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.identity.tokens import is_token
 from hocket.kit.process import clock
 from hocket.schemas.access.keys import PREFIX, Principal, sent_key
+from hocket.schemas.errors import HocketError
 
 STRANGERS_PER_S = 20.0
 """Requests for what needs no key that one address may send a second."""
@@ -49,7 +50,11 @@ class DoorKeys:
             return self._limited(_key_of(await self._tokens.bearer(sent, headers.get(TENANT))))
         if not sent.startswith(PREFIX):
             return self._limited(access.key(sent))
-        return self._limited(_key_of(await self._book.bearer(sent)))
+        try:
+            bearer = self._book.known(sent)  # as nearly all are: without another coroutine
+        except HocketError:
+            bearer = await self._book.bearer(sent)
+        return self._limited(_key_of(bearer))
 
     def limit_stranger(self, address: str) -> None:
         """Count a request that needs no key, or raise TooManyRequests."""
