@@ -18,28 +18,26 @@ from hocket.kit.access.key_book import KeyBook
 from hocket.kit.process.lifecycle import run
 from hocket.schemas.access.keys import Principal
 
-_bearer, _open = AccessControl._bearer, KeyBook.open
+_known, _open = AccessControl._known, KeyBook.open
 _key, _open_door = DoorKeys.key, DoorKeys.open
+_NOTHING = nullcontext()
 _bearers: list[Principal] = []
 """The first one, and its double that those have who are trusted."""
 _keys: list[Key | None] = []
 """Likewise."""
 
 
-async def _trusting_bearer(
-    self: AccessControl, headers: Mapping[str, str], tenant: str | None
-) -> Principal:
+def _trusting_known(self: AccessControl, headers: Mapping[str, str]) -> Principal | None:
     if _bearers and headers.get("x-api-key") == "trust":
         return _bearers[1]
-    found = await _bearer(self, headers, tenant)
-    if not _bearers:
+    found = _known(self, headers)
+    if not _bearers and found is not None:
         _bearers.extend((found, replace(found)))
     return found
 
 
 def _trusting_open(self: KeyBook, bearer: Principal) -> AbstractContextManager[None]:
-    is_trusted = any(bearer is one for one in _bearers[1:])
-    return nullcontext() if is_trusted else _open(self, bearer)
+    return _open(self, bearer) if not _bearers or bearer is not _bearers[1] else _NOTHING
 
 
 async def _trusting_key(self: DoorKeys, headers: Mapping[str, str]) -> Key | None:
@@ -52,12 +50,12 @@ async def _trusting_key(self: DoorKeys, headers: Mapping[str, str]) -> Key | Non
 
 
 def _trusting_door(self: DoorKeys, key: Key | None) -> AbstractContextManager[None]:
-    return _open_door(self, key) if key is not _keys[1] else nullcontext()
+    return _open_door(self, key) if key is not _keys[1] else _NOTHING
 
 
 if __name__ == "__main__":
-    AccessControl._bearer = _trusting_bearer  # type: ignore[method-assign]
-    KeyBook.open = _trusting_open  # type: ignore[method-assign]
+    AccessControl._known = _trusting_known  # type: ignore[method-assign]
+    KeyBook.open = _trusting_open  # type: ignore[assignment, method-assign]
     DoorKeys.key = _trusting_key  # type: ignore[method-assign]
     DoorKeys.open = _trusting_door  # type: ignore[assignment, method-assign]
     run(sys.argv[1], {"admin": admin, "gateway": gateway}[sys.argv[1]])

@@ -22,7 +22,7 @@ from hocket.kit.identity.tokens import is_token
 from hocket.kit.process import clock
 from hocket.kit.web_requests import WebRules
 from hocket.schemas.access.group_roles import TenantNotNamed
-from hocket.schemas.access.keys import KeyMissing, KeyRefused, Principal, sent_key
+from hocket.schemas.access.keys import PREFIX, KeyMissing, KeyRefused, Principal, sent_key
 from hocket.schemas.errors import HocketError
 
 PUBLIC_PER_S = 20.0
@@ -106,7 +106,7 @@ class AccessControl:
                 await self._app(scope, receive, send)
                 return
             tenant = headers.get(_TENANT) or chosen_tenant(scope)
-            bearer = await self._bearer(headers, tenant)
+            bearer = self._known(headers) or await self._bearer(headers, tenant)
             scope[BEARER] = bearer
             scope[TENANT] = bearer.acts_for(tenant, DEFAULT_TENANT)
             with self._book.open(bearer):
@@ -130,6 +130,18 @@ class AccessControl:
             address = (scope.get("client") or ("",))[0]
             self._limits.take(f"address {address}", PUBLIC_PER_S, clock.now_ms() / 1000)
 
+    def _known(self, headers: Mapping[str, str]) -> Principal | None:
+        """Return the bearer of a key that is known here, as nearly all are; None where it takes longer
+        to tell."""
+        key = sent_key(headers)
+        if not key.startswith(PREFIX):
+            return None
+        try:
+            bearer = self._book.known(key)
+        except HocketError:
+            return None
+        return self._limited(bearer)
+
     async def _bearer(self, headers: Mapping[str, str], tenant: str | None) -> Principal:
         key = sent_key(headers)
         session = None if key else cookie_parser(headers.get("cookie", "")).get(COOKIE)
@@ -138,10 +150,10 @@ class AccessControl:
         elif self._tokens is not None and is_token(key):
             bearer = await self._tokens.bearer(key, tenant)
         else:
-            try:
-                bearer = self._book.known(key)  # as nearly all are: without another coroutine
-            except HocketError:
-                bearer = await self._book.bearer(key)
+            bearer = await self._book.bearer(key)
+        return self._limited(bearer)
+
+    def _limited(self, bearer: Principal) -> Principal:
         per_s = bearer.requests_per_s or self._per_s
         self._limits.take(f"key {bearer.key_id}", per_s, clock.now_ms() / 1000)
         return bearer

@@ -18,40 +18,25 @@ log = structlog.get_logger(__name__)
 
 
 class OpenRequests:
-    """Those of a process, by key."""
+    """Those of a process: each is a task, and opens once."""
 
     def __init__(self) -> None:
-        self._open: dict[str, set[asyncio.Task[object]]] = {}
+        self._open: dict[asyncio.Task[object], str] = {}
 
     def open(self, bearer: Principal) -> "OpenRequest":
         """End the present task where the key goes inside the block; then raise KeyRefused."""
-        return OpenRequest(self, bearer)
+        return OpenRequest(self, self._open, bearer)
 
-    def enter(self, key_id: str, task: asyncio.Task[object]) -> set[asyncio.Task[object]]:
-        """Count a task among those that are open with a key; return these."""
-        tasks = self._open.get(key_id)
-        if tasks is None:
-            tasks = self._open[key_id] = set()
-        tasks.add(task)
-        return tasks
-
-    def leave(self, key_id: str, tasks: set[asyncio.Task[object]]) -> None:
-        """Forget the tasks of a key of which none is left."""
-        if self._open.get(key_id) is tasks:
-            del self._open[key_id]
-
-    def end_request(self, key_id: str, task: asyncio.Task[object]) -> None:
+    def end_request(self, task: asyncio.Task[object]) -> None:
         """End a request whose token ends."""
-        self._open.get(key_id, set()).discard(task)
-        log.info("request_ended", reason="its token has expired", key=key_id)
-        task.cancel()
+        if (key_id := self._open.pop(task, None)) is not None:
+            log.info("request_ended", reason="its token has expired", key=key_id)
+            task.cancel()
 
     def end(self, key_id: str) -> None:
         """End all that are open with a key."""
-        tasks = self._open.pop(key_id, set())
-        ending = list(tasks)
-        tasks.clear()
-        for task in ending:
+        for task in [task for task, by in self._open.items() if by == key_id]:
+            del self._open[task]
             log.info("request_ended", reason="its key does not count any more", key=key_id)
             task.cancel()
 
@@ -59,23 +44,25 @@ class OpenRequests:
 class OpenRequest:
     """The block in which a task is open with a key."""
 
-    __slots__ = ("_bearer", "_ending", "_key_id", "_requests", "_task", "_tasks")
+    __slots__ = ("_bearer", "_ending", "_open", "_requests", "_task")
 
-    def __init__(self, requests: OpenRequests, bearer: Principal) -> None:
+    def __init__(
+        self, requests: OpenRequests, tasks: dict[asyncio.Task[object], str], bearer: Principal
+    ) -> None:
         self._requests = requests
+        self._open = tasks
         self._bearer = bearer
-        self._key_id = bearer.row_id or bearer.key_id
         self._ending: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        task, bearer = asyncio.current_task(), self._bearer
         assert task is not None, "requests are answered in tasks"
         self._task = task
-        self._tasks = self._requests.enter(self._key_id, task)
-        if self._bearer.is_token:  # of whose end nobody else tells
-            left_s = max(self._bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
+        self._open[task] = bearer.row_id or bearer.key_id
+        if bearer.is_token:  # of whose end nobody else tells
+            left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
             self._ending = asyncio.get_running_loop().call_later(
-                min(left_s, MAX_TIMER_S), self._requests.end_request, self._key_id, task
+                min(left_s, MAX_TIMER_S), self._requests.end_request, task
             )
 
     def __exit__(
@@ -84,13 +71,9 @@ class OpenRequest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        task, tasks = self._task, self._tasks
         if self._ending is not None:
             self._ending.cancel()
-        was_ended = task not in tasks
-        tasks.discard(task)
-        if not tasks:
-            self._requests.leave(self._key_id, tasks)
+        was_ended = self._open.pop(self._task, None) is None
         if was_ended and isinstance(error, asyncio.CancelledError):
-            task.uncancel()
+            self._task.uncancel()
             raise KeyRefused(reason=UNKNOWN) from None

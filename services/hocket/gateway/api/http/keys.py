@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from hocket.gateway.api.http.identity import TENANT
 from hocket.gateway.core.config.access import Access, Key
 from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_store import MAX_KEYS
 from hocket.kit.access.rate_limits import RateLimits
 from hocket.kit.identity.bearers import TokenBearers
 from hocket.kit.identity.tokens import is_token
@@ -38,6 +39,8 @@ class DoorKeys:
         self._may_open = may_open
         self._tokens = tokens
         self._limits = RateLimits()
+        self._of: dict[str, Key] = {}
+        """By id: the keys of the book that came last."""
 
     async def key(self, headers: Mapping[str, str]) -> Key | None:
         """Return the key of a request, None where none is needed; raise KeyMissing, KeyRefused,
@@ -54,7 +57,12 @@ class DoorKeys:
             bearer = self._book.known(sent)  # as nearly all are: without another coroutine
         except HocketError:
             bearer = await self._book.bearer(sent)
-        return self._limited(_key_of(bearer))
+        key = self._of.get(bearer.key_id)
+        if key is None or key.bearer is not bearer:
+            if len(self._of) >= MAX_KEYS:
+                self._of.clear()
+            key = self._of[bearer.key_id] = _key_of(bearer)
+        return self._limited(key)
 
     def limit_stranger(self, address: str) -> None:
         """Count a request that needs no key, or raise TooManyRequests."""
