@@ -3,8 +3,8 @@
 A platform of its own in a temporary folder (coordinator, worker, REST) with two tenants. `parking` has
 runs that wait for a signal and are parked; `default` submits runs of agent6 at a steady rate and asks
 REST for its list of runs, both measured from the moment at which they were due. By turns that load is
-measured alone, for as long as the cancellation takes and no less than QUIET_S, and beside one request
-that cancels all parked runs; each round parks so many anew.
+measured alone, for as long as the cancellation before took and no less than `--quiet-s`, and beside one
+request that cancels all parked runs; each round parks so many anew.
 
 Then a smaller cancellation is begun and REST is killed once it is half done: the next process must go on
 where it was. Every run of every round must have been cancelled and its end told once, progress must
@@ -57,7 +57,6 @@ AHEAD = 5_000
 BOUND_S = 3_600.0
 WARM = 200
 """Runs of others before anything is measured."""
-QUIET_S = 20.0
 MOST_SLOWER = 1.20
 LOOK_S = 0.2
 SERVICES = ("coordinator", "worker", "admin")
@@ -245,7 +244,7 @@ async def main(arguments: argparse.Namespace) -> int:
 async def _measured(rig: Rig, arguments: argparse.Namespace) -> Figures:
     figures = Figures()
     await rig.load.run(WARM, 8, os.getpid())
-    quiet_s = QUIET_S
+    quiet_s = arguments.quiet_s
     for number in range(arguments.rounds):
         await rig.park(arguments.runs)
         for kind in ("alone", "beside") if number % 2 == 0 else ("beside", "alone"):
@@ -254,7 +253,7 @@ async def _measured(rig: Rig, arguments: argparse.Namespace) -> Figures:
             ended = _cancelled(rig, arguments.runs) if kind == "beside" else asyncio.sleep(quiet_s)
             await _beside(rig, ended, figures, kind, arguments)
             if kind == "beside":
-                quiet_s = max(QUIET_S, time.perf_counter() - began_s)
+                quiet_s = max(quiet_s, time.perf_counter() - began_s)
                 figures.cancel_s.append(time.perf_counter() - began_s)
                 figures.rest_grew_mib.append(memory_mib(rig.platform)["admin"] - before)
     await rig.park(arguments.kill_runs)
@@ -326,6 +325,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kill-runs", type=int, default=10_000)
     parser.add_argument("--runs-per-s", type=float, default=15.0)
+    parser.add_argument("--quiet-s", type=float, default=20.0, help="alone, at least")
     parser.add_argument("--lists-per-s", type=float, default=15.0)
     try:
         sys.exit(asyncio.run(main(parser.parse_args())))

@@ -40,7 +40,7 @@ from hocket.schemas.rest import RetryBody
 
 PAGES = {"cancel": 100, "retry": 40}
 """Runs that are changed before it is written how far the operation is."""
-AT_ONCE = 20
+AT_ONCE = 8
 """Of them, that are changed at once."""
 SETTLE_S = 0.5
 """How long it is waited for the end of runs that were cancelled: steps may take long to stop."""
