@@ -3,8 +3,9 @@
 Starts a platform of its own (embedded NATS and Postgres, one REST process, one coordinator unless
 `--rest-only`), and submits runs of a pipeline that waits for a signal, over `--connections` connections
 that stay open. One line of JSON per round: how many runs a second were taken (answered, and so on disk
-in NATS), and the CPU time of each process per run, this client's as `bench`. At the end Postgres is
-asked for every run; where some are missing the exit code is 1. Everything shares the machine: name its
+in NATS), and the CPU time of each process per run, this client's as `bench`. A round begins when all
+runs of those before are parked: they would be begun and parked beside it. At the end Postgres is asked
+for every run; where some are missing the exit code is 1. Everything shares the machine: name its
 load beside the figures.
 
     .venv/bin/python -m bench.throughput.rest_submit --runs 6000 --bulk-runs 20000 --rounds 3
@@ -36,6 +37,7 @@ PIPELINE = {
 TASK = {"pipeline": "wait", "input": {"text": "x" * 189}}
 STORED_WITHIN_S = 300.0
 COUNT = "SELECT count(*) FROM hocket.run WHERE pipeline = 'wait'"
+PARKED = f"{COUNT} AND parked_until IS NOT NULL"
 
 
 class SubmissionRefused(Exception):
@@ -90,13 +92,12 @@ async def main(arguments: argparse.Namespace) -> int:
             api = platform.api()
             await asyncio.to_thread(api.post, "/v1/pipelines", PIPELINE)
             client = Client(platform.api_url, platform.api_key)
-            taken = await _rounds(client, arguments)
-            if arguments.rest_only:
-                return 0
-            return await _missing(platform.database_url, taken)
+            database_url = None if arguments.rest_only else platform.database_url
+            taken = await _rounds(client, database_url, arguments)
+            return 0 if database_url is None else await _missing(database_url, taken)
 
 
-async def _rounds(client: Client, arguments: argparse.Namespace) -> int:
+async def _rounds(client: Client, database_url: str | None, arguments: argparse.Namespace) -> int:
     one = json.dumps(TASK).encode()
     many = json.dumps({"runs": [TASK] * arguments.batch}).encode()
     rates: dict[str, list[float]] = {"one": [], "bulk": []}
@@ -106,6 +107,8 @@ async def _rounds(client: Client, arguments: argparse.Namespace) -> int:
             ("one", "/v1/runs", one, arguments.runs, 1),
             ("bulk", "/v1/bulk/runs", many, arguments.bulk_runs, arguments.batch),
         ):
+            if database_url is not None and await _missing(database_url, taken, PARKED):
+                raise SubmissionRefused("runs of the rounds before were not parked")
             requests = runs // each // arguments.connections
             begun_s, used_s = time.perf_counter(), _used_s()
             counts: Sequence[int] = await asyncio.gather(
@@ -130,16 +133,17 @@ async def _rounds(client: Client, arguments: argparse.Namespace) -> int:
     return taken
 
 
-async def _missing(database_url: str, taken: int) -> int:
-    """Wait until every run that was taken is stored; return 1 where some are missing."""
+async def _missing(database_url: str, taken: int, count: str = COUNT) -> int:
+    """Wait until every run that was taken is counted; return 1 where some are missing."""
     connection = await asyncpg.connect(database_url)
     until_s = time.monotonic() + STORED_WITHIN_S
     stored = 0
     while stored < taken and time.monotonic() < until_s:
         await asyncio.sleep(0.5)
-        stored = await connection.fetchval(COUNT)
+        stored = await connection.fetchval(count)
     await connection.close()
-    _told(taken=taken, stored=stored)
+    if count == COUNT:
+        _told(taken=taken, stored=stored)
     return int(stored != taken)
 
 

@@ -102,7 +102,7 @@ def _always_new(original: Any) -> Any:
     async def accept(self: Any, event: Any, at_ms: float) -> bool:
         self._runs.in_flight.pop(event.run_id, None)
         self._runs.forget(event.run_id)
-        with mock.patch.object(type(self._known), "_may_be_old", return_value=False):
+        with mock.patch.object(type(self.known), "_may_be_old", return_value=False):
             return bool(await original(self, event, at_ms))
 
     return accept

@@ -197,7 +197,8 @@ class Checks:
         if source == "log" and code == "event_not_applicable":
             told = from_json(stored.data)
             of = [told, *told.get("results", ()), *told.get("runs", ())]
-            return any(one.get("run_id") in self._raised for one in of)
+            runs = {*(one.get("run_id") for one in of), *told.get("others", ())}
+            return not runs.isdisjoint(self._raised)
         if source == "run" and code == "run_not_storable":
             return from_json(stored.data)["run_id"] in self._database.refused
         return False

@@ -169,3 +169,24 @@ async def test_what_was_read_of_a_run_is_forgotten_once_the_run_is_in_memory() -
     partition._runs._let_go = lambda _: 0  # type: ignore[method-assign]
     partition._runs.put(run)
     assert partition._runs.looked_up == {}
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_tasks_of_one_message_that_may_be_old_are_looked_up_together(is_away: bool) -> None:
+    asked: list[list[str]] = []
+
+    async def known(run_ids: list[str]) -> dict[str, Any]:
+        asked.append(run_ids)
+        if is_away and len(run_ids) > 1:
+            raise ConnectionRefusedError("no database")
+        return {}
+
+    partition = lone_partition(Notes(), store=SimpleNamespace(known=known))
+    runs = partition._events._application._acceptance.known
+    events: list[Any] = [SimpleNamespace(run_id=f"r{n}", task_ack=None) for n in range(3)]
+    await runs.look_up(events)
+    assert [await runs.begun_by(event) for event in events] == [None] * 3
+    together = [["r0", "r1", "r2"]]
+    assert asked == ([*together, ["r0"], ["r1"], ["r2"]] if is_away else together)
+    await runs.begun_by(events[0])  # delivered again: what was looked up then counts no more
+    assert asked[-1] == ["r0"]

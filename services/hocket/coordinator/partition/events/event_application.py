@@ -61,10 +61,13 @@ class EventApplication:
         if len(events) > 1:
             runs = [event.run_id for event in events if isinstance(event, CancelRequested)]
             await self._loader.look_up(runs)
+            tasks = [event for event in events if isinstance(event, RunAccepted)]
+            await self._acceptance.known.look_up(tasks)
 
     def applied_all(self) -> None:
         """Forget what was read for the events of a message."""
         self._runs.looked_up.clear()
+        self._acceptance.known.forget_looked_up()
 
     async def apply(self, event: LogEvent, at_ms: float) -> None:
         """Apply an event to its run, or begin the run with it. Raise what it raises the second time."""

@@ -2,10 +2,12 @@
 restored server."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.kit.nats.consumers.delivery import parse_ack_subject
+from hocket.kit.postgres.errors import AWAY
 from hocket.schemas.messages import RunAccepted
 
 MAX_REJECTED = 5_000
@@ -21,14 +23,38 @@ class KnownRuns:
         self._store = context.services.store
         self._runs = context.runs
         self._position = context.position
+        self._looked_up: dict[str, Run | None] = {}
+        """What Postgres has of the tasks of one message that were looked up together."""
         self._rejected: OrderedDict[str, float] = OrderedDict()
         """When the tasks of rejected runs were stored: a key may come again with a new task."""
+
+    async def look_up(self, events: Sequence[RunAccepted]) -> None:
+        """Look up together, of the tasks of a message, those that `begun_by` would one by one. While
+        Postgres is away nothing is."""
+        asked = [
+            event.run_id
+            for event in events
+            if self._runs.get(event.run_id) is None and self._may_be_old(event)
+        ]
+        if len(asked) < 2:
+            return
+        try:
+            found = await self._store.known(asked)
+        except AWAY:
+            return
+        self._looked_up = {run_id: found.get(run_id) for run_id in asked}
+
+    def forget_looked_up(self) -> None:
+        """Forget what was looked up: its message is done with."""
+        self._looked_up.clear()
 
     async def begun_by(self, event: RunAccepted) -> Run | None:
         """Return the run that this task has begun before, if it has."""
         run_id = event.run_id
         known = self._runs.get(run_id)
-        if known is None and self._may_be_old(event):
+        if known is None and run_id in self._looked_up:
+            known = self._looked_up.pop(run_id)
+        elif known is None and self._may_be_old(event):
             known = (await self._store.known([run_id])).get(run_id)
         if known is not None and known.status == RUN_REJECTED and self._is_new(event):
             self._runs.forget(run_id)

@@ -40,11 +40,11 @@ class RunAcceptance:
         self._demand = context.demand
         self._acknowledgement = context.acknowledgement
         self._recorder = recorder
-        self._known = KnownRuns(context)
+        self.known = KnownRuns(context)
 
     async def accept(self, event: RunAccepted, at_ms: float) -> bool:
         """Begin a run, unless it is known, or cannot be; tell whether it has begun."""
-        known = await self._known.begun_by(event)
+        known = await self.known.begun_by(event)
         if known is not None:
             if known.has_ended:  # its end may be waiting for its commit still
                 answer = partial(self._notifier.answer_again, known, event.parent)
@@ -88,7 +88,7 @@ class RunAcceptance:
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
         """End a run that was rejected: recorded, told and acknowledged like any other end."""
-        self._known.rejected(event)
+        self.known.rejected(event)
         outcome = reject(event, self._owner, now_ms=at_ms)
         self._runs.remember(outcome.run)
         self._recorder.record(outcome, first=True)
