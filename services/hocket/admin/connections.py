@@ -16,6 +16,8 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from hocket.admin.requests.errors import RequestMalformed, error_response
+
 MAX_HEAD_BYTES = 65_536
 """What a request may take that is no body: its head, the frames of its chunks, its trailers. What comes
 in one read counts once it has been read."""
@@ -94,7 +96,7 @@ class WatchedConnection(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         log.info("api_connection_closed", reason="the head of a request is too large")
         if self.cycle is None or self.cycle.response_complete:
-            self.send_400_response(f"The request's head has more than {MAX_HEAD_BYTES} bytes.")
+            self.send_400_response(f"its head has more than {MAX_HEAD_BYTES} bytes")
         else:
             self.transport.abort()
 
@@ -112,11 +114,21 @@ class WatchedConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be read; what was asked before it is answered first."""
         if not self.pipeline:
-            super().send_400_response(msg)
+            self._refuse(msg)
             return
         log.info("api_connection_closed", reason="more requests follow than are answered")
         self._ending, self._since_s = True, None
         self.pipeline[0][0].keep_alive = False
+
+    def _refuse(self, reason: str) -> None:
+        """Answer as the API does what never reaches it, and close the connection."""
+        answer = error_response(RequestMalformed(reason=reason.rstrip(".")).info())
+        head = [*answer.raw_headers, (b"connection", b"close")]
+        lines = b"".join(b"%b: %b\r\n" % one for one in head)
+        self.transport.write(
+            b"HTTP/1.1 %d Bad Request\r\n%b\r\n%b" % (answer.status_code, lines, bytes(answer.body))
+        )
+        self.transport.close()
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()

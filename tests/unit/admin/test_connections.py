@@ -1,6 +1,7 @@
 """The API's connections: what says or reads nothing, or says too much that is no body, is closed."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -73,6 +74,26 @@ async def test_a_head_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch)
         heard = await _heard(port, POST + b"x: ", *[b"y" * 60_000] * 20)
 
     assert heard == b"" or heard.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"GET /?x=" + b"y" * 90_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", "more than 65536 bytes"),
+        (b"GET / HTTP/1.1\r\nno header\r\n\r\n", "Invalid HTTP request"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_as_the_api_refuses(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, reason: str
+) -> None:
+    async with _served(monkeypatch) as port:
+        head, _, body = (await _heard(port, said)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request")
+    assert b"content-type: application/problem+json" in head
+    assert b"content-length: %d\r\n" % len(body) in head
+    told = json.loads(body)
+    assert (told["code"], told["status"]) == ("request_malformed", 400)
+    assert reason in told["detail"]
 
 
 async def test_trailers_and_extensions_without_an_end_are_refused(

@@ -53,6 +53,13 @@ class SignalsNotRead(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class RequestMalformed(HocketError):
+    """The request cannot be read: {reason}. Send it as HTTP/1.1, with a head of at most 65,536 bytes."""
+
+    code = "request_malformed"
+    error_class = ErrorClass.INVALID
+
+
 class ServerFault(HocketError):
     """The API met a fault of its own; its log has the details under `{fault_id}`. Please report it."""
 
@@ -62,6 +69,7 @@ class ServerFault(HocketError):
 PROBLEM_TYPE = "application/problem+json"
 STATUS_BY_CODE: Mapping[str, int] = {
     "address_malformed": 400,
+    "request_malformed": 400,
     "host_missing": 400,
     "key_missing": 401,
     "key_refused": 401,
