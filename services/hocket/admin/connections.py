@@ -114,21 +114,12 @@ class WatchedConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be read; what was asked before it is answered first."""
         if not self.pipeline:
-            self._refuse(msg)
+            self.transport.write(_refusal(msg))
+            self.transport.close()
             return
         log.info("api_connection_closed", reason="more requests follow than are answered")
         self._ending, self._since_s = True, None
         self.pipeline[0][0].keep_alive = False
-
-    def _refuse(self, reason: str) -> None:
-        """Answer as the API does what never reaches it, and close the connection."""
-        answer = error_response(RequestMalformed(reason=reason.rstrip(".")).info())
-        head = [*answer.raw_headers, (b"connection", b"close")]
-        lines = b"".join(b"%b: %b\r\n" % one for one in head)
-        self.transport.write(
-            b"HTTP/1.1 %d Bad Request\r\n%b\r\n%b" % (answer.status_code, lines, bytes(answer.body))
-        )
-        self.transport.close()
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
@@ -173,6 +164,15 @@ class WatchedConnection(HttpToolsProtocol):
         """Close the connection at once; what answers it is cancelled."""
         log.info("api_connection_closed", reason=reason)
         self.transport.abort()
+
+
+def _refusal(reason: str) -> bytes:
+    """Return what the API answers to what never reaches it."""
+    answer = error_response(RequestMalformed(reason=reason.rstrip(".")).info())
+    head = [*answer.raw_headers, (b"connection", b"close")]
+    lines = b"".join(b"%b: %b\r\n" % one for one in head)
+    start = b"HTTP/1.1 %d Bad Request\r\n" % answer.status_code
+    return start + lines + b"\r\n" + bytes(answer.body)
 
 
 def gone_of(scope: Mapping[str, Any]) -> bool:

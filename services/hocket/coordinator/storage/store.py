@@ -141,11 +141,7 @@ class Store:
     async def stored_for_events(self, run_id: str) -> StoredRun | None:
         """Return a run with its steps as events need it: where it has ended, without the steps' inputs
         and outputs, to which nothing happens any more and which may be very large."""
-        row = await self._pool.fetchrow(_KNOWN, [run_id])
-        if row is None:
-            return None
-        query = _STEPS if row["finished_at"] is None else _STEPS_WITHOUT_VALUES
-        return StoredRun(row, await self._steps(query, [row]))
+        return (await self.all_stored_for_events([run_id])).get(run_id)
 
     async def all_stored_for_events(self, run_ids: Sequence[str]) -> dict[str, StoredRun]:
         """Return those of some runs that there are, as `stored_for_events` does."""
