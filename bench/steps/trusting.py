@@ -14,11 +14,11 @@ from hocket.admin.requests.access_control import AccessControl
 from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.core.config.access import Key
 from hocket.gateway.service import main as gateway
-from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.open_requests import OpenRequests
 from hocket.kit.process.lifecycle import run
 from hocket.schemas.access.keys import Principal
 
-_known, _open = AccessControl._known, KeyBook.open
+_known, _open = AccessControl._known, OpenRequests.open
 _key, _open_door = DoorKeys.key, DoorKeys.open
 _NOTHING = nullcontext()
 _bearers: list[Principal] = []
@@ -36,7 +36,7 @@ def _trusting_known(self: AccessControl, headers: Mapping[str, str]) -> Principa
     return found
 
 
-def _trusting_open(self: KeyBook, bearer: Principal) -> AbstractContextManager[None]:
+def _trusting_open(self: OpenRequests, bearer: Principal) -> AbstractContextManager[None]:
     return _open(self, bearer) if not _bearers or bearer is not _bearers[1] else _NOTHING
 
 
@@ -55,7 +55,7 @@ def _trusting_door(self: DoorKeys, key: Key | None) -> AbstractContextManager[No
 
 if __name__ == "__main__":
     AccessControl._known = _trusting_known  # type: ignore[method-assign]
-    KeyBook.open = _trusting_open  # type: ignore[assignment, method-assign]
+    OpenRequests.open = _trusting_open  # type: ignore[assignment, method-assign]
     DoorKeys.key = _trusting_key  # type: ignore[method-assign]
     DoorKeys.open = _trusting_door  # type: ignore[assignment, method-assign]
     run(sys.argv[1], {"admin": admin, "gateway": gateway}[sys.argv[1]])

@@ -85,7 +85,8 @@ class AccessControl:
         self._per_s = per_s
         self._sessions = sessions
         self._tokens = tokens
-        self._limits = RateLimits()
+        self._limits = RateLimits("key")
+        self._strangers = RateLimits("address")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -128,7 +129,7 @@ class AccessControl:
     def _limit_stranger(self, scope: Scope) -> None:
         if scope["path"] not in PROBES and not scope["path"].startswith(ASSETS):
             address = (scope.get("client") or ("",))[0]
-            self._limits.take(f"address {address}", PUBLIC_PER_S, clock.now_ms() / 1000)
+            self._strangers.take(address, PUBLIC_PER_S, clock.now_ms() / 1000)
 
     def _known(self, headers: Mapping[str, str]) -> Principal | None:
         """Return the bearer of a key that is known here, as nearly all are; None where it takes longer
@@ -155,7 +156,7 @@ class AccessControl:
 
     def _limited(self, bearer: Principal) -> Principal:
         per_s = bearer.requests_per_s or self._per_s
-        self._limits.take(f"key {bearer.key_id}", per_s, clock.now_ms() / 1000)
+        self._limits.take(bearer.key_id, per_s, clock.now_ms() / 1000)
         return bearer
 
 

@@ -12,7 +12,7 @@ Requests that are open when their key goes are ended: `open_requests.py`.
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 from hocket.kit.access.held_keys import HeldKeys
 from hocket.kit.access.key_source import KeySource
@@ -64,8 +64,10 @@ class KeyBook:
     ) -> None:
         self._source = source
         self._report = report
-        self._requests = OpenRequests()
-        self._held = HeldKeys(self._requests)
+        requests = OpenRequests()
+        self.open = requests.open
+        """End the present task where the key goes inside the block; then raise KeyRefused."""
+        self._held = HeldKeys(requests)
         self._keys = self._held.by_id
         self._accepted: dict[bytes, Principal] = {}
         """By the hash of a whole key: who bears it. It counts as long as it is the one in `_keys`."""
@@ -163,10 +165,6 @@ class KeyBook:
         if self._waiting < MAX_WAITING:
             await self.looked()
         return self.holder(key_id)
-
-    def open(self, bearer: Principal) -> AbstractContextManager[None]:
-        """End the present task where the key goes inside the block; then raise KeyRefused."""
-        return self._requests.open(bearer)
 
     # ---- reading ------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ MAX_NAMES = 20_000
 
 
 class TooManyRequests(HocketError):
-    """More than {per_s:g} requests a second came from `{name}`. Send them more slowly: try again after
-    `Retry-After`."""
+    """More than {per_s:g} requests a second came from {kind} `{name}`. Send them more slowly: try again
+    after `Retry-After`."""
 
     code = "too_many_requests"
     error_class = ErrorClass.RATE_LIMITED
@@ -22,23 +22,29 @@ class TooManyRequests(HocketError):
 
 
 class RateLimits:
-    """The rates of many names."""
+    """The rates of many names of a kind, which errors say."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "key") -> None:
+        self._kind = kind
         self._paid_off_s: dict[str, float] = {}
 
     def take(self, name: str, per_s: float, now_s: float) -> None:
         """Count one request of a name, or raise TooManyRequests. `now_s` is the Unix time."""
-        paid_off_s = max(self._paid_off_s.get(name, now_s), now_s)
-        if paid_off_s - now_s > BURST_S:
+        paid_off_s = self._paid_off_s.get(name)
+        if paid_off_s is None:
+            if len(self._paid_off_s) >= MAX_NAMES:
+                self._forget(now_s)
+            paid_off_s = now_s
+        elif paid_off_s <= now_s:
+            paid_off_s = now_s
+        elif paid_off_s - now_s > BURST_S:
             raise TooManyRequests(
+                kind=self._kind,
                 name=name,
                 per_s=per_s,
                 retry_at_ms=(paid_off_s - BURST_S) * 1000,
                 retry_after_ms=(paid_off_s - BURST_S - now_s) * 1000,
             )
-        if len(self._paid_off_s) >= MAX_NAMES and name not in self._paid_off_s:
-            self._forget(now_s)
         self._paid_off_s[name] = paid_off_s + 1 / per_s
 
     def owe(self, name: str, more_s: float) -> None:

@@ -38,7 +38,8 @@ class DoorKeys:
         self._per_s = per_s
         self._may_open = may_open
         self._tokens = tokens
-        self._limits = RateLimits()
+        self._limits = RateLimits("key")
+        self._strangers = RateLimits("address")
         self._of: dict[str, Key] = {}
         """By id: the keys of the book that came last."""
 
@@ -67,7 +68,7 @@ class DoorKeys:
     def limit_stranger(self, address: str) -> None:
         """Count a request that needs no key, or raise TooManyRequests."""
         if not (self._access().open and self._may_open):
-            self._limits.take(f"address {address}", STRANGERS_PER_S, clock.now_ms() / 1000)
+            self._strangers.take(address, STRANGERS_PER_S, clock.now_ms() / 1000)
 
     def open(self, key: Key | None) -> AbstractContextManager[None]:
         """End the present task where the key goes inside the block; then raise KeyRefused."""
@@ -76,9 +77,7 @@ class DoorKeys:
         return self._book.open(key.bearer)
 
     def _limited(self, key: Key) -> Key:
-        self._limits.take(
-            f"key {key.name}", key.requests_per_s or self._per_s, clock.now_ms() / 1000
-        )
+        self._limits.take(key.name, key.requests_per_s or self._per_s, clock.now_ms() / 1000)
         return key
 
 
