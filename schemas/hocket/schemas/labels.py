@@ -40,9 +40,8 @@ _CHAR = "|".join(
     )
 )
 _LABEL = f"[A-Za-z0-9][A-Za-z0-9_.:-]*=(?:{_CHAR})+"
-HEADER_PATTERN = f"^{_LABEL}(?:, ?{_LABEL})*$"
+_HEADER = re.compile(f"{_LABEL}(?:, ?{_LABEL})*", re.ASCII)
 """Labels in a header: whatever it takes is UTF-8 once it is decoded."""
-_HEADER = re.compile(HEADER_PATTERN[1:-1], re.ASCII)
 _KEY = re.compile(KEY_PATTERN[1:-1], re.ASCII)
 _VALUE = re.compile(VALUE_PATTERN[1:-1])
 
@@ -54,6 +53,12 @@ Labels = Annotated[
     Field(max_length=MAX_LABELS, json_schema_extra={"additionalProperties": False}),
 ]
 """At most 16 labels; keys of 64 letters, digits and `_.:-`, values of 256 characters."""
+
+
+def header_pattern(most: int = MAX_LABELS) -> str:
+    """Return the pattern of a header with 1 to so many labels, as documents give it: one with more is
+    refused by their number, which says more than that it does not match."""
+    return f"^{_LABEL}(?:, ?{_LABEL}){{0,{most - 1}}}$"
 
 
 def read_labels(text: str, field: str) -> dict[str, str]:

@@ -12,6 +12,9 @@ _FORM = re.compile(
     re.ASCII,
 )
 
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
+
 
 def _read(value: Any) -> Any:
     if isinstance(value, str) and _FORM.fullmatch(value):
@@ -20,10 +23,11 @@ def _read(value: Any) -> Any:
 
 
 def _in_utc(value: datetime) -> datetime:
+    """Return a moment that UTC has: the first or the last one for what a zone puts beyond them."""
     try:
         value.astimezone(UTC)
     except OverflowError:
-        raise ValueError("it is not within the years 1 to 9999 in UTC") from None
+        return _FIRST if value.year == _FIRST.year else _LAST
     return value
 
 

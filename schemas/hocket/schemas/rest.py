@@ -72,7 +72,9 @@ PlainJson = Annotated[Any, AfterValidator(_checked)]
 PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
 TaskLabels = Annotated[Labels, AfterValidator(_unreserved)]
 Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
-Version = Annotated[int, Field(ge=1, le=MAX_VERSION), BeforeValidator(_number)]
+Whole = Annotated[int, BeforeValidator(_number)]
+"""A whole number of JSON, where `51.0` is one too."""
+Version = Annotated[Whole, Field(ge=1, le=MAX_VERSION)]
 DeadlineMs = Annotated[float, Field(gt=0, le=MAX_WAIT_MS), BeforeValidator(_number)]
 ReplyWaitMs = Annotated[float, Field(ge=0, le=MAX_REPLY_WAIT_MS), BeforeValidator(_number)]
 BudgetUsd = Annotated[

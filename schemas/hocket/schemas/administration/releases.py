@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, StrictBool
 
-from hocket.schemas.rest import Reply, Request, Version
+from hocket.schemas.rest import Reply, Request, Version, Whole
 
 MAX_MIN_RUNS = 10_000
 MAX_CHANGES = 1_000
@@ -34,7 +34,7 @@ class CanaryBody(Request):
 
     version: Version
     share: float = Field(gt=0, lt=1, strict=True)
-    min_runs: int = Field(100, ge=1, le=MAX_MIN_RUNS, strict=True)
+    min_runs: Whole = Field(100, ge=1, le=MAX_MIN_RUNS)
     max_failure_rise: float = Field(0.05, ge=0, le=1, strict=True)
     only_by_hand: StrictBool = False
 

@@ -10,7 +10,7 @@ from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.parameters import Moment, Switch
 from hocket.admin.runs.reads import RunFilter
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.labels import HEADER_PATTERN, MAX_LABELS_HEADER_CHARS, read_labels
+from hocket.schemas.labels import MAX_LABELS_HEADER_CHARS, header_pattern, read_labels
 from hocket.schemas.rest import Token
 
 Status = Literal[
@@ -20,7 +20,7 @@ LabelsText = Annotated[
     str | None,
     Query(
         max_length=MAX_LABELS_HEADER_CHARS,
-        pattern=HEADER_PATTERN,
+        json_schema_extra={"pattern": header_pattern()},
         description="`customer=acme,team=search`, values percent-encoded: runs that have all.",
     ),
 ]

@@ -16,10 +16,10 @@ from hocket.gateway.core.config.access import Key
 from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import (
-    HEADER_PATTERN,
     KEY_LABEL,
     MAX_LABELS,
     given_labels,
+    header_pattern,
     is_label,
     reserved_among,
 )
@@ -84,7 +84,7 @@ _NO_BODY: Mapping[str, Any] = {}
 def schema(header: str) -> dict[str, Any]:
     """Return the JSON Schema of a header."""
     if header == RUN_LABELS:
-        return {"type": "string", "pattern": HEADER_PATTERN}
+        return {"type": "string", "pattern": header_pattern(MAX_LABELS - 1)}
     if header in _PATTERNS:
         return {"type": "string", "pattern": _PATTERNS[header]}
     return {"type": "string", "minLength": 1, "maxLength": MAX_VALUE_CHARS, "pattern": _TEXT}
