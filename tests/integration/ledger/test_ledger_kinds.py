@@ -203,9 +203,10 @@ async def test_what_tools_charged_counts_in_every_report_of_costs(
     by_run = "SELECT run_id, calls, cost_usd FROM report.cost_by_run ORDER BY 1"
     assert await told(by_run) == [("r1", 1, p1), ("r2", 0, p2)]
     in_all = ("cost_by_outcome", "unit_cost", "ledger", "month_forecast")
+    of_the_week = "usd_per_day * (7 + extract(epoch FROM (now() AT TIME ZONE 'UTC')::time) / 86400)"
     sums = [
         await pool.fetchval(
-            f"SELECT sum({'usd_per_day * 7' if name == 'month_forecast' else 'cost_usd'})"
+            f"SELECT sum({of_the_week if name == 'month_forecast' else 'cost_usd'})"
             f" FROM report.{name}"
         )
         for name in in_all

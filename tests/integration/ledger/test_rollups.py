@@ -28,6 +28,14 @@ CHANGES = 20
 TENANTS = ("acme", "rival")
 VIEW = re.compile(r"CREATE OR REPLACE VIEW report\.(\w+) .*?AS\n(.*?);\n\n", re.S)
 ROUND_DIGITS = 9
+WHOLE_DAYS = (
+    (
+        "(now() - '7 days'::interval)",
+        "(((now() AT TIME ZONE 'UTC')::date - 7)::timestamp AT TIME ZONE 'UTC')",
+    ),
+    ("/ (7)::numeric)", "/ (7 + extract(epoch FROM (now() AT TIME ZONE 'UTC')::time) / 86400))"),
+)
+"""The week of forecasts and model swaps was seven days to the second."""
 LATE_CALL = """
 INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, cost_usd, started_at,
                           latency_ms)
@@ -39,6 +47,9 @@ VALUES ($1, 'acme', 'p', 'm', 'b', 'ok', 1, now() - interval '2 days', 1)
 async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     pool = await connect_pool(database_url, size=3, name="test")
     way_back = (folder() / "sql" / "0035_rollups.down.sql").read_text()
+    for then, since_0061 in WHOLE_DAYS:
+        assert then in way_back
+        way_back = way_back.replace(then, since_0061)
     await pool.execute("CREATE SCHEMA direct")
     views = VIEW.findall(way_back)
     assert len(views) == 22
