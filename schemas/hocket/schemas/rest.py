@@ -72,11 +72,11 @@ PlainJson = Annotated[Any, AfterValidator(_checked)]
 PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
 TaskLabels = Annotated[Labels, AfterValidator(_unreserved)]
 Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
-Whole = Annotated[int, BeforeValidator(_number)]
-"""A whole number of JSON, where `51.0` is one too."""
-Version = Annotated[Whole, Field(ge=1, le=MAX_VERSION)]
-DeadlineMs = Annotated[float, Field(gt=0, le=MAX_WAIT_MS), BeforeValidator(_number)]
-ReplyWaitMs = Annotated[float, Field(ge=0, le=MAX_REPLY_WAIT_MS), BeforeValidator(_number)]
+NUMBER = BeforeValidator(_number)
+"""Beside `int` or `float`, after its bounds, which documents lose otherwise. `51.0` is whole."""
+Version = Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER]
+DeadlineMs = Annotated[float, Field(gt=0, le=MAX_WAIT_MS), NUMBER]
+ReplyWaitMs = Annotated[float, Field(ge=0, le=MAX_REPLY_WAIT_MS), NUMBER]
 BudgetUsd = Annotated[
     Decimal,
     BeforeValidator(_budget),

@@ -1,11 +1,11 @@
 """Which version of a pipeline its runs take that name none, and in what two versions differ."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictBool
 
-from hocket.schemas.rest import Reply, Request, Version, Whole
+from hocket.schemas.rest import NUMBER, Reply, Request, Version
 
 MAX_MIN_RUNS = 10_000
 MAX_CHANGES = 1_000
@@ -34,7 +34,7 @@ class CanaryBody(Request):
 
     version: Version
     share: float = Field(gt=0, lt=1, strict=True)
-    min_runs: Whole = Field(100, ge=1, le=MAX_MIN_RUNS)
+    min_runs: Annotated[int, Field(ge=1, le=MAX_MIN_RUNS), NUMBER] = 100
     max_failure_rise: float = Field(0.05, ge=0, le=1, strict=True)
     only_by_hand: StrictBool = False
 
