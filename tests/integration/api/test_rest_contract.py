@@ -31,13 +31,14 @@ PIPELINES = (
 )
 NAMES = [spec["pipeline"] for spec in PIPELINES]
 BEYOND_SCHEMAS = """
-# What JSON Schema cannot say: the rules of a pipeline's graph and expressions, a run's input against its
-# pipeline's own schema, steps and versions that there are, days that must not lie far apart, which
-# keys have pools, cron expressions, time
-# zones, ETags and private addresses.
+# What JSON Schema cannot say: the rules of a pipeline's graph and expressions, characters that Postgres
+# cannot store anywhere in a value, a run's input against its pipeline's own schema, steps and versions
+# that there are, days that must not lie far apart, which keys have pools, cron expressions, time zones,
+# ETags and private addresses.
 [[operations]]
 include-path = [
     "/v1/pipelines", "/v1/pipelines/validate", "/v1/runs", "/v1/runs/{run_id}/rerun",
+    "/v1/runs/{run_id}/signals",
     "/v1/bulk/runs", "/v1/bulk/operations",
     "/v1/costs/pipelines", "/v1/costs/kinds", "/v1/costs/cache", "/v1/keys",
 ]
