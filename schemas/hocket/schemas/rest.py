@@ -72,6 +72,9 @@ PlainJson = Annotated[Any, AfterValidator(_checked)]
 PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
 TaskLabels = Annotated[Labels, AfterValidator(_unreserved)]
 Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
+STORABLE = r"^[^\x00]*$"
+"""Text that Postgres can store."""
+Text = Annotated[str, Field(max_length=1_000, pattern=STORABLE)]
 NUMBER = BeforeValidator(_number)
 """Beside `int` or `float`, after its bounds, which documents lose otherwise. `51.0` is whole."""
 Version = Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER]

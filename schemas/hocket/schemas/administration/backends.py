@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from hocket.schemas.checks.bounded import Name
-from hocket.schemas.rest import Reply, Request
+from hocket.schemas.rest import STORABLE, Reply, Request
 
 MAX_REASON_CHARS = 200
 MAX_REPLICA_CHARS = 256
 MAX_WARM_S = 7 * 86_400
 
-Reason = Annotated[str, Field(max_length=MAX_REASON_CHARS)]
+Reason = Annotated[str, Field(max_length=MAX_REASON_CHARS, pattern=STORABLE)]
 ReplicaKey = Annotated[
     Name,
     Field(

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, StrictBool
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import BudgetUsd, Key, Reply, Request, RunSubmission, Token
+from hocket.schemas.rest import BudgetUsd, Key, Reply, Request, RunSubmission, Text, Token
 
 MAX_TASKS = 1_000
 """Tasks of one request."""
@@ -103,7 +103,7 @@ class BulkChange(Request):
 
     action: Action
     filter: BulkFilter = Field(default_factory=BulkFilter)
-    reason: str = Field("", max_length=1_000, pattern=r"^[^\x00]*$")
+    reason: Text = ""
     at_most: int = Field(MAX_BULK_RUNS, ge=1, le=MAX_BULK_RUNS)
     idempotency_key: Key | None = None
 

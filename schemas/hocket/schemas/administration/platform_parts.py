@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from hocket.schemas.rest import Reply, Request
+from hocket.schemas.rest import Reply, Request, Text
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE
 
 MAX_DRAIN_S = 7 * 86_400.0
@@ -79,7 +79,7 @@ class QueueDrain(QueueChange):
     )
 
     for_s: float = Field(3_600, gt=0, le=MAX_DRAIN_S, strict=True)
-    reason: str = Field("", max_length=1_000, pattern=r"^[^\x00]*$")
+    reason: Text = ""
 
 
 class QueueList(Reply):

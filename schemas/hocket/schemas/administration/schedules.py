@@ -15,6 +15,7 @@ from hocket.schemas.rest import (
     Reply,
     Request,
     TaskLabels,
+    Text,
     Token,
     Usd,
     Version,
@@ -35,7 +36,6 @@ CatchUp = Literal["none", "one", "all"]
 Overlap = Literal["allow", "skip", "cancel_running", "buffer_one"]
 FiringState = Literal["pending", "buffered", "fired", "skipped", "missed", "failed"]
 Cause = Literal["on_time", "caught_up", "triggered"]
-Text = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00]*$")]
 Cron = Annotated[
     str,
     Field(

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from hocket.schemas.labels import Labels
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import Reply, Request, Token
+from hocket.schemas.rest import Reply, Request, Text, Token
 
 MAX_WEBHOOKS = 20
 """Of one tenant."""
@@ -31,7 +31,6 @@ RUN_EVENTS: tuple[RunEvent, ...] = (
 """How runs end, and that one waits for a person's approval."""
 TEST_EVENT = "webhook.test"
 DeliveryState = Literal["pending", "delivered", "dead"]
-Text = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00]*$")]
 
 
 def _place(url: str) -> str:
