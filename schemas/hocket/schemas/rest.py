@@ -518,7 +518,7 @@ class RunCost(Reply):
 
 
 class CancelBody(Request):
-    reason: str = Field("", max_length=1_000)
+    reason: Text = ""
 
 
 class SignalBody(Request):

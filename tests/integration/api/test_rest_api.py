@@ -730,6 +730,21 @@ async def test_a_dropped_dead_letter_is_gone(rest: Rest) -> None:
     assert await rest.stored(subjects.DLQ) == 0
 
 
+async def test_a_change_to_what_is_nobodys_stands_in_the_audit_as_such(rest: Rest) -> None:
+    error = ErrorInfo(code="usage_malformed", message="It is not JSON.")
+    await dead_letters.bury(
+        rest.bus, "usage", subject="hocket.usage", payload=b"x", headers={}, error=error
+    )
+    (letter,) = (await rest.get("/v1/dead-letters?unattributed=true")).body["dead_letters"]
+
+    dropped = await rest.ask("DELETE", f"/v1/dead-letters/{letter['seq']}?unattributed=true")
+    audit = await rest.get("/v1/audit?limit=500")
+
+    assert (dropped.status, audit.status) == (204, 200)
+    last = audit.body["entries"][-1]
+    assert (last["action"], last["tenant"]) == ("dead_letters.drop", subjects.UNATTRIBUTED)
+
+
 # ---- the API as a whole ---------------------------------------------------------------------
 
 BAD_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [

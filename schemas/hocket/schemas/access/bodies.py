@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hocket.schemas.access.roles import Permission, Role
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import Reply, Token
+from hocket.schemas.rest import Reply
 
 MAX_OVERLAP_S = 7_776_000
 """For how long the former secret of a rotated key may count at most: 90 days."""
@@ -105,12 +105,13 @@ class RoleList(Reply):
 
 
 class AuditEntry(Reply):
-    """A change: who made it, from where. `hash` covers the row and `previous`, the hash of the one
-    before it."""
+    """A change: who made it, from where. `tenant` is null where it is of no tenant, and `_unattributed`
+    for dead letters that do not say whose they are. `hash` covers the row and `previous`, the hash of
+    the one before it."""
 
     seq: int
     at: str
-    tenant: Token | None
+    tenant: str | None
     actor: str
     address: str
     action: str
