@@ -20,12 +20,12 @@ from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 from support.contract_rig import IS_LONG, TIMEOUT_S, Asked, check, document
 
 MIN_REQUESTS = 600
-LONGEST_WAIT_MS = 2_000
-"""For the end of a run; an answer that takes ten seconds is a failure here."""
+SLO_MS = 8_000
+"""Of runs that wait: whoever asks for their end has it before an answer counts as slow."""
 ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}
 PIPELINES = (
     {"pipeline": "echo", "nodes": {"a": ECHO}},
-    {"pipeline": "waits", "nodes": {"a": {"type": "signal", "signal": "go"}}},
+    {"pipeline": "waits", "slo_ms": SLO_MS, "nodes": {"a": {"type": "signal", "signal": "go"}}},
     {
         "pipeline": "fails",
         "nodes": {"a": {"type": "python", "handler": "hocket.workers.builtin:fail"}},
@@ -114,7 +114,7 @@ async def test_every_answer_is_as_documented_and_as_allowed(
 
 def _within_reach(described: dict[str, Any], tenant: str | None) -> dict[str, Any]:
     """Return the document with pipelines that there are, so that requests get beyond
-    `pipeline_unknown`, with short waits, and with the key's tenant, so that they get beyond
+    `pipeline_unknown`, and with the key's tenant, so that they get beyond
     `tenant_forbidden`."""
     schemas = described["components"]["schemas"]
     schemas["OneOfMany"] = deepcopy(schemas["RunSubmission"])  # its pipeline is refused in a 202
@@ -123,9 +123,6 @@ def _within_reach(described: dict[str, Any], tenant: str | None) -> dict[str, An
     }
     submission = schemas["RunSubmission"]["properties"]
     submission["pipeline"] = {"enum": NAMES}
-    for body in schemas.values():
-        if (wait := body.get("properties", {}).get("wait_ms")) and "maximum" in wait:
-            wait["maximum"] = LONGEST_WAIT_MS
     for operations in described["paths"].values() if tenant is not None else ():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
