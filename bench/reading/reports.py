@@ -107,7 +107,7 @@ VIEWS = "SELECT viewname FROM pg_views WHERE schemaname = 'report' ORDER BY 1"
 COLUMNS = """
 SELECT column_name FROM information_schema.columns WHERE table_schema = 'report' AND table_name = $1
 """
-ALONE = "SET max_parallel_workers_per_gather = 0; SET work_mem = '16MB'; SET jit = off"
+ALONE = "SET max_parallel_workers_per_gather = 0; SET work_mem = '32MB'; SET jit = off"
 DEAREST_RUNS = "SELECT * FROM report.cost_by_run ORDER BY cost_usd DESC LIMIT 100"
 STEPS_OF_A_RUN = "SELECT * FROM hocket.step WHERE run_id = (SELECT max(run_id) FROM hocket.run)"
 ROWS_OF_RUNS = ("usage", "cost_by_run", "run_critical_path")

@@ -812,11 +812,10 @@ async def test_times_at_the_edge_of_the_calendar_are_no_fault(rest: Rest) -> Non
         "/v1/costs/runs?since=0001-01-01T00:00:00%2B00:00",
         "/v1/costs/pipelines?to=0001-01-01",
         "/v1/costs/pipelines?to=9999-12-31",
+        "/v1/runs?since=9999-12-31T23:59:59-23:59",  # beyond it in UTC
     ):
         answer = await rest.get(path)
         assert answer.status == 200, (path, answer.body)
-    beyond = await rest.get("/v1/runs?since=9999-12-31T23:59:59-23:59")
-    assert (beyond.status, beyond.body["field"]) == (422, "since")
 
 
 async def test_a_body_over_the_limit_is_refused_whether_announced_or_not(rest: Rest) -> None:

@@ -55,7 +55,7 @@ SETTINGS = {
     "max_connections": "100",
     "max_locks_per_transaction": "256",  # a report over all partitions of the ledger locks each
     "shared_buffers": "128MB",
-    "work_mem": "16MB",  # reports add up the calls of the open day
+    "work_mem": "32MB",  # reports add up the calls of the open day
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",

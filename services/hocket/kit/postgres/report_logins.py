@@ -165,7 +165,7 @@ async def _create(
         ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
         ("default_transaction_read_only", "on"),
         ("search_path", "report"),
-        ("work_mem", "16MB"),  # the calls of the open day are added up in memory
+        ("work_mem", "32MB"),  # the calls of the open day are added up in memory
         ("jit", "off"),  # compiling a report takes longer than asking it
     ):
         await connection.execute(f"ALTER ROLE {login} SET {name_} = '{value}'")
