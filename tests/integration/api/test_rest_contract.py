@@ -114,8 +114,7 @@ async def test_every_answer_is_as_documented_and_as_allowed(
 
 def _within_reach(described: dict[str, Any], tenant: str | None) -> dict[str, Any]:
     """Return the document with pipelines that there are, so that requests get beyond
-    `pipeline_unknown`, and with the key's tenant, so that they get beyond
-    `tenant_forbidden`."""
+    `pipeline_unknown`, and with the key's tenant, so that they get beyond `tenant_forbidden`."""
     schemas = described["components"]["schemas"]
     schemas["OneOfMany"] = deepcopy(schemas["RunSubmission"])  # its pipeline is refused in a 202
     schemas["BulkSubmission"]["properties"]["runs"]["items"] = {

@@ -14,13 +14,14 @@ from hocket.admin.runs.lookup import RunId
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.run_logs import RunLogs
 from hocket.schemas.checks.bounded import MAX_STEP_CHARS
+from hocket.schemas.rest import STORABLE
 from hocket.schemas.tracing.log_lines import Level
 
 Step = Annotated[
     str | None,
     Query(
         max_length=MAX_STEP_CHARS,
-        pattern=r"^[^\x00]*$",
+        pattern=STORABLE,
         description="Only lines of this step.",
     ),
 ]
