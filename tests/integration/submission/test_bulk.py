@@ -291,7 +291,7 @@ async def test_the_commands_of_the_docs(rest: Rest, tmp_path: Path) -> None:
     submitted = await hocket("submit", str(tasks))
     assert (submitted.exit_code, "1 of 2 tasks were taken" in submitted.output) == (1, True)
     previewed = await hocket("bulk-cancel", "--pipeline", "greet", "--preview")
-    assert previewed.output.strip() == "4 runs are meant"
+    assert previewed.output.strip() == "4 runs match"
     async with working(rest):
         said = ("--pipeline", "greet", "--at-most", "5000", "--reason", "wrong input", "--wait")
         cancelled = await hocket("bulk-cancel", *said)

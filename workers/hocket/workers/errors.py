@@ -72,23 +72,23 @@ class BlobUnresolved(HocketError):
 
 
 class StepMalformed(HocketError):
-    """The step's message cannot be read: {reason}. It lies in the dead letters as it came."""
+    """The step's message cannot be read: {reason}. It is kept unchanged in the dead letters."""
 
     code = "step_malformed"
     error_class = ErrorClass.INVALID
 
 
 class StepUndeliverable(HocketError):
-    """The step was delivered {deliveries} times and no worker finished it. It lies in the dead letters;
-    look for a handler that kills its process."""
+    """The step was delivered {deliveries} times and no worker finished it. It is kept in the dead
+    letters; look for a handler that kills its process."""
 
     code = "step_undeliverable"
 
 
 class StepEndsWorker(StepUndeliverable):
     """The step was delivered {deliveries} times, and its worker ended {deaths} times while it ran this
-    step alone. It lies in the dead letters; look for what in its handler ends the process (`os._exit`, a
-    crash, its memory)."""
+    step alone. It is kept in the dead letters; look for what in its handler ends the process
+    (`os._exit`, a crash, its memory)."""
 
 
 class NodeTypeUnserved(HocketError):
@@ -99,8 +99,8 @@ class NodeTypeUnserved(HocketError):
 
 
 class WorkerOverrun(HocketError):
-    """More than half of this worker's slots are held by functions that did not end when their time was
-    over, so it starts anew. Look for `slot_held` in its log; give what they wait for a timeout."""
+    """More than half of this worker's slots are held by functions that did not end when their time
+    was over, so it restarts. Look for `slot_held` in its log; give what they wait for a timeout."""
 
     code = "worker_overrun"
     error_class = ErrorClass.UNAVAILABLE

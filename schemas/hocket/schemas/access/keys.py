@@ -56,7 +56,7 @@ class PermissionMissing(AccessDenied):
 
 
 class TenantForbidden(AccessDenied):
-    """The key `{key}` is not for the tenant that is named. {cure}"""
+    """The key `{key}` does not cover the tenant that the request names. {cure}"""
 
     code = "tenant_forbidden"
     cure = "Leave `X-Hocket-Tenant` out: the key says its tenant."

@@ -65,7 +65,8 @@ log = structlog.get_logger(__name__)
 
 
 class BulkTooLarge(HocketError):
-    """More runs are meant than `at_most` ({at_most}). Narrow `filter`, or raise `at_most`."""
+    """The filter matches more runs than `at_most` ({at_most}). Narrow `filter`, or raise
+    `at_most`."""
 
     code = "bulk_too_large"
     error_class = ErrorClass.INVALID

@@ -61,7 +61,7 @@ class RequestMalformed(HocketError):
 
 
 class ServerFault(HocketError):
-    """The API met a fault of its own; its log has the details under `{fault_id}`. Please report it."""
+    """The API failed internally; its log has the details under `{fault_id}`. Please report it."""
 
     code = "internal_error"
 

@@ -46,7 +46,7 @@ class NoSuchAddress(HocketError):
 
 
 class MethodNotAllowed(HocketError):
-    """{method} is not for `{path}`. Use {allowed}."""
+    """`{path}` does not accept {method}. Use {allowed}."""
 
     code = "method_not_allowed"
     error_class = ErrorClass.INVALID

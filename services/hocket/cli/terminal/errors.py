@@ -37,7 +37,7 @@ class ContextsUnsafe(HocketError):
 
 
 class ContextsUnreadable(HocketError):
-    """The contexts in {file} cannot be used: {reason}. Mend or remove the file."""
+    """The contexts in {file} cannot be used: {reason}. Fix or remove the file."""
 
     code = "contexts_unreadable"
     error_class = ErrorClass.INVALID
@@ -59,7 +59,7 @@ class ApiUnreachable(HocketError):
 
 
 class KeyNeeded(HocketError):
-    """This address answers callers with a key alone. Send `Authorization: Bearer KEY`, a key of the
+    """This address answers only requests with a key. Send `Authorization: Bearer KEY`, a key of the
     platform (`hocket keys create`)."""
 
     code = "key_needed"

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskNotTaken(HocketError):
-    """Intake met a fault of its own with this task: {reason}. It is kept as a dead letter: redrive it
+    """Intake failed internally on this task: {reason}. It is kept as a dead letter: redrive it
     after an update, `hocket dlq redrive`."""
 
     code = "task_not_taken"

@@ -56,8 +56,8 @@ class ReplicaNotStarted(HocketError):
 
 
 class ReplicasNotTold(HocketError):
-    """Nothing was changed at `{backend}`: the other gateways cannot be told now. Try again when NATS is
-    back."""
+    """Nothing was changed at `{backend}`: the other gateways cannot be reached now. Try again when
+    NATS is back."""
 
     code = "replicas_not_told"
     error_class = ErrorClass.UNAVAILABLE
@@ -72,7 +72,7 @@ class ExperimentUnknown(HocketError):
 
 
 class ExperimentNotTold(HocketError):
-    """The arm `{arm}` of `{experiment}` was not switched: the other gateways cannot be told now. Try
+    """The arm `{arm}` of `{experiment}` was not switched: the other gateways cannot be reached now. Try
     again when NATS is back."""
 
     code = "experiment_not_told"
@@ -81,7 +81,7 @@ class ExperimentNotTold(HocketError):
 
 
 class HookFailed(HocketError):
-    """The hook `{hook}` failed: {reason}. The call was not let through; mend the hook, give it more
+    """The hook `{hook}` failed: {reason}. The call was not let through; fix the hook, give it more
     time (`budget_ms`), or let calls pass without it (`on_failure: open`)."""
 
     code = "hook_failed"
@@ -236,7 +236,7 @@ class ReplyUnsendable(HocketError):
 
 
 class GatewayBroken(HocketError):
-    """The gateway met an error of its own: {reason}. Its log has the details; please report it."""
+    """The gateway failed internally: {reason}. Its log has the details; please report it."""
 
     code = "gateway_broken"
     error_class = ErrorClass.PERMANENT

@@ -50,7 +50,7 @@ WHERE k.key_id = u.key_id
 
 
 class KeysUntold(HocketError):
-    """The REST service did not tell the keys: {reason}."""
+    """The REST service did not send the keys: {reason}."""
 
     code = "keys_untold"
     error_class = ErrorClass.UNAVAILABLE

@@ -20,7 +20,7 @@ class SignInRefused(AccessDenied):
 
 class IdentityProviderAway(HocketError):
     """The identity provider does not answer: {reason}. Try again in a moment; keys of this platform
-    (`hk_...`) go on counting."""
+    (`hk_...`) still work."""
 
     code = "identity_provider_away"
     error_class = ErrorClass.UNAVAILABLE

@@ -65,8 +65,8 @@ class DeadLetterUnknown(HocketError):
 
 
 class DeadLetterSettled(HocketError):
-    """The run `{run_id}` was told that its step `{step}` failed, and has gone on without it. Retry the
-    run once the cause is mended: `hocket runs retry {run_id}`."""
+    """The run `{run_id}` was told that its step `{step}` failed, and has gone on without it. Retry
+    the run once the cause is fixed: `hocket runs retry {run_id}`."""
 
     code = "dead_letter_settled"
     error_class = ErrorClass.INVALID
@@ -81,7 +81,7 @@ class DeadLetterForeign(HocketError):
 
 
 class RunLetterSettled(DeadLetterSettled):
-    """The run `{run_id}` has ended with this error. Retry it once the cause is mended:
+    """The run `{run_id}` has ended with this error. Retry it once the cause is fixed:
     `hocket runs retry {run_id}`."""
 
 

@@ -36,8 +36,8 @@ SEPARATOR = b"\n"
 
 
 class UsageMalformed(HocketError):
-    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive it
-    when its publisher is mended (`hocket dlq list`)."""
+    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive
+    it when its publisher is fixed (`hocket dlq list`)."""
 
     code = "usage_malformed"
     error_class = ErrorClass.INVALID

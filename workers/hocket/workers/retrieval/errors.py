@@ -19,8 +19,8 @@ class FolderUnusable(HocketError):
 
 
 class CollectionBusy(HocketError):
-    """The collection `{collection}` is being indexed by someone else for {waited_ms} ms. Try again
-    when that has ended."""
+    """The collection `{collection}` has been indexed by another process for {waited_ms} ms. Try
+    again when that has finished."""
 
     code = "collection_busy"
     error_class = ErrorClass.UNAVAILABLE

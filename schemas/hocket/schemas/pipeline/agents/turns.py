@@ -23,8 +23,8 @@ MAX_CALLS = 32
 
 
 class TurnInvalid(HocketError):
-    """A worker said of a round of agent `{agent}` what cannot be: `{field}`: {reason}. Run workers of
-    the platform's release."""
+    """A worker reported a round of agent `{agent}` that cannot be: `{field}`: {reason}. Run workers
+    of the platform's release."""
 
     code = "agent_turn_invalid"
     error_class = ErrorClass.INVALID

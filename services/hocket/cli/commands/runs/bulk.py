@@ -129,7 +129,7 @@ def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_js
 
     if preview:
         counted = api.post("/v1/bulk/preview", change)
-        print_json(counted) if as_json else typer.echo(f"{counted['matching']} runs are meant")
+        print_json(counted) if as_json else typer.echo(f"{counted['matching']} runs match")
         return
     found = api.post("/v1/bulk/operations", change)
     while wait and found["state"] == "running":

@@ -34,7 +34,7 @@ ON_OVERLOAD: Mapping[Priority, str] = {
 
 class DeadlineUnreachable(HocketError):
     """The task cannot make its deadline: it has {deadline_ms} ms and is expected to take
-    {predicted_ms} ms, for `{limited_by}` steps wait {wait_ms} ms for workers now. Try again in
+    {predicted_ms} ms, because `{limited_by}` steps now wait {wait_ms} ms for workers. Try again in
     {retry_after_ms} ms, give it more time, or add workers."""
 
     code = "deadline_unreachable"
@@ -43,8 +43,8 @@ class DeadlineUnreachable(HocketError):
 
 
 class TooManyTasksWait(HocketError):
-    """{waiting} tasks wait already for workers of `{limited_by}` steps, as many as may. Try again in
-    {retry_after_ms} ms, or add workers."""
+    """{waiting} tasks are already waiting for workers of `{limited_by}` steps, which is the limit.
+    Try again in {retry_after_ms} ms, or add workers."""
 
     code = "too_many_tasks_wait"
     error_class = ErrorClass.RATE_LIMITED

@@ -11,7 +11,7 @@ class PathUnknown(HocketError):
 
 
 class MethodNotAllowed(HocketError):
-    """{method} is not for `{path}`; use {allowed}."""
+    """`{path}` does not accept {method}; use {allowed}."""
 
     code = "method_not_allowed"
     error_class = ErrorClass.INVALID

@@ -28,7 +28,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class ModelForbidden(HocketError):
-    """The key `{name}` is not for the model `{model}`."""
+    """The key `{name}` may not call the model `{model}`."""
 
     code = "model_forbidden"
     error_class = ErrorClass.INVALID

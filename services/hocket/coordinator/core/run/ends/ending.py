@@ -105,7 +105,7 @@ def fail_run(t: Transition, error: ErrorInfo) -> None:
 def expire_run(t: Transition) -> None:
     """End the run because its deadline has come."""
     run = t.run
-    slo_ms = round(run.deadline_at_ms - run.accepted_at_ms)
+    slo_ms = max(round(run.deadline_at_ms - run.accepted_at_ms), 0)
     error = DeadlineExceeded(slo_ms=slo_ms, run_id=run.run_id)
     end_run(t, RUN_EXPIRED, error=error.info())
 
