@@ -22,9 +22,11 @@ import asyncpg
 import nats
 import pytest
 from hypothesis import settings
+from nats.aio.client import Client
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.connection.cancellable_client import CancellableClient, let_go
 from hocket.kit.nats.streams import ensure_streams
 from support.shared.clusters import copy_clusters
 from support.shared.platform_processes import fork_platform_processes
@@ -130,6 +132,24 @@ def _processes_that_are_forked() -> Iterator[None]:
         if FORKED:
             fork_platform_processes(patch)
             copy_clusters(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_that_let_go() -> Iterator[None]:
+    """The plain clients of nats-py that tests use close as completely as the platform's do."""
+    close = Client._close
+
+    async def close_all(self: Client, status: int, do_cbs: bool = True) -> None:
+        is_plain = not isinstance(self, CancellableClient) and not self.is_closed
+        try:
+            await close(self, status, do_cbs)
+        finally:
+            if is_plain:
+                let_go(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "_close", close_all)
         yield
 
 

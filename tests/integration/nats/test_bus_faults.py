@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from structlog.testing import capture_logs
 
 from hocket.kit.embedded import EmbeddedServers
@@ -17,6 +18,7 @@ from hocket.kit.embedded.ports import LOOPBACK
 from hocket.kit.nats import bus as bus_module
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection import connection, durable_publisher
+from hocket.kit.nats.connection.cancellable_client import CancellableClient
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas.errors import PayloadTooLarge
 
@@ -380,3 +382,46 @@ async def test_a_post_that_servers_have_not_agreed_on_yet_is_posted_until_it_is_
     await bus.subscribe("agreed.later", answer)
     ack = await asyncio.wait_for(bus.publish_durable("agreed.later", b"once"), BOUND_S)
     assert (ack.seq, ack.repeated, answers) == (7, True, [])
+
+
+@pytest.fixture
+async def client(nats_url: str) -> CancellableClient:
+    """A client with a subscription, and bytes that are not written yet."""
+    client = CancellableClient()
+    await client.connect(nats_url, pending_size=1024 * 1024)
+    await client.subscribe("one.place", cb=nothing)
+    await client.flush()
+    client._pending.append(b"PING\r\n")
+    client._pending_data_size += 6
+    return client
+
+
+async def nothing(_message: Msg) -> None:
+    """Take a message."""
+
+
+async def test_a_close_that_is_cancelled_leaves_nothing_open(client: CancellableClient) -> None:
+    (subscription,) = client._subs.values()
+    closing_task = asyncio.create_task(client.close())
+    await asyncio.sleep(0)
+    closing_task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing_task
+    await until(lambda: has_let_go(client, subscription))
+
+
+async def test_a_close_whose_last_bytes_cannot_be_written_leaves_nothing_open(
+    client: CancellableClient,
+) -> None:
+    (subscription,) = client._subs.values()
+    assert client._transport is not None
+    client._transport._io_writer.transport.abort()
+    await client.close()
+    await until(lambda: has_let_go(client, subscription))
+
+
+def has_let_go(client: CancellableClient, subscription: Subscription) -> bool:
+    assert client._transport is not None
+    assert subscription._wait_for_msgs_task is not None
+    is_closing: bool = client._transport._io_writer.transport.is_closing()
+    return is_closing and subscription._wait_for_msgs_task.done()

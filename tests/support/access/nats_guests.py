@@ -116,18 +116,5 @@ async def guest(url: str, key: str) -> AsyncIterator[Guest]:
             await connect()
         yield found
     finally:
-        await _close(found.client)
-
-
-async def _close(client: Client) -> None:
-    """Close a client, and what nats-py leaves open where its last bytes find no connection: its closing
-    breaks off there, and a second one does nothing."""
-    with suppress(OSError):
-        await client.close()
-    for subscription in client._subs.values():
-        if subscription._wait_for_msgs_task is not None:
-            subscription._wait_for_msgs_task.cancel()
-    client._subs.clear()
-    if client._transport is not None:
-        client._transport.close()
-    await asyncio.sleep(0)
+        with suppress(OSError):
+            await found.client.close()

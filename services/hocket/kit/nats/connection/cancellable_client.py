@@ -1,16 +1,22 @@
-"""nats-py's client, in which no cancellation is lost.
+"""nats-py's client, in which no cancellation is lost and which always closes.
 
-nats-py waits with `asyncio.wait_for`, which until Python 3.12 forgets a cancellation that comes together
-with the answer, and takes a cancellation while it flushes for nothing: a task that was cancelled there
-would go on, and whoever waits for its end would wait for ever.
+nats-py waits with `asyncio.wait_for`, which before Python 3.12 can lose a cancellation that arrives
+together with the answer, and it ignores a cancellation while it flushes: the cancelled task would carry
+on, and a caller that waits for it to end would wait for ever.
+
+Closing stops half way in nats-py where its task is cancelled or its last bytes cannot be written, and a
+second `close` does nothing: the socket and the tasks of the subscriptions would stay.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -38,6 +44,17 @@ class CancellableClient(Client):
     async def close(self) -> None:
         await _heeding_cancellation(super().close)
 
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        if self.is_closed:  # by somebody else, who may not be done yet
+            await super()._close(status, do_cbs)
+            return
+        try:
+            await super()._close(status, do_cbs)
+        except OSError as error:
+            log.debug("bus_closed_early", error=repr(error))
+        finally:
+            let_go(self)
+
     async def request(self, *arguments: Any, **named: Any) -> Msg:
         return await _heeding_cancellation(super().request, *arguments, **named)
 
@@ -53,6 +70,17 @@ class CancellableClient(Client):
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
+
+
+def let_go(client: Client) -> None:
+    """Release what a client that was closed still has: its socket and the tasks of its subscriptions."""
+    for subscription in client._subs.values():
+        task = subscription._wait_for_msgs_task
+        if task is not None and not task.done():
+            task.cancel()
+    client._subs.clear()
+    if client._transport is not None:
+        client._transport.close()  # type: ignore[no-untyped-call]
 
 
 async def _heeding_cancellation(
