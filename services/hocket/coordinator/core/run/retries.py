@@ -27,15 +27,17 @@ def matches(patterns: tuple[str, ...], error: ErrorInfo) -> bool:
 
 
 def backoff_ms(
-    retry: Retry | None, error: ErrorInfo, *, run_id: str, step: str, attempt: int
+    retry: Retry | None, error: ErrorInfo, *, run_id: str, step: str, attempt: int, now_ms: float
 ) -> float | None:
-    """Return how long to wait before the next attempt (ms), or None where there is none."""
+    """Return how long to wait before the next attempt (ms), or None if there is none. An error that says
+    when to try again (`retry_at_ms`: a service's `Retry-After`) is waited for at least until then."""
     if retry is None and error.code == ASKED:
         retry = DEFAULT
     if retry is None or attempt >= retry.max_attempts or not matches(retry.on, error):
         return None
     base = min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms)
-    return base * (1.0 + MAX_JITTER * fraction(run_id, step, str(attempt)))
+    own_ms = base * (1.0 + MAX_JITTER * fraction(run_id, step, str(attempt)))
+    return own_ms if error.retry_at_ms is None else max(own_ms, error.retry_at_ms - now_ms)
 
 
 def asked_anew_ms(waited_ms: float, *, run_id: str, step: str) -> float:

@@ -97,7 +97,9 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
         _pass_on(t, step, error)
         return
     tried = event.attempt - step.suspensions
-    wait_ms = backoff_ms(retry, error, run_id=run.run_id, step=step.key, attempt=tried)
+    wait_ms = backoff_ms(
+        retry, error, run_id=run.run_id, step=step.key, attempt=tried, now_ms=t.now_ms
+    )
     if wait_ms is None or t.now_ms + wait_ms >= run.deadline_at_ms:
         t.keep(step)
         t.fail(step, error)
