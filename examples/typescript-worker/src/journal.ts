@@ -7,7 +7,7 @@ import { type ErrorInfo, type Json, type Place, StepError, type StepRequested, d
 
 const OPENING_TRIES = 8;
 const ASK_MS = 2_000;
-const UNAVAILABLE_MS = 10_000;
+const UNAVAILABLE_MS = 30_000;
 
 export type Kind = "step" | "signal" | "call";
 
