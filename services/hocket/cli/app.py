@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with `hocket up`; it prints what to do next.",
+    epilog="Start with `hocket up`; it prints the next steps.",
 )
 
 
@@ -27,23 +27,27 @@ def options(
         Path | None,
         typer.Option(
             envvar="HOCKET_DATA_DIR",
-            help="Folder of the platform to talk to. Default: ~/.local/share/hocket.",
+            help="Data folder of the platform to talk to. Default: ~/.local/share/hocket.",
             show_default=False,
         ),
     ] = None,
     api: Annotated[
         str | None,
-        typer.Option(envvar=API_ENV, help="URL of the REST API, instead of looking in the folder."),
+        typer.Option(
+            envvar=API_ENV, help="URL of the REST API; overrides the one found in the data folder."
+        ),
     ] = None,
     nats: Annotated[
         str | None,
-        typer.Option(envvar=NATS_ENV, help="URL of NATS, instead of looking in the folder."),
+        typer.Option(
+            envvar=NATS_ENV, help="URL of NATS; overrides the one found in the data folder."
+        ),
     ] = None,
     tenant: Annotated[
         str | None,
         typer.Option(
             envvar="HOCKET_TENANT",
-            help="On whose behalf to act, with a key of all tenants. Default: `default`.",
+            help="Tenant to act for, when using an all-tenants key. Default: `default`.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +56,7 @@ def options(
         typer.Option(
             "--context",
             envvar=CONTEXT_ENV,
-            help="The platform to talk to (`hocket context list`), instead of the current one.",
+            help="Context (platform) to talk to instead of the current one; see `hocket context list`.",
             show_default=False,
         ),
     ] = None,

@@ -193,7 +193,7 @@ async def test_run_without_waiting_says_that_no_one_has_taken_the_task(platform:
     done = await hocket(platform, "run", "greet", "-i", "name=Ada", "--no-wait", "--key", "k8")
 
     assert (done.code, done.out) == (0, ids.run_id("default", "k8") + "\n")
-    assert done.err == "The task is stored; no coordinator has taken it in yet.\n"
+    assert done.err == "The task is stored; no coordinator has picked it up yet.\n"
 
 
 async def test_show_draws_the_timeline_of_a_run(platform: Platform) -> None:
@@ -240,7 +240,7 @@ async def test_a_run_that_only_calls_name_is_shown_by_its_calls(platform: Platfo
     unknown = await hocket(platform, "gateway", "explain", "agent-8")
     none = await hocket(platform, "runs", "show", "agent-8")
 
-    assert shown.out.startswith("run agent-7 is external: calls name it")
+    assert shown.out.startswith("run agent-7 is external: calls refer to it")
     assert "1 calls, $0.25" in shown.out
     for listed in (shown.out, explained.out):
         assert "c7  writer -> b" in listed

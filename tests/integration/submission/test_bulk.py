@@ -289,7 +289,7 @@ async def test_the_commands_of_the_docs(rest: Rest, tmp_path: Path) -> None:
         )
 
     submitted = await hocket("submit", str(tasks))
-    assert (submitted.exit_code, "1 of 2 tasks were taken" in submitted.output) == (1, True)
+    assert (submitted.exit_code, "1 of 2 tasks were accepted" in submitted.output) == (1, True)
     previewed = await hocket("bulk-cancel", "--pipeline", "greet", "--preview")
     assert previewed.output.strip() == "4 runs match"
     async with working(rest):

@@ -17,27 +17,27 @@ RUN_ID = r"r[0-9a-f]{24}"
 MAX_SHOWN = 200
 
 app = typer.Typer(
-    help="The gateway: explain calls; replicas and experiments; keys for its HTTP door.",
+    help="Gateway: explain calls, manage replicas and experiments, create keys for its HTTP door.",
     no_args_is_help=True,
 )
 replicas.add_to(app)
 
 Backend = Annotated[
-    str, typer.Argument(help="A backend's name; `name/replica` where it has several.")
+    str, typer.Argument(help="Name of the backend; `name/replica` if it has several replicas.")
 ]
-Experiment = Annotated[str, typer.Argument(help="An experiment's name.")]
-ArmName = Annotated[str, typer.Argument(help="One of its arms, not the control.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="How long it may take.")]
+Experiment = Annotated[str, typer.Argument(help="Name of the experiment.")]
+ArmName = Annotated[str, typer.Argument(help="Name of one of its arms, other than the control.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TimeoutS = Annotated[float, typer.Option(min=1, max=3_600, help="Timeout in seconds.")]
 
 
 @app.command("explain")
 def explain(
     context: typer.Context,
-    call: Annotated[str, typer.Argument(help="A call's id, or a run's for all of its calls.")],
+    call: Annotated[str, typer.Argument(help="ID of a call, or of a run to show all its calls.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show how a call came to its backend: what was looked at, why one was chosen, what became of it."""
+    """Show how a call was routed: the candidates, why one was chosen, and the outcome."""
     import re
 
     from hocket.cli.drawing.decisions import explained_lines
@@ -66,9 +66,9 @@ def explain(
     for line in explained_lines(shown):
         out.print(line)
     if not any(shown.values()):
-        out.print("The run has made no calls that are booked.")
+        out.print("No calls are booked for this run.")
     if found.get("truncated"):
-        notes.print(f"There are more than {MAX_SHOWN}.", style="dim")
+        notes.print(f"Only the first {MAX_SHOWN} are shown.", style="dim")
 
 
 @app.command("experiments")
@@ -76,7 +76,7 @@ def experiments(
     context: typer.Context,
     as_json: AsJson = False,
 ) -> None:
-    """Show the experiments: each arm's share, what was seen of it lately, and whether it is off."""
+    """Show the experiments: each arm's share, its recent results, and whether it is off."""
     from hocket.cli.terminal.console import print_json
 
     found = target_of(context).api().get("/v1/experiments")["experiments"]
@@ -90,7 +90,7 @@ def experiments(
 def rollback(
     context: typer.Context, experiment: Experiment, arm: ArmName, as_json: AsJson = False
 ) -> None:
-    """Switch an arm of an experiment off: its runs go to the control."""
+    """Switch off an arm of an experiment: its runs go to the control."""
     _switched(context, experiment, arm, "rollback", as_json=as_json)
 
 
@@ -98,7 +98,7 @@ def rollback(
 def restore(
     context: typer.Context, experiment: Experiment, arm: ArmName, as_json: AsJson = False
 ) -> None:
-    """Switch an arm on again, and forget what was seen of it."""
+    """Switch an arm back on and discard its past results."""
     _switched(context, experiment, arm, "restore", as_json=as_json)
 
 
@@ -106,7 +106,7 @@ def restore(
 def load(
     context: typer.Context, backend: Backend, timeout_s: TimeoutS = 300, as_json: AsJson = False
 ) -> None:
-    """Load the backend's model, or load it again."""
+    """Load the backend's model, or reload it."""
     from hocket.schemas.messages import BackendControl
 
     wanted = BackendControl(action="load", backend=backend, timeout_ms=timeout_s * 1000)
@@ -128,7 +128,7 @@ def unload(
 
 @app.command("status")
 def status(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 10) -> None:
-    """Print whether the backend's model is ready, and what its server counted, as JSON."""
+    """Print whether the backend's model is ready, and its server's counters, as JSON."""
     from hocket.schemas.messages import BackendControl
 
     wanted = BackendControl(action="status", backend=backend, timeout_ms=timeout_s * 1000)
@@ -137,13 +137,15 @@ def status(context: typer.Context, backend: Backend, timeout_s: TimeoutS = 10) -
 
 @app.command("key")
 def key(
-    name: Annotated[str, typer.Argument(help="Whose key it is, for people.")],
-    tenant: Annotated[str, typer.Option(help="Whose calls come with it.")] = "default",
+    name: Annotated[str, typer.Argument(help="Human-readable name of the key: who it is for.")],
+    tenant: Annotated[
+        str, typer.Option(help="Tenant to which calls with this key belong.")
+    ] = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Make a key for the HTTP door, and print what the configuration needs to know of it.
+    """Create a key for the HTTP door, and print its configuration entry.
 
-    The key itself is printed once and kept nowhere.
+    The key itself is printed once and not stored anywhere.
     """
     import secrets
 

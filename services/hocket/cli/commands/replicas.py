@@ -7,19 +7,21 @@ import typer
 
 from hocket.cli.remote.target import target_of
 
-Backend = Annotated[str, typer.Argument(help="A backend's name in the configuration.")]
+Backend = Annotated[str, typer.Argument(help="Name of the backend in the configuration.")]
 ReplicaKey = Annotated[
     str | None, typer.Option("--replica", help="Only this replica, `BACKEND/REPLICA`.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Reason = Annotated[str, typer.Option("--reason", help="Stands in decisions and in the audit.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Recorded in decisions and in the audit log.")
+]
 
 
 def replicas(
     context: typer.Context,
     as_json: AsJson = False,
 ) -> None:
-    """Show the replicas of all backends as every gateway sees them: breakers, calls, warmth, orders."""
+    """Show the replicas of all backends, as seen by each gateway: breakers, calls, warmth, orders."""
     from hocket.cli.terminal.console import print_json
 
     found = target_of(context).api().get("/v1/backends")
@@ -33,7 +35,7 @@ def rates(
     context: typer.Context,
     as_json: AsJson = False,
 ) -> None:
-    """Show how much of each rate of tenants and models was used within the last minute."""
+    """Show how much of each tenant and model rate limit was used in the last minute."""
     from hocket.cli.terminal.console import out, print_json, print_table
 
     found = target_of(context).api().get("/v1/model-rates")
@@ -41,7 +43,7 @@ def rates(
         print_json(found)
         return
     if not found["rates"]:
-        out.print("No call came upon a rate. Add `rates:` to the configuration.")
+        out.print("No rate limit was used. Add `rates:` to the configuration.")
         return
     rows = [
         (
@@ -58,9 +60,9 @@ def rates(
 
 def budgets(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show how much of each budget of the configuration is spent in its present hour, day or month."""
+    """Show how much of each configured budget is spent in the current hour, day or month."""
     from hocket.cli.drawing.amounts import money
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -69,7 +71,7 @@ def budgets(
         print_json(found)
         return
     if not found["budgets"]:
-        out.print("There is no budget. Add `budgets:` to the configuration.")
+        out.print("There are no budgets. Add `budgets:` to the configuration.")
         return
     rows = [
         (one["level"], one["name"], money(one["spent_usd"]), money(one["usd"]), one["per"])
@@ -89,7 +91,7 @@ def drain(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Send a backend no more calls, from any gateway, until it is resumed; those that it has end."""
+    """Stop sending calls to a backend, from any gateway, until it is resumed; calls in flight finish."""
     _change(context, backend, "drain", replica, as_json=as_json, reason=reason)
 
 
@@ -100,7 +102,7 @@ def resume(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Send a drained backend calls again."""
+    """Resume sending calls to a drained backend."""
     _change(context, backend, "resume", replica, as_json=as_json, reason=reason)
 
 
@@ -108,13 +110,16 @@ def warm(
     context: typer.Context,
     backend: Backend,
     minutes: Annotated[
-        float, typer.Option("--minutes", min=0, max=10_080, help="From now on; 0 ends it.")
+        float,
+        typer.Option(
+            "--minutes", min=0, max=10_080, help="How long, in minutes from now; 0 ends it."
+        ),
     ] = 60,
     replica: ReplicaKey = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Start a backend's model now, and keep it ready for a time."""
+    """Start a backend's model now and keep it ready for a time."""
     for_s = minutes * 60
     _change(context, backend, "warm", replica, as_json=as_json, reason=reason, for_s=for_s)
 
@@ -126,7 +131,7 @@ def reset(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Close a backend's breakers at all gateways, and end the rest that it asked for."""
+    """Close a backend's breakers at all gateways, and end any pause that it requested."""
     _change(context, backend, "reset", replica, as_json=as_json, reason=reason)
 
 
@@ -174,7 +179,7 @@ def _print_replicas(found: dict[str, Any], backend: str | None = None) -> None:
     columns = "REPLICA SERVES STATE CALLS WAITING OPENED ORDER".split()
     print_table(columns, rows, numbers=("CALLS", "WAITING", "OPENED"))
     for name in found["silent"]:
-        notes.print(f"Gateway {name} lives and did not answer; what it sees is missing.")
+        notes.print(f"Gateway {name} is alive but did not answer; its view is missing.")
 
 
 def _state(one: dict[str, Any]) -> str:

@@ -8,9 +8,9 @@ import typer
 
 
 def version(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the version of Hocket and of Python."""
+    """Print the versions of Hocket and Python."""
     from hocket.cli.terminal.console import print_json
 
     own, python = version_of("hocket"), platform.python_version()

@@ -51,7 +51,7 @@ def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> N
     took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert done.returncode == 0
-    assert re.search(r"up +Start everything on this machine\.", done.stdout)
+    assert re.search(r"up +Start the whole platform on this machine\.", done.stdout)
     assert took_s < HELP_LIMIT_S
     heavy = "import sys, hocket.cli.app; print([m for m in ('pydantic', 'nats', 'rich', 'asyncpg')"
     loaded = subprocess.run(

@@ -70,7 +70,7 @@ def test_the_first_fault_of_models_does_not_hide_experiments_and_hooks(tmp_path:
 def test_what_is_deployed_has_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["config", "check", str(ROOT / "deploy" / "hocket.yaml")])
     assert told.exit_code == 0, told.output
-    assert "Nothing is wrong." in told.output
+    assert "No errors found." in told.output
     empty = tmp_path / "empty.yaml"
     empty.write_text("")
     assert CliRunner().invoke(app, ["config", "check", str(empty)]).exit_code == 0

@@ -7,7 +7,9 @@ import typer
 
 from hocket.cli.remote.target import target_of
 
-app = typer.Typer(help="Who changed what, from where: export, verify.", no_args_is_help=True)
+app = typer.Typer(
+    help="Audit log of who changed what, and from where: export, verify.", no_args_is_help=True
+)
 
 PAGE = 500
 
@@ -15,9 +17,9 @@ PAGE = 500
 @app.command("export")
 def export(
     context: typer.Context,
-    after: Annotated[int, typer.Option(min=0, help="Only what follows this number.")] = 0,
+    after: Annotated[int, typer.Option(min=0, help="Only rows after this sequence number.")] = 0,
 ) -> None:
-    """Print the audit as JSON lines, the earliest first, each with its hash."""
+    """Print the audit log as JSON lines, oldest first, each with its hash."""
     api = target_of(context).api()
     place: int | None = after
     while place is not None:
@@ -32,13 +34,15 @@ def verify(
     context: typer.Context,
     head: Annotated[
         str | None,
-        typer.Option(help="The hash of the last row of an earlier export: it must be there still."),
+        typer.Option(
+            help="Hash of the last row of an earlier export; that row must still be there."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check that no row of the audit was changed, removed or put in between.
+    """Check that no row of the audit log was changed, removed or inserted.
 
-    Rows that were removed at the end show only against an export: give the hash of its last row.
+    Rows removed from the end are detected only against an export: pass the hash of its last row.
     """
     from hocket.cli.terminal.console import print_json
 
@@ -52,4 +56,4 @@ def verify(
     if is_broken:
         raise typer.Exit(1)
     if not as_json:
-        typer.echo(f"whole: {found['rows']} rows, the last has the hash {found['head']}")
+        typer.echo(f"intact: {found['rows']} rows, the last has the hash {found['head']}")

@@ -6,9 +6,7 @@ import typer
 
 from hocket.cli.remote.contexts import LOCAL, Context, read_contexts, write_contexts
 
-app = typer.Typer(
-    help="The platforms that you talk to: add, list, use, remove.", no_args_is_help=True
-)
+app = typer.Typer(help="Platforms that you talk to: add, list, use, remove.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The name of a context.")]
 
@@ -16,12 +14,12 @@ Name = Annotated[str, typer.Argument(help="The name of a context.")]
 @app.command("add")
 def add(
     name: Name,
-    url: Annotated[str, typer.Argument(help="Where its REST API is: https://HOST.")],
+    url: Annotated[str, typer.Argument(help="URL of its REST API: https://HOST.")],
     tenant: Annotated[
-        str | None, typer.Option(help="On whose behalf to act, with a key of all tenants.")
+        str | None, typer.Option(help="Tenant to act for, when using an all-tenants key.")
     ] = None,
 ) -> None:
-    """Name a platform. `hocket --context NAME login` gives it a key then."""
+    """Add a platform under a name. Sign in with `hocket --context NAME login`."""
     from hocket.cli.terminal.console import notes
     from hocket.schemas.subjects import check_token
 
@@ -38,9 +36,9 @@ def add(
 
 @app.command("list")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the platforms, with a `*` at the one that commands talk to. Keys are not shown."""
+    """List the platforms; `*` marks the current one. Keys are not shown."""
     from hocket.cli.terminal.console import print_json, print_table
 
     contexts = read_contexts()
@@ -74,7 +72,7 @@ def list_(
 
 @app.command("use")
 def use(name: Name) -> None:
-    """Let commands talk to a platform; `local` is the one of this machine."""
+    """Make a platform the current one; `local` is the one on this machine."""
     from dataclasses import replace
 
     contexts = read_contexts()
@@ -84,5 +82,5 @@ def use(name: Name) -> None:
 
 @app.command("remove")
 def remove(name: Name) -> None:
-    """Forget a platform and its key. The key counts on: `hocket logout --revoke` ends it."""
+    """Remove a platform and its stored key. The key stays valid; `hocket logout --revoke` revokes it."""
     write_contexts(read_contexts().without(name))

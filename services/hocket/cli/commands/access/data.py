@@ -10,35 +10,40 @@ if TYPE_CHECKING:
     from hocket.kit.postgres.data_deletion import Selection
 
 app = typer.Typer(
-    help="Delete what the database has of a tenant, or of a label.", no_args_is_help=True
+    help="Delete the data of a tenant, or of a label, from the database.", no_args_is_help=True
 )
 
 
 @app.callback()
 def data() -> None:
-    """Delete what the database has of a tenant, or of a label."""
+    """Delete the data of a tenant, or of a label, from the database."""
 
 
 @app.command("delete")
 def delete(
     context: typer.Context,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose data it is.")],
+    tenant: Annotated[str, typer.Option("--tenant", help="Tenant whose data to delete.")],
     label: Annotated[
         str | None,
         typer.Option(
             "--label",
             metavar="KEY=VALUE",
-            help="Only tasks with this label; without it everything.",
+            help="Only tasks with this label; without it, everything.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much there is.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show how much would be deleted, without deleting anything."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Delete runs with their results, calls and all else of a tenant or a label, for good.
+    """Permanently delete the runs of a tenant or label, with their results, calls and all other data.
 
-    It works on the database (DATABASE_URL), and the audit has what was deleted. Runs in flight must have
-    ended.
+    Works directly on the database (DATABASE_URL); the audit log records what was deleted. Runs in
+    flight must have ended.
     """
     from hocket.cli.terminal.console import notes, print_json, print_table
     from hocket.kit.postgres.data_deletion import Selection
@@ -53,12 +58,12 @@ def delete(
     selection = Selection(tenant, pair)
     url = target_of(context).database_url
     if not dry_run and not yes:
-        typer.confirm(f"Delete {selection.name} of the tenant {tenant} for good?", abort=True)
+        typer.confirm(f"Permanently delete {selection.name} of the tenant {tenant}?", abort=True)
     found = _done(url, selection, dry_run=dry_run)
     if as_json:
         print_json(found)
         return
-    notes.print("There is:" if dry_run else "Deleted:")
+    notes.print("Found:" if dry_run else "Deleted:")
     rows = [(name, str(number)) for name, number in found.items()]
     print_table(("WHAT", "ROWS"), rows, numbers=("ROWS",))
 

@@ -9,9 +9,9 @@ from hocket.cli.remote.target import target_of
 if TYPE_CHECKING:
     from hocket.cli.remote.api import Api
 
-app = typer.Typer(help="What the pipelines of a tenant may use.", no_args_is_help=True)
+app = typer.Typer(help="What a tenant's pipelines may use.", no_args_is_help=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PATH = "/v1/grants"
 ANY = "any"
 NONE = "none"
@@ -20,7 +20,7 @@ TRIES = 8
 
 @app.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show what the pipelines of the tenant (`hocket --tenant NAME grants show`) may use."""
+    """Show what the tenant's pipelines may use (`hocket --tenant NAME grants show`)."""
     _print(target_of(context).api().get(PATH), as_json=as_json)
 
 
@@ -35,21 +35,21 @@ def replace(
     ],
     names: Annotated[
         list[str],
-        typer.Argument(help="The names that may be used; `any` for all, `none` for no one."),
+        typer.Argument(help="Names that may be used; `any` allows all, `none` allows nothing."),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Replace the list of one kind. Needs a key of all tenants with `grants.manage`.
+    """Replace the list of one kind. Requires an all-tenants key with `grants.manage`.
 
-    It counts within seconds: also for versions that were applied before, whose steps fail with
-    `grant_missing` where they use what is withdrawn.
+    Takes effect within seconds, also for versions applied earlier: their steps fail with
+    `grant_missing` if they use something that was withdrawn.
     """
     replace_list(target_of(context).api(), kind, _list_of(names), as_json=as_json)
 
 
 @app.command("clear")
 def clear(context: typer.Context, as_json: AsJson = False) -> None:
-    """Let the tenant's pipelines use everything again."""
+    """Allow the tenant's pipelines to use everything again."""
     _print(target_of(context).api().put(PATH, {}), as_json=as_json)
 
 
@@ -62,8 +62,8 @@ def replace_list(api: "Api", kind: str, names: list[str] | None, *, as_json: boo
     if kind not in KINDS:
         raise InvalidInput(
             field="KIND",
-            reason=f"`{kind}` is no kind of grant",
-            cure=f"Name one of {', '.join(KINDS)}.",
+            reason=f"`{kind}` is not a kind of grant",
+            cure=f"Use one of {', '.join(KINDS)}.",
         )
     for tries_left in reversed(range(TRIES)):
         before, tag = api.get_tagged(PATH)

@@ -11,54 +11,57 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 app = typer.Typer(
-    help="Keys of REST and of the gateway's HTTP door: create, list, rotate, revoke.",
+    help="Keys for the REST API and the gateway's HTTP door: create, list, rotate, revoke.",
     no_args_is_help=True,
 )
 
 PAGE = 500
 
-KeyId = Annotated[str, typer.Argument(help="The id of a key: the part after `hk_`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Of all tenants.")]
+KeyId = Annotated[str, typer.Argument(help="ID of the key: the part after `hk_`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Apply to all tenants.")]
 
 
 @app.command("create")
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What it is for, for people.")],
-    role: Annotated[str, typer.Option(help="Its role: `hocket keys roles` lists them.")],
+    name: Annotated[str, typer.Argument(help="Human-readable name of the key: what it is for.")],
+    role: Annotated[str, typer.Option(help="Role of the key; see `hocket keys roles`.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="Only this permission of the role; may be given again."),
+        typer.Option(help="Limit the key to this permission of the role; may be repeated."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="Only this model; may be given again.")
+        list[str] | None, typer.Option(help="Limit the key to this model; may be repeated.")
     ] = None,
     pool: Annotated[
         list[str] | None,
         typer.Option(
-            help="A worker's: a node type whose steps it takes, `type@queue` of a queue; again for more."
+            help="For worker keys: node type whose steps it may take (`type@queue` for a queue); may "
+            "be repeated."
         ),
     ] = None,
     days: Annotated[
-        float | None, typer.Option(min=0, help="For how long it counts; without it for ever.")
+        float | None,
+        typer.Option(min=0, help="Lifetime in days; without it, the key does not expire."),
     ] = None,
     requests_per_s: Annotated[
-        float | None, typer.Option(help="Requests a second at each process.")
+        float | None, typer.Option(help="Maximum requests per second, counted in each process.")
     ] = None,
     all_tenants: AllTenants = False,
     in_database: Annotated[
         bool,
         typer.Option(
             "--in-database",
-            help="Write it into the database (DATABASE_URL), without a key: for the first one.",
+            help="Write directly to the database (DATABASE_URL), without a key: for creating the "
+            "first one.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, once.
+    """Create a key and print it once.
 
-    It is of the tenant that `hocket --tenant` names, and may do what its role may.
+    The key belongs to the tenant given by `hocket --tenant` and has the permissions of its role.
     """
     from hocket.cli.terminal.console import notes, print_json
 
@@ -89,13 +92,11 @@ def create(
 @app.command("list")
 def list_(
     context: typer.Context,
-    every: Annotated[
-        bool, typer.Option("--all", help="Those that were revoked or have expired, too.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include revoked and expired keys.")] = False,
     all_tenants: AllTenants = False,
     as_json: AsJson = False,
 ) -> None:
-    """List keys, the latest first, with when each was used last."""
+    """List keys, newest first, with the time each was last used."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -110,7 +111,7 @@ def list_(
         print_json(found)
         return
     if not found:
-        out.print("There are no keys here. `hocket keys create` makes one.")
+        out.print("There are no keys. Create one with `hocket keys create`.")
         return
     rows = [
         (
@@ -128,7 +129,7 @@ def list_(
 
 @app.command("own")
 def own(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the key that this command uses, and what it may do."""
+    """Show the key in use and what it may do."""
     from hocket.cli.terminal.console import out, print_json
 
     found = target_of(context).api().get("/v1/keys/own")
@@ -146,11 +147,14 @@ def rotate(
     context: typer.Context,
     key_id: KeyId,
     overlap_s: Annotated[
-        float, typer.Option(min=0, help="For how long the former secret counts beside the new one.")
+        float,
+        typer.Option(
+            min=0, help="Seconds for which the former secret stays valid beside the new one."
+        ),
     ] = 86_400.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give a key another secret and print it, once. Its id, and what hangs on it, stay."""
+    """Issue a new secret for a key and print it once. The key keeps its ID and everything tied to it."""
     from hocket.cli.terminal.console import notes, print_json
 
     place = path("keys", key_id, "rotate")
@@ -158,13 +162,13 @@ def rotate(
     if as_json:
         print_json(made)
         return
-    notes.print(f"The former secret counts until {made['former_until'] or 'now'}. The new key:")
+    notes.print(f"The former secret is valid until {made['former_until'] or 'now'}. The new key:")
     typer.echo(made["key"])
 
 
 @app.command("revoke")
 def revoke(context: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
-    """Revoke a key for good: within seconds no door takes it, and what it has open ends."""
+    """Permanently revoke a key: within seconds it is refused everywhere and what it has open ends."""
     from hocket.cli.terminal.console import print_json
 
     found = target_of(context).api().delete(path("keys", key_id))
@@ -176,7 +180,7 @@ def revoke(context: typer.Context, key_id: KeyId, as_json: AsJson = False) -> No
 
 @app.command("roles")
 def roles(as_json: AsJson = False) -> None:
-    """List the roles with their permissions."""
+    """List the roles and their permissions."""
     from hocket.cli.terminal.console import out, print_json
     from hocket.schemas.access.roles import ROLES
 
@@ -260,5 +264,5 @@ def _tenant_and_role(key: dict[str, Any]) -> tuple[str, str]:
     """Return what a list says of a key; of a person it is the groups that say it."""
     if key.get("groups") is not None:
         return "", f"by groups: {', '.join(key['groups']) or 'none'}"
-    in_part = "" if key["scopes"] is None else " (in part)"
+    in_part = "" if key["scopes"] is None else " (partial)"
     return key["tenant"] or "(all)", key["role"] + in_part

@@ -15,19 +15,24 @@ MAX_KEY_CHARS = 16_384
 def login(
     context: typer.Context,
     sso: Annotated[
-        bool, typer.Option("--sso", help="In a browser, at the platform's identity provider.")
+        bool,
+        typer.Option("--sso", help="Sign in in a browser, at the platform's identity provider."),
     ] = False,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address of the sign-in.")
+        bool, typer.Option("--no-browser", help="Only print the sign-in URL.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Where the browser comes back; 0 is any port.")
+        int,
+        typer.Option(
+            min=0, max=65_535, help="Local port for the browser's redirect; 0 picks any free port."
+        ),
     ] = 0,
 ) -> None:
-    """Sign in to a platform with a key, or with `--sso` in a browser, for the commands that follow.
+    """Sign in to a platform with a key or, with `--sso`, in a browser.
 
-    A key is asked for, or read from standard input: `hocket login < key.txt`. Only your user can read
-    where it is kept. A token of the identity provider is renewed by itself where the provider allows it.
+    The key is prompted for, or read from standard input: `hocket login < key.txt`. It is stored where
+    only your user can read it. An identity provider's token is renewed automatically if the provider
+    allows it.
     """
     from hocket.cli.terminal.console import notes
 
@@ -43,17 +48,21 @@ def login(
 def logout(
     context: typer.Context,
     revoke: Annotated[
-        bool, typer.Option("--revoke", help="Let the key count no more, anywhere.")
+        bool,
+        typer.Option(
+            "--revoke", help="Also revoke the key, so that it is no longer valid anywhere."
+        ),
     ] = False,
 ) -> None:
-    """Forget the key of a platform."""
+    """Remove the stored key of a platform."""
     from hocket.cli.terminal.console import notes
 
     name, contexts, known = _chosen(target_of(context))
     if known.issuer is not None:
         write_contexts(contexts.put(name, known.shown(None)))
         text = (
-            f"The token of {known.issuer} is forgotten here; sign out there to end it everywhere."
+            f"The token of {known.issuer} was removed from this machine; to end it everywhere, "
+            "sign out there."
         )
         notes.print(text, markup=False)
         return
@@ -61,7 +70,7 @@ def logout(
         api = Api(known.api_url, key=known.key)
         api.delete(path("keys", api.get("/v1/keys/own")["key_id"]))
     write_contexts(contexts.put(name, known.shown(None)))
-    done = "is revoked" if revoke else "is forgotten here; it counts on"
+    done = "is revoked" if revoke else "was removed from this machine; it is still valid"
     notes.print(f"The key of {known.api_url} {done}.", markup=False)
 
 
@@ -91,7 +100,7 @@ def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:
     def show(address: str) -> None:
         typer.echo(address)
         if not no_browser and not webbrowser.open(address):
-            notes.print("There is no browser here: open the address.", markup=False)
+            notes.print("No browser could be opened: open the URL yourself.", markup=False)
 
     return with_tokens(known, client, sign_in(client, port, show))
 
@@ -105,7 +114,7 @@ def _asked_key() -> str:
 
         raise InvalidInput(
             field="key",
-            reason="what was typed is none" if is_typed else "standard input has none",
-            cure="Give one: `hocket login < key.txt`, or run it in a terminal.",
+            reason="nothing was typed" if is_typed else "standard input is empty",
+            cure="Provide one: `hocket login < key.txt`, or run it in a terminal.",
         )
     return key

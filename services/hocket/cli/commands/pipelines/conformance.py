@@ -4,28 +4,30 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Check programs against the protocols of the platform.", no_args_is_help=True
-)
+app = typer.Typer(help="Check programs against the platform's protocols.", no_args_is_help=True)
 
 
 @app.command("worker", context_settings={"allow_interspersed_args": False})
 def worker(
-    command: Annotated[list[str], typer.Argument(help="The worker's command, after `--`.")],
-    only: Annotated[str, typer.Option(help="Only these checks, comma-separated.")] = "",
-    journal: Annotated[bool, typer.Option("--journal", help="Also that of journals.")] = False,
+    command: Annotated[
+        list[str], typer.Argument(help="Command that starts the worker, after `--`.")
+    ],
+    only: Annotated[str, typer.Option(help="Run only these checks (comma-separated).")] = "",
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Also check the journal protocol.")
+    ] = False,
     waits: Annotated[
-        bool, typer.Option("--waits", help="Also that of handlers that wait for signals.")
+        bool, typer.Option("--waits", help="Also check handlers that wait for signals.")
     ] = False,
     calls: Annotated[
-        bool, typer.Option("--calls", help="Also that of handlers that call nodes.")
+        bool, typer.Option("--calls", help="Also check handlers that call nodes.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Play the platform against a worker process, in any language, and say what it does wrong.
+    """Check a worker process, in any language, against the worker protocol.
 
     The worker must run the node type `conformance.step` (docs/reference/worker-protocol.md). It gets
-    NATS_URL and HOCKET_BLOBS_DIR. Exit code 1 where a check fails.
+    NATS_URL and HOCKET_BLOBS_DIR. Exits with 1 if a check fails.
     """
     import asyncio
 

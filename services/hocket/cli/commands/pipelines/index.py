@@ -16,34 +16,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(help="Index documents for retrieval, list and search them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Index documents for retrieval; list and search collections.", no_args_is_help=True
+)
 
 POOL_SIZE = 4
 SEARCH_TIMEOUT_MS = 30_000
 MAX_UNREADABLE_SHOWN = 20
 PASSAGE_CHARS = 300
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Collection = Annotated[
-    str, typer.Option("--collection", "-c", help="The collection that retrieval nodes name.")
+    str, typer.Option("--collection", "-c", help="Collection, as named in retrieval nodes.")
 ]
 
 
 @app.command("add")
 def add(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A folder of Markdown, text, HTML or PDF files.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of Markdown, text, HTML or PDF files.")],
     collection: Collection,
     model: Annotated[
         str | None,
-        typer.Option(help="Embedding model, for search by meaning; without it by words only."),
+        typer.Option(help="Embedding model for semantic search; without it, only keyword search."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Index the files of FOLDER into a collection.
 
-    Doing it again brings the collection up to date: changed files are replaced, files that are gone
-    are removed, the others are left alone.
+    Running it again updates the collection: changed files are replaced, deleted files are removed,
+    and the others are left alone.
     """
     from dataclasses import asdict
 
@@ -67,14 +69,14 @@ def add(
         markup=False,
     )
     for source, reason in report.unreadable[:MAX_UNREADABLE_SHOWN]:
-        notes.print(f"Warning: {source} was left out: {reason}", markup=False)
+        notes.print(f"Warning: {source} was skipped: {reason}", markup=False)
     if report.unreadable_count > MAX_UNREADABLE_SHOWN:
-        notes.print(f"Warning: {report.unreadable_count} files were left out in all.")
+        notes.print(f"Warning: {report.unreadable_count} files were skipped in total.")
 
 
 @app.command("list")
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List collections with their size."""
+    """List collections with their sizes."""
     from dataclasses import asdict
 
     from hocket.cli.drawing.amounts import count
@@ -101,12 +103,12 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 @app.command("search")
 def search(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help="Words or a question.")],
+    query: Annotated[str, typer.Argument(help="Search terms or a question.")],
     collection: Collection,
-    top: Annotated[int, typer.Option(min=1, max=100, help="At most so many passages.")] = 5,
+    top: Annotated[int, typer.Option(min=1, max=100, help="Maximum number of passages.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the passages of a collection that fit a query best."""
+    """Show the passages of a collection that best match a query."""
     from rich.text import Text
 
     from hocket.cli.terminal.console import out, print_json
@@ -134,7 +136,7 @@ def search(
         print_json([passage.as_json() for passage in passages])
         return
     if not passages:
-        out.print("Nothing was found.")
+        out.print("Nothing found.")
     for passage in passages:
         place = f"{passage.source}  {passage.start}-{passage.end}  {passage.score:.4f}"
         text = " ".join(passage.text.split())

@@ -7,16 +7,16 @@ import typer
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
-    help="Pipelines, their versions, and which of them runs take.", no_args_is_help=True
+    help="Pipelines, their versions, and the version that runs use.", no_args_is_help=True
 )
 
-File = Annotated[str, typer.Argument(help="A pipeline in YAML or JSON; `-` is standard input.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+File = Annotated[str, typer.Argument(help="Pipeline file in YAML or JSON; `-` for standard input.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("apply")
 def apply(context: typer.Context, file: File, as_json: AsJson = False) -> None:
-    """Make FILE the pipeline's next version; the same spec again is the same version."""
+    """Apply FILE as the pipeline's next version; an unchanged spec creates no new version."""
     from hocket.cli.terminal.console import notes, out, print_json
 
     document = _document(file)
@@ -33,16 +33,16 @@ def apply(context: typer.Context, file: File, as_json: AsJson = False) -> None:
 
 @app.command("validate")
 def validate(context: typer.Context, file: File, as_json: AsJson = False) -> None:
-    """Check FILE and keep nothing.
+    """Check FILE without storing it.
 
-    Works without a platform; where one runs, the names of models and sub-pipelines are checked too.
+    Works without a platform; if one is running, the names of models and sub-pipelines are checked too.
     """
     from hocket.cli.terminal.console import notes, out, print_json
 
     document = _document(file)
     name, nodes = _compile(document)
     target = target_of(context)
-    warnings = ["No platform runs here, so the names of the models were not checked."]
+    warnings = ["No platform is running here, so model names were not checked."]
     if target.api_url is not None:
         warnings = target.api().post("/v1/pipelines/validate", document)["warnings"]
     if as_json:
@@ -56,10 +56,12 @@ def validate(context: typer.Context, file: File, as_json: AsJson = False) -> Non
 @app.command("list")
 def list_(
     context: typer.Context,
-    archived: Annotated[bool, typer.Option("--archived", help="Those that are archived.")] = False,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List archived pipelines instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List pipelines with their latest version, and that which runs take."""
+    """List pipelines with their latest version and the version that runs use."""
     from hocket.cli.drawing.amounts import duration, local
     from hocket.cli.terminal.console import print_json, print_table
 
@@ -94,11 +96,13 @@ def list_(
 @app.command("show")
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A pipeline's name.")],
-    version: Annotated[int | None, typer.Option(help="Not the latest but this version.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    version: Annotated[
+        int | None, typer.Option(help="Version to show instead of the latest.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a version of a pipeline as YAML, without the fields that have their default."""
+    """Show a version of a pipeline as YAML, omitting fields with default values."""
     import yaml
 
     from hocket.cli.remote.api import path

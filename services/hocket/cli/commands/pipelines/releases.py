@@ -8,10 +8,13 @@ import typer
 from hocket.cli.remote.api import path
 from hocket.cli.remote.target import target_of
 
-Name = Annotated[str, typer.Argument(help="A pipeline's name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Name = Annotated[str, typer.Argument(help="Name of the pipeline.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IfMatch = Annotated[
-    int | None, typer.Option("--if-revision", min=0, help="Only where it still has this revision.")
+    int | None,
+    typer.Option(
+        "--if-revision", min=0, help="Proceed only if the release still has this revision."
+    ),
 ]
 PERCENT = 100
 SHOWN_CHARS = 100
@@ -21,13 +24,13 @@ SHOWN_CHARS = 100
 def diff(
     context: typer.Context,
     name: Name,
-    before: Annotated[int, typer.Argument(min=1, help="The version before.")],
+    before: Annotated[int, typer.Argument(min=1, help="Version to compare from.")],
     after: Annotated[
-        int | None, typer.Argument(min=1, help="The version after; the newest without it.")
+        int | None, typer.Argument(min=1, help="Version to compare with; defaults to the newest.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show in what two versions of a pipeline differ."""
+    """Show the differences between two versions of a pipeline."""
     from hocket.cli.terminal.console import notes, print_json, print_table
 
     place = path("pipelines", name, "diff")
@@ -39,11 +42,11 @@ def diff(
     columns = ("FIELD", f"VERSION {found['before']}", f"VERSION {found['after']}")
     print_table(columns, rows)
     if found["truncated"]:
-        notes.print("There are more; these are the first.")
+        notes.print("There are more differences; these are the first.")
 
 
 def release(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Show which version runs take that name none."""
+    """Show which version is used by runs that do not name one."""
     _say(target_of(context).api().get(path("pipelines", name, "release")), as_json=as_json)
 
 
@@ -51,19 +54,20 @@ def activate(
     context: typer.Context,
     name: Name,
     version: Annotated[
-        int | None, typer.Argument(min=1, help="The newest, whichever that is, without it.")
+        int | None,
+        typer.Argument(min=1, help="Version to activate; without it, always use the newest."),
     ] = None,
     revision: IfMatch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let runs take a version, from now on and until another is activated."""
+    """Make runs use a version until another one is activated."""
     _post(context, name, "activate", revision, {"version": version}, as_json=as_json)
 
 
 def rollback(
     context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
 ) -> None:
-    """Let runs take the version again that was active before."""
+    """Make runs use the previously active version again."""
     _post(context, name, "rollback", revision, as_json=as_json)
 
 
@@ -71,21 +75,28 @@ def canary(
     context: typer.Context,
     name: Name,
     version: Annotated[
-        int | None, typer.Argument(min=1, help="What some runs are to take; shows it without one.")
+        int | None,
+        typer.Argument(
+            min=1, help="Version that a share of the runs use; without it, show the current canary."
+        ),
     ] = None,
     percent: Annotated[
-        float, typer.Option("--percent", min=0.01, max=99.99, help="Of the runs that take it.")
+        float,
+        typer.Option("--percent", min=0.01, max=99.99, help="Percentage of runs that use it."),
     ] = 10,
     min_runs: Annotated[
-        int, typer.Option("--min-runs", min=1, help="Runs of it before it is judged.")
+        int,
+        typer.Option("--min-runs", min=1, help="Runs of the version required before it is judged."),
     ] = 100,
-    end: Annotated[bool, typer.Option("--end", help="Let all runs take the active one.")] = False,
+    end: Annotated[
+        bool, typer.Option("--end", help="End the canary: all runs use the active version.")
+    ] = False,
     revision: IfMatch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let some runs take another version, show how they end, or end it.
+    """Start, show or end a canary: another version that a share of the runs use.
 
-    It is ended by itself where more of its runs fail or expire than of the active version.
+    It ends automatically if more of its runs fail or expire than those of the active version.
     """
     from hocket.cli.terminal.console import print_json
 
@@ -103,19 +114,19 @@ def canary(
 def archive(
     context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
 ) -> None:
-    """Take no new runs of a pipeline, and leave it out of lists."""
+    """Archive a pipeline: it accepts no new runs and is left out of lists."""
     _post(context, name, "archive", revision, as_json=as_json)
 
 
 def unarchive(
     context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
 ) -> None:
-    """Take new runs of an archived pipeline again."""
+    """Unarchive a pipeline, so that it accepts new runs again."""
     _post(context, name, "unarchive", revision, as_json=as_json)
 
 
 def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None:
-    """Delete an archived pipeline of which no run is stored."""
+    """Delete an archived pipeline that has no stored runs."""
     target_of(context).api().delete(path("pipelines", name), if_match=_etag(revision))
     typer.echo(f"{name} is deleted")
 
@@ -151,13 +162,13 @@ def _say(found: dict[str, Any], *, as_json: bool) -> None:
         return
     name, active = found["pipeline"], found["active_version"]
     if found["archived_at"]:
-        out.print(f"{name} is archived and takes no new runs")
+        out.print(f"{name} is archived and accepts no new runs")
         return
     kept = "activated" if found["pinned"] else "the newest"
-    out.print(f"runs of {name} take version {active}, {kept}", markup=False)
+    out.print(f"runs of {name} use version {active}, {kept}", markup=False)
     if canary := found["canary"]:
         share = f"{canary['share'] * PERCENT:g} %"
-        out.print(f"{share} of them take version {canary['version']}", markup=False)
+        out.print(f"{share} of them use version {canary['version']}", markup=False)
     elif found["newest_version"] != active:
         out.print(f"version {found['newest_version']} is the newest", markup=False)
 
@@ -182,7 +193,7 @@ def _print_report(found: dict[str, Any]) -> None:
 
 
 VERDICTS = {
-    "undecided": "Nothing can be said yet of version {version}: it takes {min_runs} runs at least.",
+    "undecided": "Version {version} cannot be judged yet: it needs at least {min_runs} runs.",
     "as_good": "Version {version} is as good.",
     "worse": "Version {version} is worse.",
 }

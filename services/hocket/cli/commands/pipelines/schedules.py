@@ -8,27 +8,31 @@ from hocket.cli.remote.api import Api, path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
-    help="Tasks by the clock: put, list, show, pause, resume, trigger, delete.",
+    help="Run pipelines on a schedule: put, list, show, pause, resume, trigger, delete.",
     no_args_is_help=True,
 )
 
 PAGE = 500
 
-Name = Annotated[str, typer.Argument(help="The name of a schedule.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Name = Annotated[str, typer.Argument(help="Name of the schedule.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IfMatch = Annotated[
     int | None,
-    typer.Option("--revision", min=1, help="Only where this is its revision still."),
+    typer.Option("--revision", min=1, help="Proceed only if the schedule still has this revision."),
 ]
-Count = Annotated[int, typer.Option("--count", "-n", min=1, max=20, help="How many.")]
+Count = Annotated[
+    int, typer.Option("--count", "-n", min=1, max=20, help="Number of times to show.")
+]
 
 
 @app.command("put")
 def put(
     context: typer.Context,
     name: Name,
-    cron: Annotated[str, typer.Option(help="Minute, hour, day, month, day of the week.")],
-    pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="Whose runs it begins.")],
+    cron: Annotated[
+        str, typer.Option(help="Cron expression: minute, hour, day, month, day of the week.")
+    ],
+    pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="Pipeline to run.")],
     given: Annotated[
         str | None, typer.Option("--input", help="The input: a JSON object, @FILE, or @-.")
     ] = None,
@@ -36,35 +40,51 @@ def put(
         list[str] | None,
         typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
     ] = None,
-    time_zone: Annotated[str, typer.Option(help="Such as Europe/Berlin.")] = "UTC",
+    time_zone: Annotated[str, typer.Option(help="IANA time zone, such as Europe/Berlin.")] = "UTC",
     time_field: Annotated[
-        str | None, typer.Option(help="The field of the input that gets the time.")
+        str | None, typer.Option(help="Field of the input that is set to the scheduled time.")
     ] = None,
-    jitter_s: Annotated[float, typer.Option(min=0, help="Later by up to so many seconds.")] = 0,
-    catch_up: Annotated[str, typer.Option(help="Of missed times: none, one or all.")] = "one",
+    jitter_s: Annotated[
+        float, typer.Option(min=0, help="Delay each time by up to this many seconds.")
+    ] = 0,
+    catch_up: Annotated[
+        str, typer.Option(help="Missed times to catch up on: none, one or all.")
+    ] = "one",
     catch_up_window_s: Annotated[
-        float, typer.Option(min=0, help="What is older is left out.")
+        float, typer.Option(min=0, help="Seconds; times missed longer ago are skipped.")
     ] = 86_400,
     overlap: Annotated[
         str,
-        typer.Option(help="While a run is under way: allow, skip, cancel_running or buffer_one."),
+        typer.Option(
+            help="If a run is still in progress: allow, skip, cancel_running or buffer_one."
+        ),
     ] = "skip",
-    deadline_ms: Annotated[float | None, typer.Option(help="Of each run.")] = None,
-    budget_usd: Annotated[str | None, typer.Option(help="Of each run.")] = None,
-    priority: Annotated[str | None, typer.Option("--class", help="Of each run.")] = None,
-    version: Annotated[int | None, typer.Option(help="Of the pipeline; else the latest.")] = None,
+    deadline_ms: Annotated[
+        float | None, typer.Option(help="Deadline of each run, in milliseconds.")
+    ] = None,
+    budget_usd: Annotated[
+        str | None, typer.Option(help="Budget of each run, in US dollars.")
+    ] = None,
+    priority: Annotated[str | None, typer.Option("--class", help="Class of each run.")] = None,
+    version: Annotated[
+        int | None, typer.Option(help="Version of the pipeline; defaults to the latest.")
+    ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Of each run; may be repeated."),
+        typer.Option("--label", metavar="KEY=VALUE", help="Label of each run; may be repeated."),
     ] = None,
-    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    description: Annotated[str, typer.Option(help="What the schedule is for.")] = "",
     paused: Annotated[
-        bool | None, typer.Option("--paused/--running", help="Without both it stays as it is.")
+        bool | None,
+        typer.Option(
+            "--paused/--running",
+            help="Pause or run the schedule; without either, its state does not change.",
+        ),
     ] = None,
     revision: IfMatch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a schedule, or replace the one of that name."""
+    """Create a schedule, or replace the one with that name."""
     from hocket.cli.terminal.sources import task_input
 
     task = {
@@ -95,7 +115,9 @@ def put(
 @app.command("list")
 def list_(
     context: typer.Context,
-    pipeline: Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", "-p", help="Only schedules of this pipeline.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List schedules with their next times."""
@@ -106,7 +128,7 @@ def list_(
         print_json(found)
         return
     if not found:
-        out.print("There are no schedules here. `hocket schedules put` makes one.")
+        out.print("There are no schedules. Create one with `hocket schedules put`.")
         return
     rows = [
         (one["name"], one["cron"], one["time_zone"], one["task"]["pipeline"], _next(one))
@@ -123,7 +145,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 @app.command("next")
 def next_(context: typer.Context, name: Name, count: Count = 5, as_json: AsJson = False) -> None:
-    """Show the coming times of a schedule."""
+    """Show the upcoming times of a schedule."""
     found = target_of(context).api().get(path("schedules", name, "next"), count=count)
     _say_times(found["times"], as_json=as_json)
 
@@ -131,12 +153,14 @@ def next_(context: typer.Context, name: Name, count: Count = 5, as_json: AsJson 
 @app.command("preview")
 def preview(
     context: typer.Context,
-    cron: Annotated[str, typer.Argument(help="Minute, hour, day, month, day of the week.")],
-    time_zone: Annotated[str, typer.Option(help="Such as Europe/Berlin.")] = "UTC",
+    cron: Annotated[
+        str, typer.Argument(help="Cron expression: minute, hour, day, month, day of the week.")
+    ],
+    time_zone: Annotated[str, typer.Option(help="IANA time zone, such as Europe/Berlin.")] = "UTC",
     count: Count = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the coming times of a cron expression, and keep nothing."""
+    """Show the upcoming times of a cron expression, without creating a schedule."""
     body = {"cron": cron, "time_zone": time_zone}
     found = target_of(context).api().post("/v1/schedule-preview", body, count=count)
     _say_times(found["times"], as_json=as_json)
@@ -146,10 +170,10 @@ def preview(
 def history(
     context: typer.Context,
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE, help="Number of times to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of the last times of a schedule."""
+    """Show the past times of a schedule and their outcome."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -159,7 +183,7 @@ def history(
         print_json(found)
         return
     if not found:
-        out.print("None of its times has come yet.")
+        out.print("The schedule has not fired yet.")
         return
     rows = [
         (local(one["planned_at"]), one["cause"], one["state"], one["run_id"] or "", _outcome(one))
@@ -176,7 +200,7 @@ def pause(
     revision: IfMatch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pause a schedule; times that come meanwhile are left out."""
+    """Pause a schedule; times that pass while it is paused are skipped."""
     api, place = target_of(context).api(), path("schedules", name, "pause")
     _say(api.post(place, {"reason": reason}, if_match=_etag(revision)), as_json=as_json)
 
@@ -185,7 +209,7 @@ def pause(
 def resume(
     context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
 ) -> None:
-    """Let a paused schedule go on, with its next time from now."""
+    """Resume a paused schedule from its next time."""
     api, place = target_of(context).api(), path("schedules", name, "resume")
     _say(api.post(place, if_match=_etag(revision)), as_json=as_json)
 
@@ -194,10 +218,12 @@ def resume(
 def trigger(
     context: typer.Context,
     name: Name,
-    key: Annotated[str | None, typer.Option(help="The same key is the same run.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key always means the same run.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit the task of a schedule now."""
+    """Submit a schedule's task now."""
     from hocket.cli.terminal.console import print_json
 
     body = {} if key is None else {"idempotency_key": key}
@@ -207,7 +233,7 @@ def trigger(
 
 @app.command("delete")
 def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None:
-    """Delete a schedule with its history. Its runs stay."""
+    """Delete a schedule and its history. Its runs are kept."""
     target_of(context).api().delete(path("schedules", name), if_match=_etag(revision))
     typer.echo(f"{name} is deleted")
 

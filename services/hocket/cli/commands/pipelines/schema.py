@@ -8,7 +8,7 @@ import typer
 def schema() -> None:
     """Print the JSON Schema of a pipeline.
 
-    Editors complete and check YAML with it. Put this into the first line of a pipeline file:
+    Editors can complete and check YAML with it. Put this on the first line of a pipeline file:
     # yaml-language-server: $schema=pipeline.schema.json
     """
     from hocket.schemas.pipeline.spec import pipeline_schema

@@ -13,11 +13,12 @@ PAGE = 500
 def types(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="Show this one, with its JSON Schemas.", metavar="TYPE")
+        str | None,
+        typer.Argument(help="Show this node type, with its JSON Schemas.", metavar="TYPE"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the node types there are, built-in ones and your own, with the workers that run them now."""
+    """List node types, built-in and custom, with the workers that currently run them."""
     from hocket.cli.terminal.console import print_json
 
     api = target_of(context).api()

@@ -7,18 +7,20 @@ import typer
 
 from hocket.cli.remote.target import target_of
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print its manifest for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
 
 
 def backup(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Destination folder; must be empty or not exist yet.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Copy what a platform knows out of NATS and Postgres, while it runs.
+    """Back up a running platform's data from NATS and Postgres.
 
-    Every task that was acknowledged before is in it. Files of large values (`blobs/`) are not: copy
-    their folder besides, where they are not in Postgres.
+    Includes every task acknowledged before the backup began. Excludes the files of large values
+    (`blobs/`): copy that folder separately, unless they are stored in Postgres.
     """
     import asyncio
 
@@ -37,18 +39,18 @@ def backup(
 
 def restore(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="What `hocket backup` made.")],
+    folder: Annotated[Path, typer.Argument(help="Folder created by `hocket backup`.")],
     replicas: Annotated[
         int,
         typer.Option(
-            envvar="HOCKET_STREAM_REPLICAS", min=1, max=5, help="Copies of streams in NATS."
+            envvar="HOCKET_STREAM_REPLICAS", min=1, max=5, help="Replicas of each NATS stream."
         ),
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup into an empty database and an empty NATS (DATABASE_URL, NATS_URL).
+    """Restore a backup into an empty database and an empty NATS (DATABASE_URL, NATS_URL).
 
-    Start the processes afterwards: runs that were going on at the moment of the backup go on.
+    Start the processes afterwards: runs that were in progress at the time of the backup continue.
     """
     import asyncio
 
@@ -68,8 +70,9 @@ def restore(
         print_json(manifest)
         return
     typer.echo(
-        f"Restored {_summary(manifest)}. What was accepted after {manifest['began_at']} may be missing: "
-        "publish such tasks again under their idempotency keys, which makes each one run."
+        f"Restored {_summary(manifest)}. Tasks accepted after {manifest['began_at']} may be "
+        "missing: publish them again with their idempotency keys, so that each becomes one "
+        "run."
     )
 
 

@@ -7,7 +7,7 @@ import typer
 
 from hocket.cli.terminal import exit_codes
 
-app = typer.Typer(help="The configuration file that HOCKET_CONFIG names.", no_args_is_help=True)
+app = typer.Typer(help="Configuration file, as named by HOCKET_CONFIG.", no_args_is_help=True)
 
 
 @app.command("check")
@@ -15,11 +15,11 @@ def check(
     file: Annotated[Path, typer.Argument(help="The file, as HOCKET_CONFIG would name it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say all that is wrong with a configuration file, each with its field and the cure.
+    """Check a configuration file and list all errors, each with its field and a fix.
 
-    Gateways and workers check the same at their start. Variables that the file names
-    (os.environ/NAME) are looked for in this shell; hooks are loaded, models and databases are not
-    asked. Exit code 1 where something is wrong, 2 where the file cannot be read.
+    Gateways and workers run the same checks on startup. Environment variables named in the file
+    (os.environ/NAME) are read from this shell; hooks are loaded, but models and databases are not
+    contacted. Exits with 1 if there are errors, 2 if the file cannot be read.
     """
     import asyncio
 
@@ -40,6 +40,6 @@ def check(
             out.print(Text.assemble(("note  ", "yellow"), f"  {note}"), soft_wrap=True)
         if not found.faults:
             models = ", ".join(found.models) or "none"
-            out.print(Text(f"Nothing is wrong. Models: {models}.", "green"), soft_wrap=True)
+            out.print(Text(f"No errors found. Models: {models}.", "green"), soft_wrap=True)
     if found.faults:
         raise typer.Exit(exit_codes.FAILED)

@@ -9,13 +9,11 @@ from hocket.cli.remote.target import target_of
 
 def console(
     context: typer.Context,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address.")
-    ] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the URL.")] = False,
 ) -> None:
     """Open the console in a browser, signed in with your key.
 
-    The address that it prints can be used for a minute.
+    The printed URL is valid for one minute.
     """
     import webbrowser
 
@@ -26,4 +24,4 @@ def console(
     address = f"{api.url}/console/sign-in?ticket={ticket}"
     typer.echo(address)
     if not no_browser and not webbrowser.open(address):
-        notes.print("There is no browser here: open the address within a minute.", markup=False)
+        notes.print("No browser could be opened: open the URL within a minute.", markup=False)

@@ -15,11 +15,11 @@ def dev(
     context: typer.Context,
     file: Annotated[
         Path,
-        typer.Argument(exists=True, dir_okay=False, help="A pipeline in YAML or JSON."),
+        typer.Argument(exists=True, dir_okay=False, help="Pipeline file in YAML or JSON."),
     ],
     given: Annotated[
         str | None,
-        typer.Option("--input", help="The input: a JSON object, or @FILE, which is watched, too."),
+        typer.Option("--input", help="Input: a JSON object, or @FILE (also watched for changes)."),
     ] = None,
     pairs: Annotated[
         list[str] | None,
@@ -30,14 +30,14 @@ def dev(
         typer.Option(
             "--worker",
             metavar="MODULE:WORKER",
-            help="A worker of yours: it runs, and starts anew when a Python file changes.",
+            help="Worker to run; restarted when a Python file changes.",
         ),
     ] = None,
     handlers: Annotated[
         str,
         typer.Option(
             envvar="HOCKET_HANDLERS",
-            help="What `python` nodes may run, where a platform is started: my_package",
+            help="Modules that `python` nodes may run, if a platform is started: my_package",
         ),
     ] = "",
     config: Annotated[
@@ -46,15 +46,15 @@ def dev(
             envvar="HOCKET_CONFIG",
             exists=True,
             dir_okay=False,
-            help="hocket.yaml with models and databases, where a platform is started.",
+            help="hocket.yaml with models and databases, if a platform is started.",
         ),
     ] = None,
 ) -> None:
-    """Run a pipeline at every change of its file, its input or its workers.
+    """Rerun a pipeline on every change to its file, its input or its workers.
 
-    Each time, FILE is applied and run, and what came out is shown with what changed since the run
-    before: outcome, time and cost. A change cancels a run in flight. Without a platform, one is started
-    over the data folder and stopped at the end.
+    Each time, FILE is applied and run, and the result is shown with what changed since the previous
+    run: outcome, time and cost. A change cancels a run in flight. If no platform is running, one is
+    started on the data folder and stopped at the end.
     """
     import asyncio
 
@@ -68,7 +68,7 @@ def dev(
     if handlers or config:
         option = "--handlers" if handlers else "--config"
         raise typer.BadParameter(
-            f"{option} is for a platform that is started, and one runs already"
+            f"{option} applies only when a platform is started, and one is already running"
         )
     asyncio.run(_develop(target, sources))
 

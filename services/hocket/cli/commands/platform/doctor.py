@@ -10,12 +10,12 @@ from hocket.cli.terminal import exit_codes
 
 def doctor(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check every dependency and say what to do.
+    """Check every dependency and suggest fixes.
 
-    This machine, each server of NATS, streams and their copies, Postgres and its standbys, what
-    processes offer, certificates and clocks. Exit code 0: nothing is wrong; 1: something is.
+    Checks this machine, each NATS server, streams and their replicas, Postgres and its standbys, what
+    processes offer, certificates and clocks. Exits with 0 if nothing is wrong, 1 otherwise.
     """
     import asyncio
     from dataclasses import asdict
@@ -45,4 +45,4 @@ def doctor(
     if failed:
         out.print(f"{failed} of {len(findings)} checks failed.", style="red")
         raise typer.Exit(exit_codes.FAILED)
-    out.print("Nothing is wrong.", style="green")
+    out.print("No problems found.", style="green")

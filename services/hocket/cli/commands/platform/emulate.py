@@ -12,39 +12,69 @@ if TYPE_CHECKING:
 def emulate(
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file with several kinds of engines; instead of the options."),
+        typer.Option(
+            help="YAML file that describes several kinds of engines; replaces the options."
+        ),
     ] = None,
-    model: Annotated[str, typer.Option(help="The model's name.")] = "emulated",
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of the first engine; 0: any.")] = 8_000,
-    replicas: Annotated[int, typer.Option(help="Engines, on ports that follow each other.")] = 1,
-    speed: Annotated[float, typer.Option(help="Virtual seconds in a real one.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the faults' dice.")] = 0,
-    prefill_tokens_per_s: Annotated[float, typer.Option(help="Reading a prompt.")] = 8_000.0,
-    decode_tokens_per_s: Annotated[float, typer.Option(help="Of one sequence.")] = 50.0,
-    batch_tokens_per_s: Annotated[float, typer.Option(help="Of all sequences.")] = 2_000.0,
-    max_running: Annotated[int, typer.Option(help="Sequences in the batch.")] = 64,
-    cache_blocks: Annotated[int, typer.Option(help="Blocks in the prefix cache.")] = 5_000,
-    block_tokens: Annotated[int, typer.Option(help="Tokens in a block.")] = 16,
-    output_tokens: Annotated[int, typer.Option(help="Of a reply without max_tokens.")] = 64,
-    reply: Annotated[str, typer.Option(help="`words`, or `echo` of the user's text.")] = "words",
+    model: Annotated[str, typer.Option(help="Name of the model.")] = "emulated",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port of the first engine; 0 picks any free one.")
+    ] = 8_000,
+    replicas: Annotated[int, typer.Option(help="Number of engines, on consecutive ports.")] = 1,
+    speed: Annotated[float, typer.Option(help="Virtual seconds per real second.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Random seed for faults.")] = 0,
+    prefill_tokens_per_s: Annotated[
+        float, typer.Option(help="Prefill speed, in tokens per second.")
+    ] = 8_000.0,
+    decode_tokens_per_s: Annotated[
+        float, typer.Option(help="Decode speed of one sequence, in tokens per second.")
+    ] = 50.0,
+    batch_tokens_per_s: Annotated[
+        float, typer.Option(help="Decode speed of all sequences together, in tokens per second.")
+    ] = 2_000.0,
+    max_running: Annotated[
+        int, typer.Option(help="Maximum number of sequences in the batch.")
+    ] = 64,
+    cache_blocks: Annotated[
+        int, typer.Option(help="Number of blocks in the prefix cache.")
+    ] = 5_000,
+    block_tokens: Annotated[int, typer.Option(help="Tokens per block.")] = 16,
+    output_tokens: Annotated[
+        int, typer.Option(help="Tokens in a reply if max_tokens is not set.")
+    ] = 64,
+    reply: Annotated[
+        str, typer.Option(help="`words`, or `echo` to repeat the user's text.")
+    ] = "words",
     tool_turns: Annotated[int, typer.Option(help="Turns that call a tool before the answer.")] = 1,
-    cold: Annotated[bool, typer.Option("--cold", help="Not ready at the start.")] = False,
-    provision_s: Annotated[float, typer.Option(help="Cold start: getting a machine.")] = 0.0,
-    load_s: Annotated[float, typer.Option(help="Cold start: loading the model.")] = 0.0,
-    idle_s: Annotated[float, typer.Option(help="Go cold after this; 0: never.")] = 0.0,
-    while_cold: Annotated[str, typer.Option(help="Requests `wait`, or `refuse` them.")] = "wait",
-    error_rate: Annotated[float, typer.Option(help="Share of requests with a 500.")] = 0.0,
-    rate_limit_rate: Annotated[float, typer.Option(help="Share of requests with a 429.")] = 0.0,
-    hang_rate: Annotated[float, typer.Option(help="Share without any answer.")] = 0.0,
-    disconnect_rate: Annotated[float, typer.Option(help="Share cut off.")] = 0.0,
+    cold: Annotated[bool, typer.Option("--cold", help="Start cold, with no model loaded.")] = False,
+    provision_s: Annotated[
+        float, typer.Option(help="Cold start: seconds to provision a machine.")
+    ] = 0.0,
+    load_s: Annotated[float, typer.Option(help="Cold start: seconds to load the model.")] = 0.0,
+    idle_s: Annotated[
+        float, typer.Option(help="Go cold after this many idle seconds; 0: never.")
+    ] = 0.0,
+    while_cold: Annotated[
+        str, typer.Option(help="While cold, requests `wait` or are refused (`refuse`).")
+    ] = "wait",
+    error_rate: Annotated[float, typer.Option(help="Share of requests answered with a 500.")] = 0.0,
+    rate_limit_rate: Annotated[
+        float, typer.Option(help="Share of requests answered with a 429.")
+    ] = 0.0,
+    hang_rate: Annotated[
+        float, typer.Option(help="Share of requests that are never answered.")
+    ] = 0.0,
+    disconnect_rate: Annotated[
+        float, typer.Option(help="Share of requests cut off mid-response.")
+    ] = 0.0,
 ) -> None:
-    """Run inference engines without a model.
+    """Emulate inference engines, without a model.
 
-    OpenAI's API (chat, completions, embeddings, models, streaming) and Anthropic's Messages API with
-    the timing of an engine: prefill, continuous batching, prefix cache, cold start, faults; vLLM's
-    metrics under /metrics.
-    Times are virtual: with --speed 100 an engine lives 100 times as fast. See docs/how-to/emulator.md.
+    Serves OpenAI's API (chat, completions, embeddings, models, streaming) and Anthropic's Messages API
+    with the timing of an engine: prefill, continuous batching, prefix cache, cold start, faults; and
+    vLLM's metrics at /metrics.
+    Times are virtual: with --speed 100 an engine runs 100 times as fast. See docs/how-to/emulator.md.
     """
     import asyncio
 

@@ -19,23 +19,26 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def mcp(
     context: typer.Context,
     pipelines: Annotated[
-        str, typer.Option(help="Pipelines that are tools: order,research. Default: all.")
+        str, typer.Option(help="Pipelines to serve as tools: order,research. Default: all.")
     ] = "",
     http: Annotated[
         bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on, with --http.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 is any free one.")
+        int,
+        typer.Option(
+            min=0, max=65_535, help="Port to listen on, with --http; 0 picks any free one."
+        ),
     ] = DEFAULT_PORT,
     wait_s: Annotated[
-        float, typer.Option(min=0, max=MAX_WAIT_S, help="How long a call waits for its run.")
+        float, typer.Option(min=0, max=MAX_WAIT_S, help="Seconds a call waits for its run.")
     ] = DEFAULT_WAIT_S,
 ) -> None:
     """Serve pipelines as tools to agents and editors, over stdio or HTTP.
 
-    Over HTTP a caller's own key (`Authorization: Bearer ...`) decides what it may do. On this machine's
-    addresses callers without one act with yours; on others they are refused.
+    Over HTTP, the caller's own key (`Authorization: Bearer ...`) decides what it may do. On loopback
+    addresses, callers without a key use yours; on other addresses they are refused.
     """
     import asyncio
     from importlib.metadata import version

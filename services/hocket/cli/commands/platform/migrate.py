@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 def migrate(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Bring a database of your own (DATABASE_URL) to this release.
+    """Migrate your own database (DATABASE_URL) to this release's schema.
 
-    `hocket up` does it by itself. Many may do it at once; the database's data stays.
+    `hocket up` does this automatically. It is safe to run concurrently; the data is kept.
     """
     import asyncio
 

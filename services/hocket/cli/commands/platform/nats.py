@@ -10,23 +10,24 @@ from hocket.cli.remote.target import target_of
 
 T = TypeVar("T")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-app = typer.Typer(help="What NATS servers of your own need.", no_args_is_help=True)
+app = typer.Typer(help="Set up your own NATS servers.", no_args_is_help=True)
 
 
 @app.command("accounts")
 def accounts(
-    folder: Annotated[Path, typer.Argument(help="Where to put the files; what is there is kept.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the files; existing files are kept.")],
     server: Annotated[
-        str, typer.Option(help="URL of the server, without an account; of a cluster several.")
+        str,
+        typer.Option(help="URL of the server, without an account; for a cluster, several URLs."),
     ] = "nats://nats:4222",
     as_json: AsJson = False,
 ) -> None:
-    """Write accounts.conf, for the servers' configuration, and a file with a URL for each user.
+    """Write accounts.conf for the servers' configuration, and a file with each user's URL.
 
-    By them each process of the platform may do what it needs, and the bearer of a key what the key says
-    (docs/reference/nats-access.md).
+    They limit each process of the platform to what it needs, and the holder of a key to what the key
+    allows (docs/reference/nats-access.md).
     """
     from hocket.cli.terminal.console import print_json
     from hocket.kit.access.account_files import kept_accounts
@@ -44,10 +45,10 @@ def accounts(
 
 @app.command("spread")
 def spread(context: typer.Context, as_json: AsJson = False) -> None:
-    """Have the servers of a cluster lead about as many streams each, first of those that runs pass.
+    """Balance stream leaders across a cluster's servers, starting with the streams that runs use.
 
-    After servers were away, those that stayed lead their streams. What is published while a leader hands
-    over waits for a moment.
+    After an outage, the servers that stayed up lead the streams of the others. Messages published
+    while leadership moves are delayed for a moment.
     """
     import asyncio
     from dataclasses import asdict
@@ -75,7 +76,7 @@ def spread(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(made)
     elif not made:
-        typer.echo("leaders are spread already")
+        typer.echo("leaders are already balanced")
 
 
 async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:

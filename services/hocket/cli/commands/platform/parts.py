@@ -7,11 +7,13 @@ import typer
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
-    help="What the platform is made of: tenants, workers, queues, partitions.", no_args_is_help=True
+    help="Parts of the platform: tenants, workers, queues, partitions.", no_args_is_help=True
 )
-NodeType = Annotated[str, typer.Argument(help="A node type, as `hocket types` lists it.")]
-QueueOption = Annotated[str, typer.Option("--queue", help="A queue of it, not the type's own.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+NodeType = Annotated[str, typer.Argument(help="Node type, as listed by `hocket types`.")]
+QueueOption = Annotated[
+    str, typer.Option("--queue", help="Queue of the node type; defaults to its own.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PAGE = 500
 
 
@@ -30,7 +32,7 @@ def tenants(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command("workers")
 def workers(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the workers that live, with the steps that they take."""
+    """List live workers and the steps they take."""
     from hocket.cli.terminal.console import print_json, print_table
 
     found = _all(context, "workers")
@@ -47,7 +49,7 @@ def workers(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command("queues")
 def queues(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the queues of steps with what waits in them."""
+    """List step queues and their backlog."""
     _print_queues(target_of(context).api().get("/v1/queues")["queues"], as_json=as_json)
 
 
@@ -89,12 +91,12 @@ def drain(
     node_type: NodeType,
     queue: QueueOption = "default",
     minutes: Annotated[
-        float, typer.Option("--minutes", min=0.1, max=10_080, help="From now on.")
+        float, typer.Option("--minutes", min=0.1, max=10_080, help="How long, in minutes.")
     ] = 60,
-    reason: Annotated[str, typer.Option("--reason", help="Stands in the audit.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Recorded in the audit log.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Hand out no more steps of a node type for a time; those at workers go on."""
+    """Stop dispatching steps of a node type for a time; steps already at workers continue."""
     body = {"queue": queue, "for_s": minutes * 60, "reason": reason}
     _change(context, node_type, "drain", body, as_json=as_json)
 
@@ -106,13 +108,13 @@ def resume(
     queue: QueueOption = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Hand out the steps of a drained node type again."""
+    """Resume dispatching steps of a drained node type."""
     _change(context, node_type, "resume", {"queue": queue}, as_json=as_json)
 
 
 @app.command("partitions")
 def partitions(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the partitions of the runs with the coordinators that own them."""
+    """List the partitions of runs and the coordinators that own them."""
     from hocket.cli.terminal.console import print_json, print_table
 
     found = target_of(context).api().get("/v1/partitions")["partitions"]

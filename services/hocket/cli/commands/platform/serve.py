@@ -10,16 +10,18 @@ from hocket.cli.local.service_modules import MODULES
 
 
 def serve(
-    service: Annotated[str, typer.Argument(help=f"Which: {', '.join(MODULES)}.")],
+    service: Annotated[str, typer.Argument(help=f"Process to run: {', '.join(MODULES)}.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="Its own arguments, after `--`: of a worker `-- --types python,llm`."),
+        typer.Argument(
+            help="Arguments for the process, after `--`; for a worker: `-- --types python,llm`."
+        ),
     ] = None,
 ) -> None:
-    """Be one process of a platform whose NATS_URL and DATABASE_URL name servers of your own.
+    """Run one process of a platform that uses your own NATS and Postgres (NATS_URL, DATABASE_URL).
 
-    Settings are environment variables; a secret one may be in a file that NAME_FILE names. Ends on
-    SIGTERM, after its work.
+    Settings are environment variables; a secret can be read from a file, by setting NAME_FILE to its
+    path. On SIGTERM, the process finishes its work and exits.
     """
     from hocket.cli.terminal.errors import ProcessUnknown
     from hocket.kit.process import process_secrets

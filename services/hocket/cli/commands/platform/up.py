@@ -19,44 +19,48 @@ def up(
     context: typer.Context,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder of all data and logs.", show_default="that of `hocket`"),
+        typer.Option(help="Folder for all data and logs.", show_default="that of `hocket`"),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")] = 1,
     coordinators: Annotated[
-        int, typer.Option(min=1, max=16, help="Coordinator processes; they share the partitions.")
+        int,
+        typer.Option(
+            min=1, max=16, help="Number of coordinator processes; they share the partitions."
+        ),
     ] = 1,
     api_port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0 is any free one.")
+        int, typer.Option(min=0, max=65_535, help="Port of the REST API; 0 picks any free one.")
     ] = DEFAULT_API_PORT,
     gateway_port: Annotated[
         int,
-        typer.Option(min=0, max=65_535, help="Port of the OpenAI-compatible API; 0 is any."),
+        typer.Option(min=0, max=65_535, help="Port of the OpenAI-compatible API; 0 picks any."),
     ] = DEFAULT_GATEWAY_PORT,
     inline_gateway: Annotated[
         bool,
         typer.Option(
-            help="A gateway in each worker process instead of one of its own: cheaper calls."
+            help="Run a gateway in each worker process instead of a separate one: cheaper calls."
         ),
     ] = False,
     nats_port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the embedded NATS; 0 is any free one.")
+        int,
+        typer.Option(min=0, max=65_535, help="Port of the embedded NATS; 0 picks any free one."),
     ] = DEFAULT_NATS_PORT,
-    api_host: Annotated[str, typer.Option(help="Address both APIs listen on.")] = "127.0.0.1",
+    api_host: Annotated[str, typer.Option(help="Address on which both APIs listen.")] = "127.0.0.1",
     handlers: Annotated[
         str,
         typer.Option(
             envvar="HOCKET_HANDLERS",
-            help="What `python` nodes may run: my_package,other.steps",
+            help="Modules that `python` nodes may run: my_package,other.steps",
         ),
     ] = "",
     types: Annotated[
         str,
         typer.Option(
-            help="What its workers run: python,llm,python@gpu (a queue). Default: all types."
+            help="Node types its workers run: python,llm,python@gpu (a queue). Default: all."
         ),
     ] = "",
     worker: Annotated[
-        bool, typer.Option(help="Start workers, beside those that you start yourself.")
+        bool, typer.Option(help="Start workers, in addition to those that you start yourself.")
     ] = True,
     config: Annotated[
         Path | None,
@@ -69,14 +73,16 @@ def up(
     ] = None,
     database: Annotated[
         str | None,
-        typer.Option(envvar=DATABASE_ENV, help="Your own Postgres instead of the embedded one."),
+        typer.Option(
+            envvar=DATABASE_ENV, help="Use your own Postgres instead of the embedded one."
+        ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="Of the processes' logs.")] = "info",
+    log_level: Annotated[str, typer.Option(help="Log level of the processes.")] = "info",
 ) -> None:
-    """Start everything on this machine.
+    """Start the whole platform on this machine.
 
-    NATS and Postgres (embedded, unless NATS_URL and DATABASE_URL name your own), coordinator, workers,
-    gateway, ledger and REST API. Ctrl-C stops all in order; the data stays in the folder.
+    Starts NATS and Postgres (embedded, unless NATS_URL and DATABASE_URL name your own), coordinator,
+    workers, gateway, ledger and REST API. Ctrl-C stops everything in order; the data is kept.
     """
     import asyncio
 
@@ -86,7 +92,7 @@ def up(
 
     if not worker and (types or inline_gateway):
         option = "--types" if types else "--inline-gateway"
-        raise typer.BadParameter(f"{option} is about workers; give it without --no-worker")
+        raise typer.BadParameter(f"{option} applies to workers; use it without --no-worker")
     target = target_of(context)
     platform = Platform(
         data_dir or target.data_dir,

@@ -24,14 +24,21 @@ class By(StrEnum):
 
 def cost(
     context: typer.Context,
-    by: Annotated[By, typer.Option(help="Add up by this.")] = By.PIPELINE,
+    by: Annotated[By, typer.Option(help="Group costs by this.")] = By.PIPELINE,
     days: Annotated[
-        int, typer.Option(min=1, max=400, help="Of so many days (nodes: of all time).")
+        int,
+        typer.Option(
+            min=1,
+            max=400,
+            help="Number of days to include (ignored for nodes, which cover all time).",
+        ),
     ] = 30,
-    pipeline: Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", "-p", help="Only this pipeline.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what was spent, from the report views in Postgres."""
+    """Show costs, from the report views in Postgres."""
     from decimal import Decimal
 
     from hocket.cli.drawing.amounts import money
@@ -43,7 +50,7 @@ def cost(
         print_json(page["costs"])
         return
     if not page["costs"]:
-        nothing = "Nothing was spent: there are no model calls."
+        nothing = "No costs: there are no model calls."
         out.print("Nothing was served from the cache." if by is By.CACHE else nothing)
         return
     columns = COLUMNS[by]
@@ -53,7 +60,9 @@ def cost(
     total = sum((Decimal(row[amount]) for row in page["costs"]), Decimal(0))
     out.print(f"total {money(total)}", style="bold")
     if page["truncated"]:
-        notes.print("There is more; schema `report` in Postgres has it all.", style="dim")
+        notes.print(
+            "There are more rows; the schema `report` in Postgres has them all.", style="dim"
+        )
 
 
 def _page(api: Api, by: By, pipeline: str | None, days: int) -> Any:

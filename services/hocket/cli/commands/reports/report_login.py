@@ -13,11 +13,11 @@ PASSWORD_BYTES = 24
 PASSWORD_ENV = "HOCKET_REPORT_PASSWORD"
 
 app = typer.Typer(
-    help="SQL logins that read the reports: create, revoke, list.",
+    help="SQL logins that can read reports: create, revoke, list.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="The login: small letters, digits and `_`.")]
+Name = Annotated[str, typer.Argument(help="Name of the login: lowercase letters, digits and `_`.")]
 
 
 @app.command("create")
@@ -25,17 +25,17 @@ def create(
     context: typer.Context,
     name: Name,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Whose rows it reads, and nobody else's.")
+        str | None, typer.Option("--tenant", help="Tenant whose rows it can read, and no others.")
     ] = None,
     all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="It reads the rows of all tenants.")
+        bool, typer.Option("--all-tenants", help="Allow it to read the rows of all tenants.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make a login that reads the reports of one tenant, and print its password once.
+    """Create a login that can read reports, of one tenant or of all, and print its password once.
 
-    It may read the views of the schema `report`, and nothing else. HOCKET_REPORT_PASSWORD may hold a
-    password of your choice.
+    It can read the views of the schema `report` and nothing else. To choose the password yourself, set
+    HOCKET_REPORT_PASSWORD.
     """
     import os
     import secrets
@@ -45,7 +45,7 @@ def create(
     from hocket.schemas.subjects import check_token
 
     if (tenant is None) is not all_tenants:
-        raise typer.BadParameter("Give --tenant, or --all-tenants.")
+        raise typer.BadParameter("Use --tenant or --all-tenants.")
     if tenant is not None:
         check_token("--tenant", tenant)
     password = os.environ.get(PASSWORD_ENV) or secrets.token_urlsafe(PASSWORD_BYTES)
@@ -55,7 +55,7 @@ def create(
         print_json({"name": name, "tenant": tenant, "url": _url_of(url, name, password)})
         return
     whose = "all tenants" if tenant is None else f"the tenant {tenant}"
-    notes.print(f"{name} reads the reports of {whose}. The password is shown only now:")
+    notes.print(f"{name} can read the reports of {whose}. The password is shown only once:")
     typer.echo(_url_of(url, name, password))
 
 
@@ -63,9 +63,9 @@ def create(
 def revoke(
     context: typer.Context,
     name: Name,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Remove a login, and end its connections."""
+    """Remove a login and close its connections."""
     from hocket.cli.terminal.console import notes, print_json
     from hocket.kit.postgres import report_logins
 
@@ -76,15 +76,17 @@ def revoke(
         return
     notes.print(f"{name} is revoked.")
     if left:
-        notes.print(f"{left} of its connections could not be ended; they read nothing any more.")
+        notes.print(
+            f"{left} of its connections could not be closed; they can no longer read anything."
+        )
 
 
 @app.command("list")
 def list_(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the logins."""
+    """List the report logins."""
     from hocket.cli.terminal.console import out, print_json, print_table
     from hocket.kit.postgres import report_logins
 
@@ -103,7 +105,7 @@ def list_(
         )
         return
     if not found:
-        out.print("There are no logins for reports. `hocket report-login create` makes one.")
+        out.print("There are no report logins. Create one with `hocket report-login create`.")
         return
     rows = [
         (

@@ -11,34 +11,34 @@ APPEAR_TIMEOUT_S = 2.0
 """How long a run that the API does not know may still be on its way from NATS to Postgres."""
 APPEAR_INTERVAL_S = 0.05
 
-RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
+RunId = Annotated[str, typer.Argument(help="ID of the run, as shown by `hocket runs list`.")]
 Step = Annotated[str, typer.Argument(help="The approval: its node, or its step in a map or loop.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Note = Annotated[str, typer.Option(help="Why; it stands in the approval's output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Note = Annotated[str, typer.Option(help="Reason; included in the approval's output.")]
 
 
 def approve(
     context: typer.Context, run_id: RunId, step: Step, note: Note = "", as_json: AsJson = False
 ) -> None:
-    """Approve what a run waits for."""
+    """Approve a step that a run is waiting on."""
     sent = _send(context, run_id, step, {"approved": True, "note": note})
-    _say(sent, f"run {run_id} was told that {step} is approved", as_json=as_json)
+    _say(sent, f"approval of {step} was sent to run {run_id}", as_json=as_json)
 
 
 def refuse(
     context: typer.Context, run_id: RunId, step: Step, note: Note = "", as_json: AsJson = False
 ) -> None:
-    """Refuse what a run waits for; the approval fails."""
+    """Refuse an approval that a run is waiting for; the approval step fails."""
     sent = _send(context, run_id, step, {"approved": False, "note": note})
-    _say(sent, f"run {run_id} was told that {step} is refused", as_json=as_json)
+    _say(sent, f"refusal of {step} was sent to run {run_id}", as_json=as_json)
 
 
 def approvals(
     context: typer.Context,
-    run_id: Annotated[str | None, typer.Option("--run", help="Only those of this run.")] = None,
+    run_id: Annotated[str | None, typer.Option("--run", help="Only approvals of this run.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the approvals that runs wait for, the one that waits longest first."""
+    """List pending approvals, longest-waiting first."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import print_json, print_table
 
@@ -62,14 +62,14 @@ def approvals(
 def signal(
     context: typer.Context,
     run_id: RunId,
-    name: Annotated[str, typer.Argument(help="The `signal` of the node that waits.")],
+    name: Annotated[str, typer.Argument(help="The `signal` of the waiting node.")],
     payload: Annotated[
         str | None,
         typer.Option(help="The node's output: a JSON value, @FILE, or @- (standard input)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a run the signal that it waits for, or will wait for."""
+    """Send a signal that a run is waiting for, or will wait for."""
     from hocket.cli.terminal.sources import json_value
 
     value = None if payload is None else json_value(payload, "--payload")

@@ -14,29 +14,45 @@ TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
 WAIT_INTERVAL_S = 0.5
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-OperationId = Annotated[str, typer.Argument(help="The id of a bulk operation.")]
-Pipeline = Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")]
-Status = Annotated[str | None, typer.Option("--status", "-s", help="With this status.")]
-ErrorCode = Annotated[str | None, typer.Option("--error", help="That failed with this code.")]
-Hours = Annotated[float | None, typer.Option(min=0, max=1e6, help="Accepted in the last HOURS.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OperationId = Annotated[str, typer.Argument(help="ID of the bulk operation.")]
+Pipeline = Annotated[
+    str | None, typer.Option("--pipeline", "-p", help="Only runs of this pipeline.")
+]
+Status = Annotated[str | None, typer.Option("--status", "-s", help="Only runs with this status.")]
+ErrorCode = Annotated[
+    str | None, typer.Option("--error", help="Only runs that failed with this error code.")
+]
+Hours = Annotated[
+    float | None, typer.Option(min=0, max=1e6, help="Only runs accepted in the last HOURS.")
+]
 WithLabels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
+    typer.Option(
+        "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
+    ),
 ]
-Missed = Annotated[bool, typer.Option("--missed", help="That missed their deadline.")]
-MinCost = Annotated[str | None, typer.Option(metavar="USD", help="That spent so much or more.")]
-AtMost = Annotated[int, typer.Option(min=1, max=1_000_000, help="Do nothing where more are meant.")]
-Preview = Annotated[bool, typer.Option("--preview", help="Say how many are meant; change nothing.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the operation.")]
+Missed = Annotated[bool, typer.Option("--missed", help="Only runs that missed their deadline.")]
+MinCost = Annotated[
+    str | None, typer.Option(metavar="USD", help="Only runs that cost at least this much.")
+]
+AtMost = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Do nothing if more runs than this match.")
+]
+Preview = Annotated[
+    bool, typer.Option("--preview", help="Preview how many runs match, without changing anything.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the operation to finish.")]
 
 
 def submit(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="JSON lines, each one task; `-` for standard input.")],
+    file: Annotated[
+        str, typer.Argument(help="JSON lines file with one task per line; `-` for standard input.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Submit many tasks: each line is what `POST /v1/runs` takes, with `pipeline` and `input`."""
+    """Submit many tasks: each line is a body of `POST /v1/runs`, with `pipeline` and `input`."""
     from hocket.cli.terminal.console import notes, print_json
 
     api, accepted, told = target_of(context).api(), 0, []
@@ -47,7 +63,7 @@ def submit(
     if as_json:
         print_json(told)
     else:
-        typer.echo(f"{accepted} of {len(told)} tasks were taken")
+        typer.echo(f"{accepted} of {len(told)} tasks were accepted")
     for line, one in enumerate(told, start=1):
         if one["error"]:
             notes.print(f"line {line}: {one['error']['message']}", style="red")
@@ -68,7 +84,7 @@ def bulk_cancel(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel all running runs that are meant."""
+    """Cancel all running runs that match."""
     meant = _filter(pipeline, None, hours, labels, None, missed=missed, min_cost=min_cost)
     change = {"action": "cancel", "filter": meant, "reason": reason, "at_most": at_most}
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
@@ -88,7 +104,7 @@ def bulk_retry(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Retry all runs that are meant, of those that ended without a whole result."""
+    """Retry all matching runs that ended without a complete result."""
     meant = _filter(pipeline, status, hours, labels, error, missed=missed, min_cost=min_cost)
     change = {"action": "retry", "filter": meant, "at_most": at_most}
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
@@ -97,11 +113,11 @@ def bulk_retry(
 def bulk_show(
     context: typer.Context,
     operation_id: Annotated[
-        str | None, typer.Argument(help="The id of a bulk operation; all without one.")
+        str | None, typer.Argument(help="ID of the bulk operation; without it, show all.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far bulk operations are."""
+    """Show the progress of bulk operations."""
     from hocket.cli.terminal.console import print_json
 
     api = target_of(context).api()
@@ -117,7 +133,7 @@ def bulk_show(
 
 
 def bulk_stop(context: typer.Context, operation_id: OperationId, as_json: AsJson = False) -> None:
-    """Stop a bulk operation where it is."""
+    """Stop a bulk operation; changes already made are kept."""
     from hocket.cli.terminal.console import print_json
 
     found = target_of(context).api().post(path("bulk", "operations", operation_id, "stop"))

@@ -11,11 +11,11 @@ WORDS = {"only_a": "only in A", "only_b": "only in B"}
 
 def compare(
     context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="RUN", help="A run.")],
-    b: Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    a: Annotated[str, typer.Argument(metavar="RUN", help="ID of the run.")],
+    b: Annotated[str, typer.Argument(metavar="OTHER", help="ID of the run to compare it with.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare two runs node by node: state, time, cost, and where they differ first."""
+    """Compare two runs node by node: state, time, cost, and the first difference."""
     from hocket.cli.drawing.states import style
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.console import out, print_json, print_table
@@ -43,7 +43,7 @@ def compare(
     columns = ("NODE", "A", "TIME A", "COST A", "B", "TIME B", "COST B", "DIFFERS")
     print_table(columns, rows, numbers=("TIME A", "COST A", "TIME B", "COST B"))
     if found["withheld"]:
-        out.print("Inputs and outputs were not compared: the key may not read them.", style="dim")
+        out.print("Inputs and outputs were not compared: your key cannot read them.", style="dim")
 
 
 def _side(side: dict[str, Any] | None) -> tuple[Any, str, str]:

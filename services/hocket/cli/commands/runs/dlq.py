@@ -10,7 +10,7 @@ from hocket.cli.remote.api import path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
-    help="Messages that could not be handled: list, show, redrive, drop.",
+    help="Dead letters, messages that could not be processed: list, show, redrive, drop.",
     no_args_is_help=True,
 )
 
@@ -25,24 +25,28 @@ class Source(StrEnum):
     USAGE = "usage"
 
 
-Seq = Annotated[int, typer.Argument(min=1, help="A dead letter's number.")]
-Seqs = Annotated[list[int], typer.Argument(min=1, help="Dead letters' numbers.")]
+Seq = Annotated[int, typer.Argument(min=1, help="Number of the dead letter.")]
+Seqs = Annotated[list[int], typer.Argument(min=1, help="Numbers of the dead letters.")]
 Unattributed = Annotated[
     bool,
-    typer.Option("--unattributed", help="Those of no tenant: they do not say whose they are."),
+    typer.Option(
+        "--unattributed", help="Only those that belong to no tenant, because they do not name one."
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
-    source: Annotated[Source | None, typer.Option(help="Only those from there.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number to show.")] = 20,
+    source: Annotated[
+        Source | None, typer.Option(help="Only dead letters from this source.")
+    ] = None,
     unattributed: Unattributed = False,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the latest first."""
+    """List dead letters, newest first."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -76,7 +80,7 @@ def list_(
 def show(
     context: typer.Context, seq: Seq, unattributed: Unattributed = False, as_json: AsJson = False
 ) -> None:
-    """Show one dead letter: why it could not be handled, whose it is, its headers and its payload."""
+    """Show a dead letter: why it could not be processed, what it belongs to, its headers and payload."""
     from hocket.cli.terminal.console import out, print_json
 
     letter = (
@@ -102,7 +106,7 @@ def show(
 def redrive(
     context: typer.Context, seqs: Seqs, unattributed: Unattributed = False, as_json: AsJson = False
 ) -> None:
-    """Publish dead letters again, each on its own subject, and remove them here."""
+    """Publish dead letters again, each on its original subject, and remove them here."""
     from hocket.cli.terminal.console import print_json
     from hocket.cli.terminal.safe_text import visible
 
@@ -121,7 +125,7 @@ def redrive(
 
 @app.command("drop")
 def drop(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False) -> None:
-    """Remove dead letters for good."""
+    """Permanently remove dead letters."""
     api = target_of(context).api()
     for seq in seqs:
         api.delete(path("dead-letters", str(seq)), unattributed=unattributed or None)

@@ -21,27 +21,41 @@ class Format(StrEnum):
 def export(
     context: typer.Context,
     format_: Annotated[
-        Format, typer.Option("--format", help="A JSON object a line, or comma-separated values.")
+        Format, typer.Option("--format", help="JSON lines (one object per line) or CSV.")
     ] = Format.JSONL,
-    pipeline: Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", "-p", help="Only runs of this pipeline.")
+    ] = None,
     status: Annotated[
-        str | None, typer.Option("--status", "-s", help="running, succeeded, failed ...")
+        str | None,
+        typer.Option(
+            "--status", "-s", help="Only runs with this status: running, succeeded, failed ..."
+        ),
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(help="Accepted then or later, in local time.")
+        datetime | None, typer.Option(help="Only runs accepted at or after this local time.")
     ] = None,
-    until: Annotated[datetime | None, typer.Option(help="Accepted before.")] = None,
+    until: Annotated[
+        datetime | None, typer.Option(help="Only runs accepted before this local time.")
+    ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
+        ),
     ] = None,
-    error: Annotated[str | None, typer.Option(help="That ended with this error code.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many.")] = 1_000_000,
+    error: Annotated[
+        str | None, typer.Option(help="Only runs that ended with this error code.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Maximum number of runs.")
+    ] = 1_000_000,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it there; otherwise it is printed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write; by default, standard output."),
     ] = None,
 ) -> None:
-    """Write all runs that a filter means, the latest first, as JSON lines or CSV."""
+    """Export all runs that match, newest first, as JSON lines or CSV."""
     from hocket.cli.terminal.errors import FileUnwritable
     from hocket.cli.terminal.sources import label_header
 

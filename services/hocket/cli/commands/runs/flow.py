@@ -6,16 +6,20 @@ import typer
 
 from hocket.cli.remote.target import target_of
 
-app = typer.Typer(help="Limits by key: which hold runs back, who waits.", no_args_is_help=True)
+app = typer.Typer(
+    help="Per-key limits: which ones hold runs back, and which runs wait.", no_args_is_help=True
+)
 
-Pipeline = Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Pipeline = Annotated[
+    str | None, typer.Option("--pipeline", "-p", help="Only limits of this pipeline.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WITHHELD = "(withheld)"
 
 
 @app.command("list")
 def list_(context: typer.Context, pipeline: Pipeline = None, as_json: AsJson = False) -> None:
-    """List the limits at which runs stand, those first at which most wait."""
+    """List the limits that runs hold or wait for, those with the most waiting runs first."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -24,7 +28,7 @@ def list_(context: typer.Context, pipeline: Pipeline = None, as_json: AsJson = F
         print_json(found)
         return
     if not found:
-        out.print("No run waits for a limit by key, and none holds a place.")
+        out.print("No run holds or waits for a per-key limit.")
         return
     rows = [
         (
@@ -46,11 +50,13 @@ def list_(context: typer.Context, pipeline: Pipeline = None, as_json: AsJson = F
 def runs(
     context: typer.Context,
     pipeline: Pipeline = None,
-    queue: Annotated[str | None, typer.Option(help="As `hocket flow list` shows it.")] = None,
-    run_id: Annotated[str | None, typer.Option("--run", help="Where this run stands.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Queue, as shown by `hocket flow list`.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option("--run", help="Only this run.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs that hold places or wait for one, each with its position."""
+    """List runs that hold or wait for a slot, each with its position."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -60,7 +66,7 @@ def runs(
         print_json(found)
         return
     if not found:
-        out.print("No such run stands at a limit by key.")
+        out.print("No such run holds or waits for a per-key limit.")
         return
     rows = [
         (

@@ -14,16 +14,18 @@ FOLLOW_S = 1.0
 
 def logs(
     context: typer.Context,
-    run_id: Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")],
+    run_id: Annotated[str, typer.Argument(help="ID of the run, as shown by `hocket runs list`.")],
     step: Annotated[str | None, typer.Option(help="Only lines of this step.")] = None,
     level: Annotated[
         Literal["debug", "info", "warning", "error", "critical"] | None,
-        typer.Option(help="Only lines of this level or above."),
+        typer.Option(help="Only lines at this level or above."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show further lines until the run ends.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until the run ends.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Show what the handlers of a run's steps logged (`context.log`, structlog, logging)."""
     from hocket.cli.remote.api import path
@@ -47,9 +49,9 @@ def logs(
             break
         time.sleep(FOLLOW_S)
     if withheld:
-        notes.print("Your key does not show texts: that takes the permission content.read.")
+        notes.print("Texts are withheld: your key lacks the permission content.read.")
     elif not shown and after is None:
-        notes.print("No handler of this run logged anything that is kept.")
+        notes.print("There are no stored log lines for this run.")
 
 
 def _print_line(line: dict[str, Any], *, as_json: bool) -> None:

@@ -10,14 +10,16 @@ from hocket.cli.remote.target import target_of
 
 def record(
     context: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run that has ended.")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="ID of a run that has ended.")],
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it there; otherwise it is printed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write; by default, standard output."),
     ] = None,
 ) -> None:
-    """Record what models answered in a run and its sub-runs, as JSON for tests
-    (docs/how-to/test-pipelines.md). The platform has to keep answers (docs/how-to/content.md), and your
-    key has to see them."""
+    """Record the model answers of a run and its sub-runs, for tests (docs/how-to/test-pipelines.md).
+
+    The platform must store answers (docs/how-to/content.md), and your key must be allowed to read them.
+    """
     from hocket.cli.remote.recording import recording_of
     from hocket.cli.terminal.console import notes
 
@@ -28,7 +30,7 @@ def record(
         return
     to.write_text(text, "utf-8")
     redacted = sum(call.prompt is None for call in recording.calls)
-    told = f"{len(recording.calls)} answers of run {run_id} stand in {to}"
+    told = f"{len(recording.calls)} answers of run {run_id} were written to {to}"
     if redacted:
-        told += f"; what {redacted} of them answer is not known as it was asked, and not compared"
+        told += f"; {redacted} of them have no recorded prompt, so their prompts are not compared"
     notes.print(told, markup=False)

@@ -19,10 +19,10 @@ class Class(StrEnum):
 
 def run(
     context: typer.Context,
-    pipeline: Annotated[str, typer.Argument(help="The name of an applied pipeline.")],
+    pipeline: Annotated[str, typer.Argument(help="Name of an applied pipeline.")],
     given: Annotated[
         str | None,
-        typer.Option("--input", help="The input: a JSON object, @FILE, or @- (standard input)."),
+        typer.Option("--input", help="Input: a JSON object, @FILE, or @- (standard input)."),
     ] = None,
     pairs: Annotated[
         list[str] | None,
@@ -31,40 +31,47 @@ def run(
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait/--no-wait", help="Wait for the run's end, or only until it has begun."
+            "--wait/--no-wait", help="Wait until the run ends, or only until it has started."
         ),
     ] = True,
     key: Annotated[
-        str | None, typer.Option(help="Idempotency key: the same key is the same run, for ever.")
+        str | None, typer.Option(help="Idempotency key: the same key always means the same run.")
     ] = None,
     deadline_ms: Annotated[
-        float | None, typer.Option(min=1, help="The run's deadline from now, not the SLO.")
+        float | None,
+        typer.Option(
+            min=1, help="Deadline in milliseconds from now; overrides the pipeline's SLO."
+        ),
     ] = None,
     priority: Annotated[
-        Class | None, typer.Option("--class", help="The run's class, not the pipeline's.")
+        Class | None,
+        typer.Option("--class", help="Class of the run; overrides the pipeline's class."),
     ] = None,
     budget_usd: Annotated[
-        float | None, typer.Option(min=0, help="What the run may cost, not the pipeline's budget.")
+        float | None,
+        typer.Option(min=0, help="Budget of the run; overrides the pipeline's budget."),
     ] = None,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Not the latest version but this one.")
+        int | None, typer.Option(min=1, help="Version to run instead of the latest.")
     ] = None,
     labels: Annotated[
         list[str] | None,
         typer.Option(
-            "--label", metavar="KEY=VALUE", help="What it is charged to; may be repeated."
+            "--label",
+            metavar="KEY=VALUE",
+            help="Label that the run is charged to; may be repeated.",
         ),
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option(min=0.1, max=86_400, help="How long to wait for the end.")
+        float, typer.Option(min=0.1, max=86_400, help="Seconds to wait for the run to end.")
     ] = 600.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the end as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run a pipeline and print what comes out.
+    """Run a pipeline and print its output.
 
     Publishes a task on NATS and waits for its run with live progress, then prints output and timeline.
-    Exit code 0: it succeeded (or is degraded); 1: it did not, or the time was up; 2: the task was
-    refused.
+    Exits with 0 if the run succeeded (or is degraded), 1 if it did not or the timeout passed, 2 if the
+    task was refused.
     """
     import asyncio
 
@@ -92,11 +99,11 @@ def run(
         )
         typer.echo(task.run_id)
         if not began:
-            typer.echo("The task is stored; no coordinator has taken it in yet.", err=True)
+            typer.echo("The task is stored; no coordinator has picked it up yet.", err=True)
         return
     end = _follow(target, task, timeout_s, quiet=as_json)
     if end is None:
-        typer.echo(f"run {task.run_id} goes on: hocket runs show {task.run_id}", err=True)
+        typer.echo(f"run {task.run_id} is still running: hocket runs show {task.run_id}", err=True)
         raise typer.Exit(exit_codes.FAILED)
     _print_end(target, end, as_json=as_json)
     if end["status"] not in ("succeeded", "degraded"):
@@ -113,7 +120,7 @@ def _checked(key: str) -> str:
         return key
     raise InvalidInput(
         field="--key",
-        reason="it is not a key",
+        reason="it is not a valid key",
         cure=f"Use 1 to {MAX_KEY_CHARS} printable ASCII characters without spaces.",
     )
 

@@ -10,7 +10,7 @@ from hocket.cli.remote.api import Api, path
 from hocket.cli.remote.target import target_of
 from hocket.cli.terminal import exit_codes
 
-app = typer.Typer(help="List, show, cancel and repeat runs.", no_args_is_help=True)
+app = typer.Typer(help="Runs: list, show, cancel, retry and more.", no_args_is_help=True)
 
 STEP_PAGE = 500
 MAX_STEPS_SHOWN = 5_000
@@ -21,40 +21,52 @@ WAIT_INTERVAL_S = 0.1
 MODEL_TYPES = ("llm", "agent", "planning")
 
 MAX_CALLS_SHOWN = 200
-RunId = Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")]
+RunId = Annotated[str, typer.Argument(help="ID of the run, as shown by `hocket runs list`.")]
 Key = Annotated[
-    str | None, typer.Option(help="Idempotency key; without it the same request is the same run.")
+    str | None,
+    typer.Option(help="Idempotency key; without it, the same request always means the same run."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for the new run's end and show it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the new run ends, and show it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_(
     context: typer.Context,
-    pipeline: Annotated[str | None, typer.Option("--pipeline", "-p", help="Of this one.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", "-p", help="Only runs of this pipeline.")
+    ] = None,
     status: Annotated[
-        str | None, typer.Option("--status", "-s", help="running, succeeded, failed ...")
+        str | None,
+        typer.Option(
+            "--status", "-s", help="Only runs with this status: running, succeeded, failed ..."
+        ),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0, max=1e6, help="Accepted in the last HOURS.")
+        float | None, typer.Option(min=0, max=1e6, help="Only runs accepted in the last HOURS.")
     ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="With this label; may be repeated."),
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
+        ),
     ] = None,
-    error: Annotated[str | None, typer.Option(help="That ended with this error code.")] = None,
-    missed: Annotated[bool, typer.Option("--missed", help="That missed their deadline.")] = False,
+    error: Annotated[
+        str | None, typer.Option(help="Only runs that ended with this error code.")
+    ] = None,
+    missed: Annotated[
+        bool, typer.Option("--missed", help="Only runs that missed their deadline.")
+    ] = False,
     min_cost: Annotated[
-        str | None, typer.Option(metavar="USD", help="That spent so much or more.")
+        str | None, typer.Option(metavar="USD", help="Only runs that cost at least this much.")
     ] = None,
     contains: Annotated[
-        str | None, typer.Option(help="With this text in input, output or error.")
+        str | None, typer.Option(help="Only runs with this text in their input, output or error.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of runs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, the latest first."""
+    """List runs, newest first."""
     from rich.text import Text
 
     from hocket.cli.drawing.amounts import duration, local, money
@@ -97,7 +109,7 @@ def list_(
     columns = ("RUN", "PIPELINE", "STATUS", "ACCEPTED", "TIME", "DEADLINE", "COST")
     print_table(columns, rows, numbers=("TIME", "COST"))
     if page["next"]:
-        notes.print(f"There are more; --limit shows up to 500, now {limit}.", style="dim")
+        notes.print(f"There are more runs; --limit (now {limit}) can be up to 500.", style="dim")
 
 
 @app.command("show")
@@ -105,18 +117,21 @@ def show(
     context: typer.Context,
     run_id: RunId,
     width: Annotated[
-        int | None, typer.Option(min=60, max=400, help="Cells of the drawing.")
+        int | None, typer.Option(min=60, max=400, help="Width of the drawing, in characters.")
     ] = None,
     content: Annotated[
         bool,
         typer.Option(
-            "--content", help="Its prompts and answers instead, as far as a policy keeps them."
+            "--content", help="Show its prompts and answers instead, if a policy stores them."
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run: its output or error, its timeline with deadlines and slack, its critical path once it
-    has ended, its cost by node. Of a run that Hocket did not run, and that calls name, its calls."""
+    """Show a run: output or error, timeline with deadlines and slack, and cost per node.
+
+    Includes the critical path once the run has ended. For an external run that calls refer to, shows
+    those calls.
+    """
     from hocket.cli.terminal.console import print_json
     from hocket.cli.terminal.errors import ApiRefused
 
@@ -147,8 +162,8 @@ def _show_content(api: Api, run_id: str, *, as_json: bool) -> None:
         print_json(found)
     elif not found["content"]:
         notes.print(
-            f"No prompts and answers of run {run_id} are kept: the section `content:` of the gateway's "
-            "configuration says whose are (docs/how-to/content.md).",
+            f"No prompts or answers of run {run_id} are stored: the section `content:` of the "
+            "gateway's configuration decides which ones are (docs/how-to/content.md).",
             markup=False,
         )
     for line in content_lines(found) if not as_json else ():
@@ -168,7 +183,10 @@ def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) 
         return
     total = sum((Decimal(call["cost_usd"]) for call in calls), Decimal(0))
     some = "the first " if len(calls) == MAX_CALLS_SHOWN else ""
-    head = f"run {run_id} is external: calls name it, and Hocket did not run it or keeps it no more"
+    head = (
+        f"run {run_id} is external: calls refer to it, but Hocket did not run it or no longer "
+        "stores it"
+    )
     out.print(head, style="bold", markup=False)
     out.print(f"{some}{len(calls)} calls, {money(total)}\n", markup=False)
     for line in explained_lines({"attempts": calls}):
@@ -179,17 +197,17 @@ def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) 
 def cancel(
     context: typer.Context,
     run_id: RunId,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the run.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason; recorded with the run.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Ask for a run's end. Steps in flight are told to stop."""
+    """Cancel a run. Steps in flight are told to stop."""
     from hocket.cli.terminal.console import print_json
 
     sent = target_of(context).api().post(path("runs", run_id, "cancel"), {"reason": reason})
     if as_json:
         print_json(sent)
         return
-    typer.echo(f"run {run_id} was asked to stop")
+    typer.echo(f"cancellation of run {run_id} was requested")
 
 
 @app.command("retry")
@@ -200,7 +218,7 @@ def retry(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run again what failed in a run, as a new run that takes over all that succeeded."""
+    """Retry what failed in a run, as a new run that reuses everything that succeeded."""
     _repeat(context, run_id, "retry", {"idempotency_key": key}, wait=wait, as_json=as_json)
 
 
@@ -209,22 +227,22 @@ def rerun(
     context: typer.Context,
     run_id: RunId,
     from_step: Annotated[
-        str | None, typer.Option("--from", help="Run this step and all after it in any case.")
+        str | None, typer.Option("--from", help="Always rerun this step and all steps after it.")
     ] = None,
     step_input: Annotated[
-        str | None, typer.Option(help="What that step gets: a JSON object, @FILE, or @-.")
+        str | None, typer.Option(help="Input of that step: a JSON object, @FILE, or @-.")
     ] = None,
     given: Annotated[
-        str | None, typer.Option("--input", help="The run's input: a JSON object, @FILE, or @-.")
+        str | None, typer.Option("--input", help="Input of the run: a JSON object, @FILE, or @-.")
     ] = None,
-    version: Annotated[int | None, typer.Option(min=1, help="The pipeline's version.")] = None,
+    version: Annotated[int | None, typer.Option(min=1, help="Version of the pipeline.")] = None,
     key: Key = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a run again from a step, with another input or as another version, as a new run.
+    """Rerun a run as a new run, from a given step, with another input or with another version.
 
-    It takes over from the old run what would be done the same again, and pays for the rest.
+    Steps that would do exactly the same are reused from the old run; only the others run and cost again.
     """
     from hocket.cli.terminal.sources import task_input
 
@@ -260,7 +278,7 @@ def _repeat(
     elif not wait:
         typer.echo(visible(receipt["run_id"]))
     elif receipt["finished_at"] is None:
-        typer.echo(f"run {visible(receipt['run_id'])} goes on", err=True)
+        typer.echo(f"run {visible(receipt['run_id'])} is still running", err=True)
     else:
         print_run(settled_run(api, receipt["run_id"]))
     if wait and receipt["status"] not in ("succeeded", "degraded"):

@@ -16,21 +16,25 @@ MIN_WIDTH, MAX_WIDTH = 100, 180
 
 def trace(
     context: typer.Context,
-    run_id: Annotated[str, typer.Argument(help="A run's id, as `hocket runs list` shows it.")],
+    run_id: Annotated[str, typer.Argument(help="ID of the run, as shown by `hocket runs list`.")],
     every: Annotated[
-        bool, typer.Option("--all", help="Every span: short waits and single requests, too.")
+        bool,
+        typer.Option("--all", help="Show every span, including short waits and single requests."),
     ] = False,
     format_: Annotated[
         Literal["tree", "chrome"],
-        typer.Option("--format", help="chrome: for https://ui.perfetto.dev, into a file."),
+        typer.Option(
+            "--format", help="tree, or chrome to write a file for https://ui.perfetto.dev."
+        ),
     ] = "tree",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file; by default RUN.trace.json.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; defaults to RUN.trace.json."),
     ] = None,
-    width: Annotated[int | None, typer.Option(min=60, max=400, help="Cells of a line.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    width: Annotated[int | None, typer.Option(min=60, max=400, help="Width in characters.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the trace of a run: its steps, what they waited for, attempts and model calls, with times."""
+    """Show the trace of a run: steps, waits, attempts and model calls, with times."""
     from hocket.cli.terminal.console import print_json
 
     found = target_of(context).api().get(path("runs", run_id, "trace"))

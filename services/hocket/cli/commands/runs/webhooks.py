@@ -9,15 +9,16 @@ from hocket.cli.remote.api import path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
-    help="Tell others of runs by HTTP: put, list, show, rotate, test, redeliver, delete.",
+    help="Notify other systems of runs over HTTP: put, list, show, rotate, test, redeliver, "
+    "delete.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="The name of a webhook.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Name = Annotated[str, typer.Argument(help="Name of the webhook.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IfMatch = Annotated[
     int | None,
-    typer.Option("--revision", min=1, help="Only where this is its revision still."),
+    typer.Option("--revision", min=1, help="Proceed only if the webhook still has this revision."),
 ]
 
 
@@ -25,27 +26,31 @@ IfMatch = Annotated[
 def put(
     context: typer.Context,
     name: Name,
-    url: Annotated[str, typer.Argument(help="Where messages are sent: https://...")],
+    url: Annotated[str, typer.Argument(help="URL that messages are sent to: https://...")],
     events: Annotated[
         list[str] | None,
-        typer.Option("--event", help="Such as run.failed; may be repeated. Without it all."),
+        typer.Option(
+            "--event", help="Event to send, such as run.failed; may be repeated. Default: all."
+        ),
     ] = None,
     pipelines: Annotated[
         list[str] | None,
-        typer.Option("--pipeline", "-p", help="Only of this one; may be repeated."),
+        typer.Option("--pipeline", "-p", help="Only runs of this pipeline; may be repeated."),
     ] = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Of runs with it; may be repeated."),
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
+        ),
     ] = None,
     content: Annotated[
-        bool, typer.Option("--content", help="With outputs, and what approvals are about.")
+        bool, typer.Option("--content", help="Include outputs and the subject of approvals.")
     ] = False,
-    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    description: Annotated[str, typer.Option(help="What the webhook is for.")] = "",
     revision: IfMatch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a webhook and print its secret, once; or replace the one of that name."""
+    """Create a webhook and print its secret once, or replace the one with that name."""
     from hocket.cli.terminal.console import notes, print_json
 
     body: dict[str, Any] = {
@@ -61,9 +66,9 @@ def put(
     if as_json:
         print_json(made)
     elif made["secret"] is None:
-        typer.echo(f"{name} is changed, revision {made['revision']}")
+        typer.echo(f"{name} was updated, revision {made['revision']}")
     else:
-        notes.print(f"{name} is made. Its secret is shown only now:", markup=False)
+        notes.print(f"{name} was created. Its secret is shown only once:", markup=False)
         typer.echo(made["secret"])
 
 
@@ -77,7 +82,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
         print_json(found)
         return
     if not found:
-        out.print("There are no webhooks here. `hocket webhooks put` makes one.")
+        out.print("There are no webhooks. Create one with `hocket webhooks put`.")
         return
     rows = [(one["name"], one["url"], ", ".join(one["events"]), _state(one)) for one in found]
     print_table(("NAME", "URL", "EVENTS", "STATE"), rows)
@@ -93,7 +98,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
 def enable(
     context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
 ) -> None:
-    """Enable a webhook: what waited goes out."""
+    """Enable a webhook and send the messages that are waiting."""
     api, place = target_of(context).api(), path("webhooks", name, "enable")
     _say(api.post(place, if_match=_etag(revision)), as_json=as_json)
 
@@ -102,7 +107,7 @@ def enable(
 def disable(
     context: typer.Context, name: Name, revision: IfMatch = None, as_json: AsJson = False
 ) -> None:
-    """Disable a webhook: nothing is sent, and nothing that happens is kept for it."""
+    """Disable a webhook: nothing is sent, and no new events are stored for it."""
     api, place = target_of(context).api(), path("webhooks", name, "disable")
     _say(api.post(place, if_match=_etag(revision)), as_json=as_json)
 
@@ -112,11 +117,14 @@ def rotate(
     context: typer.Context,
     name: Name,
     overlap_s: Annotated[
-        float, typer.Option(min=0, help="For how long the former secret signs as well.")
+        float,
+        typer.Option(
+            min=0, help="Seconds for which messages are also signed with the former secret."
+        ),
     ] = 86_400,
     as_json: AsJson = False,
 ) -> None:
-    """Give a webhook another secret and print it, once."""
+    """Issue a new secret for a webhook and print it once."""
     from hocket.cli.terminal.console import notes, print_json
 
     api = target_of(context).api()
@@ -124,7 +132,7 @@ def rotate(
     if as_json:
         print_json(made)
         return
-    notes.print(f"The former secret signs until {made['former_until'] or 'now'}. The new one:")
+    notes.print(f"The former secret also signs until {made['former_until'] or 'now'}. The new one:")
     typer.echo(made["secret"])
 
 
@@ -142,12 +150,15 @@ def deliveries(
     context: typer.Context,
     name: Name,
     state: Annotated[
-        str | None, typer.Option("--state", "-s", help="pending, delivered or dead.")
+        str | None,
+        typer.Option(
+            "--state", "-s", help="Only deliveries in this state: pending, delivered or dead."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of a webhook's last messages."""
+    """Show a webhook's most recent messages and their outcome."""
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
@@ -157,7 +168,7 @@ def deliveries(
         print_json(found)
         return
     if not found:
-        out.print("There are none.")
+        out.print("There are no deliveries.")
         return
     rows = [
         (
@@ -179,29 +190,33 @@ def redeliver(
     context: typer.Context,
     name: Name,
     message_id: Annotated[
-        str | None, typer.Argument(help="A message; without it all that are dead of some time.")
+        str | None,
+        typer.Argument(help="ID of the message; without it, all dead messages of the last HOURS."),
     ] = None,
     hours: Annotated[
-        float, typer.Option(min=0, max=24 * 14, help="Without a message: of the last HOURS.")
+        float,
+        typer.Option(min=0, max=24 * 14, help="Without a message: how many hours to look back."),
     ] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message again, or all that were given up."""
+    """Send a message again, or all messages that were given up on."""
     from hocket.cli.terminal.console import print_json
 
     api = target_of(context).api()
     if message_id is not None:
         found = api.post(path("webhooks", name, "deliveries", message_id, "redeliver"))
-        print_json(found) if as_json else typer.echo(f"{message_id} is sent again")
+        print_json(found) if as_json else typer.echo(f"{message_id} will be sent again")
         return
     since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     found = api.post(path("webhooks", name, "redeliver"), {"since": since})
-    print_json(found) if as_json else typer.echo(f"{found['deliveries']} messages are sent again")
+    print_json(found) if as_json else typer.echo(
+        f"{found['deliveries']} messages will be sent again"
+    )
 
 
 @app.command("delete")
 def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None:
-    """Delete a webhook with its deliveries."""
+    """Delete a webhook and its deliveries."""
     target_of(context).api().delete(path("webhooks", name), if_match=_etag(revision))
     typer.echo(f"{name} is deleted")
 
