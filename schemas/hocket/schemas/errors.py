@@ -16,17 +16,17 @@ from hocket.schemas.checks.bounded import Milliseconds, Moment, StoredText
 
 
 class ErrorClass(StrEnum):
-    """The coarse kind of an error; `retry.on` and `fallback.on` name these or exact codes."""
+    """The general kind of an error; `retry.on` and `fallback.on` name these or exact codes."""
 
     TRANSIENT = "transient"
-    """The world was briefly unkind: connection lost, 5xx, serialization failure."""
+    """A temporary failure: connection lost, 5xx, serialization failure."""
     TIMEOUT = "timeout"
-    """The attempt used up its time."""
+    """The attempt timed out."""
     RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"
     """A component is down or its breaker is open; see `retry_at_ms` and `alternatives`."""
     INVALID = "invalid"
-    """The input or the output was refused; trying again unchanged cannot help."""
+    """The input or the output was refused; retrying unchanged cannot help."""
     BUDGET = "budget"
     PERMANENT = "permanent"
     CANCELLED = "cancelled"

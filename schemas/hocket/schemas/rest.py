@@ -92,7 +92,8 @@ BudgetUsd = Annotated[
         }
     ),
 ]
-"""US dollars: a decimal string with at most nine places, or a number, which is rounded up to that."""
+"""US dollars: a decimal string with at most nine decimal places, or a number, which is rounded up to
+nine."""
 Usd = Annotated[
     Decimal,
     PlainSerializer(lambda amount: format(amount, "f"), return_type=str, when_used="json"),
@@ -112,8 +113,9 @@ class Reply(BaseModel):
 
 
 class ErrorReply(Reply):
-    """Every answer that is not 2xx: a problem (RFC 9457), of type `application/problem+json`. `field`
-    names what is wrong in the request, `cure` what to do; `error` is the typed error, whole."""
+    """Body of every response other than 2xx: a problem (RFC 9457) of type `application/problem+json`.
+    `field` names what is wrong in the request, `cure` says what to do; `error` is the full typed
+    error."""
 
     type: Literal["about:blank"] = "about:blank"
     title: str
@@ -129,7 +131,7 @@ class ErrorReply(Reply):
 
 
 class PipelineApplied(Reply):
-    """`created` is false where the latest version already says the same."""
+    """`created` is false if the latest version already has the same spec."""
 
     pipeline: str
     version: int
@@ -147,7 +149,7 @@ class PipelineSummary(Reply):
     pipeline: str
     version: int
     active_version: int
-    """That which runs take that name none."""
+    """The version used by runs that do not name one."""
     archived_at: datetime | None = None
     description: str = ""
     priority: Priority = Field(alias="class")
@@ -164,7 +166,7 @@ class PipelineDetail(Reply):
     pipeline: str
     version: int
     versions: tuple[int, ...]
-    """All versions there are, the latest first; at most 500."""
+    """Existing versions, newest first; at most 500."""
     spec: dict[str, Any]
     spec_hash: str
     created_at: datetime
@@ -176,7 +178,7 @@ class PipelineDetail(Reply):
 
 class QueueSlots(Reply):
     """The workers that take the steps of a type in a queue (`default` is the type's own), and how many
-    steps they run at once."""
+    steps they can run at once."""
 
     queue: str
     workers: int
@@ -184,27 +186,27 @@ class QueueSlots(Reply):
 
 
 class NodeTypeSummary(Reply):
-    """A node type: built-in, or as the workers describe it that run it, or ran it last."""
+    """A node type: built-in, or as described by the workers that run it or last ran it."""
 
     type: str
     built_in: bool
     version: str | None = None
     description: str = ""
     is_served: bool
-    """Whether a worker runs it now: one that has been silent for 7 s does not count."""
+    """Whether a worker is running it now: one that has been silent for 7 s does not count."""
     queues: tuple[QueueSlots, ...] = ()
     last_seen_at: datetime | None = None
 
 
 class NodeTypeList(Reply):
-    """By name; `next` is the `after` of the page that follows, null on the last one."""
+    """Node types by name; `next` is the `after` of the next page, null on the last."""
 
     types: tuple[NodeTypeSummary, ...]
     next: str | None = None
 
 
 class NodeTypeVersion(Reply):
-    """What its workers say of a version; a schema is null where anything goes."""
+    """What its workers say about a version; a schema is null if anything is allowed."""
 
     version: str
     description: str = ""
@@ -221,7 +223,7 @@ class NodeTypeVersion(Reply):
 
 
 class NodeTypeDetail(NodeTypeSummary):
-    """With its versions; pipelines are checked against the first of them."""
+    """A node type with its versions; pipelines are checked against the first of them."""
 
     versions: tuple[NodeTypeVersion, ...] = ()
 
@@ -230,27 +232,27 @@ class NodeTypeDetail(NodeTypeSummary):
 
 
 class RunSubmission(Request):
-    """A task. The same `idempotency_key` is the same run, for ever; without one each submission is
-    a run of its own. With `wait_ms` the answer waits for the run's end, up to that long."""
+    """A task. The same `idempotency_key` always means the same run; without a key, each submission
+    starts a new run. With `wait_ms`, the response waits up to that long for the run to end."""
 
     pipeline: Token
     input: PlainObject = Field(default_factory=dict)
     idempotency_key: Key | None = None
     deadline_ms: DeadlineMs | None = None
-    """From now; without it the pipeline's SLO."""
+    """Milliseconds from now; defaults to the pipeline's SLO."""
     priority: Priority | None = Field(None, alias="class")
     budget_usd: BudgetUsd | None = None
     version: Version | None = None
     labels: TaskLabels = Field(default_factory=dict)
-    """What the task is charged to, like `{"customer": "acme"}`; its sub-runs and calls inherit them.
-    Names that begin with `hocket.` are the platform's."""
+    """What the task is charged to, such as `{"customer": "acme"}`; inherited by its sub-runs and calls.
+    Names that begin with `hocket.` are reserved for the platform."""
     wait_ms: ReplyWaitMs = 0
 
 
 class RetryBody(Request):
-    """How to retry a run. Its labels are the run's own; class and budget, too, where none are named; the
-    deadline is the pipeline's SLO from now. Without `idempotency_key` the same request is the same new
-    run."""
+    """How to retry a run. Labels are those of the original run, and so are class and budget unless
+    given; the deadline defaults to the pipeline's SLO from now. Without `idempotency_key`, the same
+    request always means the same new run."""
 
     idempotency_key: Key | None = None
     deadline_ms: DeadlineMs | None = None
@@ -260,22 +262,22 @@ class RetryBody(Request):
 
 
 class RerunBody(RetryBody):
-    """How to run a run again. `from_step` and what comes after it run in any case; other steps only
-    where a new input or version makes them do something else."""
+    """How to rerun a run. `from_step` and all steps after it always run; other steps run only if a
+    new input or version changes what they do."""
 
     from_step: str | None = Field(None, min_length=1, max_length=1_000, pattern=r"^[\x21-\x7e]+$")
-    """The name of a step, as `hocket runs show` lists it."""
+    """Name of a step, as listed by `hocket runs show`."""
     step_input: PlainObject | None = None
-    """What that step gets instead of its own input."""
+    """Input for that step, instead of its own."""
     input: PlainObject | None = None
-    """The run's input; without it the old one."""
+    """Input of the run; defaults to the original input."""
     version: Version | None = None
-    """The pipeline's version; without it the one that the old run began with."""
+    """Version of the pipeline; defaults to the version that the original run started with."""
 
 
 class RunReceipt(Reply):
-    """A task was taken. `status` is `accepted` until the run is in the database, then the run's own;
-    `known` says that the key named a run that was there before."""
+    """A task was accepted. `status` is `accepted` until the run is in the database, then the run's own
+    status; `known` is true if the key belongs to an existing run."""
 
     run_id: str
     pipeline: str
@@ -285,7 +287,7 @@ class RunReceipt(Reply):
 
 
 class RunResult(Reply):
-    """The end of a run."""
+    """The result of a run that has ended."""
 
     run_id: str
     pipeline: str
@@ -298,12 +300,12 @@ class RunResult(Reply):
     deadline_at: datetime
     duration_ms: float
     met_deadline: bool
-    """Whether the run gave its result by its deadline: one that failed did not."""
+    """Whether the run returned its result by its deadline; false for a failed run."""
     spent_usd: Usd | None = None
-    """What its steps' calls and those of the HTTP door that name it cost; null while coordinators are of
-    a release that does not tell."""
+    """Cost of its steps' calls and of calls at the HTTP door that refer to it; null if coordinators
+    run a release that does not report it."""
     withheld: bool = False
-    """Whether what the key may not see was left out: it has no permission `content.read`."""
+    """Whether content was omitted because the key lacks the permission `content.read`."""
 
 
 class RunSummary(Reply):
@@ -318,16 +320,16 @@ class RunSummary(Reply):
     finished_at: datetime | None = None
     duration_ms: float | None = None
     met_deadline: bool | None = None
-    """Whether an ended run gave its result by its deadline: one that failed did not."""
+    """Whether an ended run returned its result by its deadline; false for a failed run."""
     degraded: bool = False
     spent_usd: Usd
-    """What its steps' calls and those of the HTTP door that name it cost."""
+    """Cost of its steps' calls and of calls at the HTTP door that refer to it."""
     budget_usd: Usd | None = None
     labels: dict[str, str] = Field(default_factory=dict)
 
 
 class RunRepeats(Reply):
-    """The run that this one repeats, and how."""
+    """The run that this run repeats, and how."""
 
     run_id: str
     operation: Literal["retry", "rerun"]
@@ -336,8 +338,9 @@ class RunRepeats(Reply):
 
 
 class PathSegment(Reply):
-    """A piece of a critical path: `ms` from `from_ms` after the acceptance on, at a step, in one way.
-    `pieces` is more than 1 where the beginning of a very long path is folded by node and kind."""
+    """A segment of a critical path: `ms` milliseconds, starting `from_ms` after acceptance, that one
+    step spent in one way. `pieces` is more than 1 if the beginning of a very long path was merged by
+    node and kind."""
 
     step: str
     node: str
@@ -349,16 +352,16 @@ class PathSegment(Reply):
 
 
 class CriticalPath(Reply):
-    """What a run's end waited for: the pieces follow each other without gap and sum to the run's time.
-    `by_kind` sums them: `coordinator`, `queue`, `execution`, `gateway_queue`, `model`, `backoff`,
-    `cache`, `waiting`."""
+    """What the end of the run waited for: consecutive segments without gaps, which add up to the
+    duration of the run. `by_kind` has the totals: `coordinator`, `queue`, `execution`,
+    `gateway_queue`, `model`, `backoff`, `cache`, `waiting`."""
 
     by_kind: dict[str, float]
     segments: tuple[PathSegment, ...]
 
 
 class RunDetail(RunSummary):
-    """`critical_path` is there once the run has ended."""
+    """A run with its input and result; `critical_path` is present once the run has ended."""
 
     idempotency_key: str | None = None
     input: dict[str, Any]
@@ -368,19 +371,19 @@ class RunDetail(RunSummary):
     origin: RunRepeats | None = None
     critical_path: CriticalPath | None = None
     withheld: bool = False
-    """Whether what the key may not see was left out: it has no permission `content.read`."""
+    """Whether content was omitted because the key lacks the permission `content.read`."""
 
 
 class RunList(Reply):
-    """`next` is the `after` of the next page; null on the last."""
+    """A page of runs; `next` is the `after` of the next page, null on the last."""
 
     runs: tuple[RunSummary, ...]
     next: str | None = None
 
 
 class FailedAttempt(Reply):
-    """An attempt that did not give its step the result: it `failed`, `timed_out`, was `cancelled` or
-    `late`, or was `suspended`, as its handler waited."""
+    """An attempt that did not produce the step's result: it `failed`, `timed_out`, was `cancelled` or
+    `late`, or was `suspended` because its handler waited."""
 
     attempt: int
     outcome: str
@@ -391,9 +394,9 @@ class FailedAttempt(Reply):
 
 
 class StepSource(Reply):
-    """Where the output of a step comes from that its run did not compute: `cache` (a step with
-    `cache` did, here or in another pipeline; `saved_usd` is what its calls cost there), or `run` (the
-    run that this one repeats, or one before it)."""
+    """Where a step's output comes from if this run did not compute it: `cache` (computed by a step with
+    `cache`, here or in another pipeline; `saved_usd` is what its calls cost there), or `run` (the run
+    that this one repeats, or an earlier one)."""
 
     kind: Literal["cache", "run"]
     run_id: str
@@ -402,8 +405,8 @@ class StepSource(Reply):
 
 
 class StepWaits(Reply):
-    """Why a step does not go on: no worker takes it now, or none knows its handler; or it waits for
-    something that holds no worker: one of the `signals`, the time `until`, or one of the `steps` that
+    """Why a step does not proceed: no worker takes it now, or none knows its handler; or it waits
+    without occupying a worker, for one of the `signals`, the time `until`, or one of the `steps` that
     its handler called."""
 
     type: str
@@ -415,8 +418,8 @@ class StepWaits(Reply):
 
 
 class StepDetail(Reply):
-    """`step` is its path in the run; `slack_ms` what was left beyond the expected rest of the run
-    when it was dispatched."""
+    """A step. `step` is its path in the run; `slack_ms` is the time that was left beyond the expected
+    remainder of the run when the step was dispatched."""
 
     step: str
     node: str
@@ -439,11 +442,12 @@ class StepDetail(Reply):
     source: StepSource | None = None
     attempts: tuple[FailedAttempt, ...] = ()
     waits_for: StepWaits | None = None
-    """Of a step that no worker can take now, or that waits for something outside: what it waits for."""
+    """For a step that no worker can take now, or that waits for something external: what it waits
+    for."""
 
 
 class StepList(Reply):
-    """The steps of a run in the order they became ready; `next` as in RunList."""
+    """The steps of a run, in the order in which they became ready; `next` as in RunList."""
 
     run_id: str
     steps: tuple[StepDetail, ...]
@@ -451,8 +455,8 @@ class StepList(Reply):
 
 
 class JournalStep(Reply):
-    """One thing that a step's handler did, and kept in the step's journal. `branch` is where in the
-    handler, `ordinal` its number there; `attempt` and `worker` did it."""
+    """An action of a step's handler, recorded in the step's journal. `branch` is its place in the
+    handler, `ordinal` its number there; `attempt` and `worker` tell who performed it."""
 
     step: str
     attempt: int
@@ -469,8 +473,8 @@ class JournalStep(Reply):
 
 
 class RunJournal(Reply):
-    """What handlers of a run's steps did, as long as their journals are kept; `truncated` where there
-    is more."""
+    """What the handlers of a run's steps did, for as long as their journals are kept; `truncated` if
+    there is more."""
 
     run_id: str
     entries: tuple[JournalStep, ...]
@@ -491,20 +495,20 @@ class NodeCost(Reply):
 
 
 class ToolCost(Reply):
-    """What steps of one node charged that are no model's calls: requests that have a price, seconds of a
-    node type that has one, and what handlers say."""
+    """Charges of a node's steps other than model calls: requests with a price, seconds of a node type
+    with a price, and costs reported by handlers."""
 
     node: str
     type: str
     steps: int
     seconds: float
-    """In workers."""
+    """Seconds spent in workers."""
     cost_usd: Usd
 
 
 class RunCost(Reply):
-    """What a run cost: its model calls by node, model and backend, from the ledger, and its `tools`,
-    which are in `cost_usd` too; and what the cache spared it."""
+    """What a run cost: its model calls by node, model and backend, from the ledger; its `tools`,
+    which are included in `cost_usd`; and what the cache saved."""
 
     run_id: str
     calls: int
@@ -522,16 +526,16 @@ class CancelBody(Request):
 
 
 class SignalBody(Request):
-    """An event for a run: `name` is the `signal` of the node that waits, or the approval's step."""
+    """A signal for a run: `name` is the `signal` of the waiting node, or the approval's step."""
 
     name: str = Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
     payload: PlainJson = None
     signal_id: Key | None = None
-    """The same id is the same signal; without it each is a new one."""
+    """The same ID always means the same signal; without an ID, each request sends a new one."""
 
 
 class Sent(Reply):
-    """A request was written to the log of the run's partition, which acts on it in order."""
+    """The request was written to the log of the run's partition, which is processed in order."""
 
     run_id: str
     log_seq: int
@@ -593,9 +597,9 @@ class KindCost(Reply):
 
 
 class KindCosts(Reply):
-    """One row per pipeline version, node, day (UTC) and kind (`call`, `retry`: the attempt was made
-    again, `speculation`: the branch lost its race, or a hedge, `cascade`: a cheaper answer was not
-    accepted), from `report.cost_by_kind`."""
+    """One row per pipeline version, node, day (UTC) and kind, from `report.cost_by_kind`. Kinds:
+    `call`; `retry`, a repeated attempt; `speculation`, a branch or hedge that lost its race;
+    `cascade`, a cheaper answer that was not accepted."""
 
     costs: tuple[KindCost, ...]
     truncated: bool = False
@@ -623,10 +627,10 @@ class RunCostRow(Reply):
     pipeline: str | None = None
     version: int | None = None
     status: str
-    """That of the run; `external` where calls of the HTTP door name a run that Hocket did not run,
-    `deleted` where the run is not kept any more."""
+    """Status of the run; `external` if calls at the HTTP door refer to a run that Hocket did not run,
+    `deleted` if the run is no longer stored."""
     accepted_at: datetime
-    """Of an external or deleted run: the start of its first call."""
+    """For an external or deleted run, the start of its first call."""
     duration_ms: float | None = None
     met_deadline: bool | None = None
     calls: int
@@ -636,7 +640,7 @@ class RunCostRow(Reply):
 
 
 class RunCosts(Reply):
-    """The dearest runs first, from `report.cost_by_run`."""
+    """Costs of runs, most expensive first, from `report.cost_by_run`."""
 
     costs: tuple[RunCostRow, ...]
     truncated: bool = False
@@ -646,7 +650,7 @@ class RunCosts(Reply):
 
 
 class CallAttempt(Reply):
-    """One attempt of a model call at a replica, and how it came there."""
+    """One attempt of a model call at a replica, and how it was routed there."""
 
     call_id: str
     kind: str
@@ -670,11 +674,11 @@ class CallAttempt(Reply):
     experiment: str | None = None
     arm: str | None = None
     decision: CallDecision | None = None
-    """None for calls that were booked before decisions were kept."""
+    """Null for calls that were booked before decisions were stored."""
 
 
 class OpenAttempt(Reply):
-    """An attempt that was announced and is not booked: it is under way, or its gateway was killed."""
+    """An attempt that was announced but is not booked: it is in progress, or its gateway was killed."""
 
     call_id: str
     model: str
@@ -686,7 +690,7 @@ class OpenAttempt(Reply):
 
 
 class RefusedCall(Reply):
-    """Why no backend was asked for a call, the last time that somebody wanted it."""
+    """Why no backend was called for a call, the last time it was requested."""
 
     call_id: str
     model: str
@@ -704,14 +708,14 @@ class CallExplained(Reply):
 
 
 class CallList(Reply):
-    """The attempts of all calls of a run, the earliest first."""
+    """The attempts of all calls of a run, oldest first."""
 
     calls: tuple[CallAttempt, ...]
     truncated: bool = False
 
 
 class ExperimentList(Reply):
-    """As one of the gateways knows them, with what the others told it."""
+    """Experiments as known to one of the gateways, including what the others reported to it."""
 
     experiments: tuple[ExperimentState, ...]
 
@@ -720,9 +724,10 @@ class ExperimentList(Reply):
 
 
 class DeadLetter(Reply):
-    """A message that could not be handled. `context` says whose it was (run, step, attempt ...) and what
-    became of it (deliveries, the worker that gave up); `payload` is its text; `payload_truncated` says
-    that only its beginning is shown. `tenant` is null where the message does not say whose it was."""
+    """A message that could not be processed. `context` says what it belonged to (run, step, attempt
+    ...) and what happened to it (deliveries, the worker that gave up); `payload` is its text;
+    `payload_truncated` means that only the beginning is shown. `tenant` is null if the message does
+    not name one."""
 
     seq: int
     source: str
@@ -736,7 +741,7 @@ class DeadLetter(Reply):
     payload_truncated: bool = False
     headers: dict[str, str] = Field(default_factory=dict)
     withheld: bool = False
-    """Whether what the key may not see was left out: it has no permission `content.read`."""
+    """Whether content was omitted because the key lacks the permission `content.read`."""
 
 
 class DeadLetterList(Reply):
@@ -744,7 +749,7 @@ class DeadLetterList(Reply):
 
 
 class Redriven(Reply):
-    """A dead letter was published again on its own subject and removed."""
+    """A dead letter was published again on its original subject and removed."""
 
     seq: int
     subject: str
@@ -754,7 +759,7 @@ class Redriven(Reply):
 
 
 class Part(Reply):
-    """`detail` says what is wrong, or what was found."""
+    """A part of the platform; `detail` says what is wrong, or what was found."""
 
     name: str
     ok: bool
@@ -762,7 +767,7 @@ class Part(Reply):
 
 
 class SystemHealth(Reply):
-    """What the API's process can see of the platform."""
+    """The platform's state as seen by the API process."""
 
     status: Literal["ok", "impaired"]
     version: str

@@ -20,23 +20,24 @@ from hocket.schemas.rest import ErrorReply, RunResult, StepDetail
 Json = dict[str, Any]
 
 REFUSALS = {
-    400: "The request cannot be read: its address, its `Host`, or its body.",
-    401: "There is no key, or it does not count.",
-    403: "The key lacks a permission or is another tenant's, or a web page of another origin asks.",
-    404: "There is no such thing.",
+    400: "The request's address, `Host` or body cannot be read.",
+    401: "The key is missing or not valid.",
+    403: "The key lacks a permission or belongs to another tenant, or the request comes from "
+    "a web page of another origin.",
+    404: "Not found.",
     421: "`Host` is not a name of this server.",
-    422: "The request is not valid; `field` names the place and `cure` what to do.",
-    429: "There is too much to do; try again after `Retry-After`.",
-    503: "A part of the platform is away; try again after `Retry-After`.",
+    422: "The request is not valid; `field` names the place and `cure` says what to do.",
+    429: "Too many requests, or the platform is overloaded; try again after `Retry-After`.",
+    503: "A part of the platform is unavailable; try again after `Retry-After`.",
 }
 """Of every operation."""
 REFUSALS_OF_WRITES = {
     402: "The budget does not allow it.",
-    409: "It does not fit what is there.",
-    412: "`If-Match` or `If-None-Match` does not hold: it was changed meanwhile.",
+    409: "The request conflicts with the current state.",
+    412: "`If-Match` or `If-None-Match` does not hold: the resource has changed.",
     413: "The body is too large.",
     415: "The body is not of an accepted `Content-Type`.",
-    504: "It took too long.",
+    504: "The operation timed out.",
 }
 WRITES = frozenset({"post", "put", "patch", "delete"})
 METHODS = WRITES | {"get"}
@@ -121,7 +122,7 @@ def _add_pipeline(found: Json) -> None:
     own = {name: whole["properties"][name] for name in ("pipeline", "description", "slo_ms")}
     found["components"]["schemas"][PIPELINE] = {
         "type": "object",
-        "description": "A pipeline. Its whole JSON Schema: `GET /v1/schemas/pipeline`.",
+        "description": "A pipeline. The full JSON Schema is at `GET /v1/schemas/pipeline`.",
         "required": ["pipeline", "nodes"],
         "properties": {
             **own,

@@ -22,11 +22,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FAR_FUTURE = datetime(9000, 1, 1, tzinfo=UTC)
 
 Limit = Annotated[
-    Annotated[int, Field(ge=1, le=MAX_PAGE), WHOLE], Query(description="Rows per page.")
+    Annotated[int, Field(ge=1, le=MAX_PAGE), WHOLE],
+    Query(description="Maximum number of rows per page."),
 ]
 After = Annotated[
     str | None,
-    Query(max_length=MAX_CURSOR_CHARS, pattern=CURSOR, description="`next` of the page before."),
+    Query(
+        max_length=MAX_CURSOR_CHARS,
+        pattern=CURSOR,
+        description="Cursor: `next` of the previous page.",
+    ),
 ]
 
 __all__ = ["DEFAULT_PAGE", "EPOCH", "After", "Limit", "cursor", "in_range", "parse_cursor"]
@@ -43,7 +48,7 @@ def parse_cursor(text: str) -> tuple[datetime, str]:
     found = re.fullmatch(CURSOR, text, re.ASCII)
     if found is None:
         raise InvalidInput(
-            field="after", reason="it is not a cursor", cure="Pass `next` of the page before."
+            field="after", reason="it is not a cursor", cure="Pass `next` of the previous page."
         )
     return EPOCH + timedelta(microseconds=int(found[1])), found[2]
 

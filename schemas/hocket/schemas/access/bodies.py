@@ -28,9 +28,10 @@ class _Body(BaseModel):
 
 
 class KeyBody(_Body):
-    """What a key is to be. `scopes` narrow it to some permissions of its role, `models` to some models.
-    `all_tenants` makes a key of all tenants, which needs one. A worker's key is of all tenants and
-    names its `pools`: node types, such as `crm.lookup`, each with `@` and a queue where it has one."""
+    """The key to create. `scopes` limit it to some permissions of its role, `models` to some models.
+    `all_tenants` makes it an all-tenants key, which requires one. A worker's key is an all-tenants
+    key and names its `pools`: node types such as `crm.lookup`, each followed by `@` and a queue if it
+    has one."""
 
     name: KeyName
     role: Role
@@ -41,18 +42,18 @@ class KeyBody(_Body):
     requests_per_s: (
         Annotated[float, Field(ge=0.01, le=MAX_KEY_REQUESTS_PER_S, strict=True)] | None
     ) = None
-    """At each process of REST and of the gateway."""
+    """Maximum requests per second, counted in each REST and gateway process."""
     expires_at: Moment | None = None
 
 
 class RotateBody(_Body):
-    """For how many seconds the former secret counts beside the new one."""
+    """For how many seconds the former secret stays valid beside the new one."""
 
     overlap_s: Annotated[float, Field(ge=0, le=MAX_OVERLAP_S, strict=True)] = 86_400.0
 
 
 class KeyDetail(Reply):
-    """A key; a `tenant` of null is all. Its secret is not kept."""
+    """A key; a `tenant` of null means all tenants. Its secret is not stored."""
 
     key_id: str
     name: str
@@ -68,28 +69,28 @@ class KeyDetail(Reply):
     revoked_at: datetime | None = None
     rotated_at: datetime | None = None
     former_until: datetime | None = None
-    """Until when the secret before the last rotation counts."""
+    """Until when the secret before the last rotation is valid."""
     last_used_at: datetime | None = None
-    """To within some seconds."""
+    """Accurate to within some seconds."""
     groups: tuple[str, ...] | None = None
-    """Of a person who signed in to the console: what its session may do follows from these groups."""
+    """For a person who signed in to the console: the groups that determine what the session may do."""
 
 
 class KeyMade(KeyDetail):
-    """A key with its text, which is shown only now."""
+    """A key with its text, which is shown only once."""
 
     key: str
 
 
 class KeyList(Reply):
-    """`next` is the `after` of the next page; null on the last."""
+    """A page of keys; `next` is the `after` of the next page, null on the last."""
 
     keys: tuple[KeyDetail, ...]
     next: str | None = None
 
 
 class OwnKey(Reply):
-    """The key that a request came with."""
+    """The key used for the request."""
 
     key_id: str
     name: str
@@ -105,9 +106,9 @@ class RoleList(Reply):
 
 
 class AuditEntry(Reply):
-    """A change: who made it, from where. `tenant` is null where it is of no tenant, and `_unattributed`
-    for dead letters that do not say whose they are. `hash` covers the row and `previous`, the hash of
-    the one before it."""
+    """A change: who made it, and from where. `tenant` is null if it belongs to no tenant, and
+    `_unattributed` for dead letters that do not name one. `hash` covers the row and `previous`, the hash
+    of the row before it."""
 
     seq: int
     at: str
@@ -123,7 +124,7 @@ class AuditEntry(Reply):
 
 
 class AuditPage(Reply):
-    """The earliest first; `next` is the `after` of the next page, null on the last."""
+    """Entries, oldest first; `next` is the `after` of the next page, null on the last."""
 
     entries: tuple[AuditEntry, ...]
     next: int | None = None

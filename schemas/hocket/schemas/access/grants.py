@@ -47,25 +47,25 @@ KINDS = {
 
 
 class Grants(BaseModel):
-    """What the pipelines of a tenant may use. `null`: everything of the kind; `[]`: nothing of it."""
+    """What the pipelines of a tenant may use. `null` allows everything of the kind, `[]` nothing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     node_types: Names = Field(None, max_length=MAX_NAMES)
-    """Types of nodes that workers run: built-in ones (`llm`, `sql`) and own ones (`crm.lookup`).
-    `graph`, `race`, `pipeline`, `approval` and `signal` need no grant."""
+    """Node types that workers run: built-in (`llm`, `sql`) and custom (`crm.lookup`). `graph`, `race`,
+    `pipeline`, `approval` and `signal` need no grant."""
     queues: Names = Field(None, max_length=MAX_NAMES)
-    """Queues that nodes name (`queue`). A node without one needs no grant for it."""
+    """Queues that nodes name (`queue`). A node without a queue needs no grant for it."""
     models: Names = Field(None, max_length=MAX_NAMES)
-    """Models and aliases by their names in the routing configuration. Calls of handlers count, too."""
+    """Models and aliases, as named in the routing configuration. Includes calls made by handlers."""
     databases: Names = Field(None, max_length=MAX_NAMES)
-    """Databases of the configuration's section `databases`."""
+    """Databases in the configuration's section `databases`."""
     http_services: Names = Field(None, max_length=MAX_NAMES)
-    """Services of the configuration's section `http_services`."""
+    """Services in the configuration's section `http_services`."""
     mcp_servers: Names = Field(None, max_length=MAX_NAMES)
     """MCP servers with all of their tools (`search`), or single tools (`search/find`)."""
     nats_services: Names = Field(None, max_length=MAX_NAMES)
-    """Services of the configuration's section `nats_services`."""
+    """Services in the configuration's section `nats_services`."""
 
     def allows(self, kind: str, name: str) -> bool:
         """Tell whether a resource may be used. `kind` is a field of this model."""

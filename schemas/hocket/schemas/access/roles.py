@@ -10,14 +10,14 @@ from typing import Literal
 
 
 class Permission(StrEnum):
-    """What a bearer of a key may be allowed; every operation names those that it needs."""
+    """Permissions that a key can have; every operation names those that it requires."""
 
     PLATFORM_READ = "platform.read"
     """The state of the platform's parts."""
     RUNS_READ = "runs.read"
-    """Runs, steps and calls: states, times, errors; no inputs and outputs."""
+    """Runs, steps and calls: states, times, errors; no inputs or outputs."""
     RUNS_SUBMIT = "runs.submit"
-    """Submit, retry and re-run."""
+    """Submit, retry and rerun."""
     RUNS_CANCEL = "runs.cancel"
     RUNS_SIGNAL = "runs.signal"
     """Send signals, approve and refuse."""
@@ -25,18 +25,18 @@ class Permission(StrEnum):
     """Inputs and outputs of runs and steps, prompts and answers, payloads of dead letters."""
     PIPELINES_READ = "pipelines.read"
     PIPELINES_CHECK = "pipelines.check"
-    """Validate a pipeline without keeping it."""
+    """Validate a pipeline without storing it."""
     PIPELINES_APPLY = "pipelines.apply"
-    """Apply pipelines, which is to choose the code that runs."""
+    """Apply pipelines, and thereby choose the code that runs."""
     PIPELINES_RELEASE = "pipelines.release"
-    """Choose which of the applied versions runs take: activate, roll back, canaries, archive."""
+    """Choose which of the applied versions runs use: activate, roll back, canaries, archive."""
     SCHEDULES_READ = "schedules.read"
     SCHEDULES_MANAGE = "schedules.manage"
-    """With `runs.submit`: make, change and delete schedules, and submit their tasks now."""
+    """With `runs.submit`: create, change and delete schedules, and submit their tasks now."""
     WEBHOOKS_READ = "webhooks.read"
-    """Webhooks with their addresses, and what became of messages."""
+    """Webhooks with their URLs, and the outcome of messages."""
     WEBHOOKS_MANAGE = "webhooks.manage"
-    """Make, change, rotate and delete webhooks, which tell others of runs."""
+    """Create, change, rotate and delete webhooks, which notify other systems of runs."""
     COSTS_READ = "costs.read"
     MODELS_READ = "models.read"
     MODELS_CALL = "models.call"
@@ -47,21 +47,21 @@ class Permission(StrEnum):
     EXPERIMENTS_CONTROL = "experiments.control"
     """Switch arms of experiments off and on."""
     MODELS_CONTROL = "models.control"
-    """With a key of all tenants: drain, resume, warm and reset backends, which all tenants share."""
+    """With an all-tenants key: drain, resume, warm and reset backends, which all tenants share."""
     WORKERS_CONTROL = "workers.control"
-    """With a key of all tenants: drain and resume the queues of node types, which all tenants share."""
+    """With an all-tenants key: drain and resume the queues of node types, which all tenants share."""
     DEAD_LETTERS_READ = "dead_letters.read"
     DEAD_LETTERS_MANAGE = "dead_letters.manage"
     """Redrive and drop dead letters."""
     KEYS_READ = "keys.read"
     KEYS_MANAGE = "keys.manage"
-    """Create, rotate and revoke keys that may do no more than one's own."""
+    """Create, rotate and revoke keys with no more permissions than one's own."""
     GRANTS_READ = "grants.read"
     GRANTS_MANAGE = "grants.manage"
-    """With a key of all tenants: set what a tenant's pipelines may use."""
+    """With an all-tenants key: set what a tenant's pipelines may use."""
     AUDIT_READ = "audit.read"
     DATA_DELETE = "data.delete"
-    """Delete what there is of a tenant, or of a label, for good."""
+    """Permanently delete all data of a tenant, or of a label."""
 
 
 _READS = frozenset(
@@ -118,7 +118,7 @@ ROLES: Mapping[str, frozenset[Permission]] = {
 `worker` gets the steps of its pools, of all tenants, and nothing else."""
 
 Role = Literal["viewer", "developer", "operator", "auditor", "admin", "worker"]
-"""The name of a role, as REST takes it."""
+"""Name of a role, as in REST."""
 
 
 def permissions_of(role: str, scopes: Collection[str] | None) -> frozenset[Permission]:

@@ -6,9 +6,9 @@ from hocket.schemas.rest import Reply
 
 
 class Approval(Reply):
-    """An approval that a run waits for; it is given with `POST /v1/runs/{run_id}/signals`, where `name`
-    is `step`. `input` is the beginning of what it is about, as JSON text; it is withheld from keys
-    without `content.read`."""
+    """An approval that a run is waiting for; send it with `POST /v1/runs/{run_id}/signals`, where
+    `name` is `step`. `input` is the beginning of what is to be approved, as JSON text; it is withheld
+    from keys without `content.read`."""
 
     run_id: str
     step: str
@@ -20,6 +20,6 @@ class Approval(Reply):
 
 
 class ApprovalList(Reply):
-    """The approvals that wait longest, up to 200."""
+    """The longest-waiting approvals, up to 200."""
 
     approvals: tuple[Approval, ...]

@@ -17,13 +17,14 @@ ReplicaKey = Annotated[
     Name,
     Field(
         max_length=MAX_REPLICA_CHARS,
-        description="One replica, `BACKEND/REPLICA` as the list has it. By default all of the backend.",
+        description="One replica, as `BACKEND/REPLICA`; defaults to all replicas of the backend.",
     ),
 ]
 
 
 class ReplicaChange(Request):
-    """Which replicas of a backend are meant, and why: the reason stands in decisions and the audit."""
+    """Which replicas of a backend to change, and why. The reason is recorded in decisions and in the
+    audit log."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "new driver"}]})
 
@@ -32,35 +33,35 @@ class ReplicaChange(Request):
 
 
 class ReplicaWarmth(ReplicaChange):
-    """Until when replicas are to be ready."""
+    """How long to keep replicas ready."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"for_s": 3600}]})
 
     for_s: float = Field(
-        ge=0, le=MAX_WARM_S, allow_inf_nan=False, description="Seconds from now on; 0 ends it."
+        ge=0, le=MAX_WARM_S, allow_inf_nan=False, description="Seconds from now; 0 ends it."
     )
 
 
 class ReplicaAtGateway(Reply):
-    """What one gateway sees of a replica."""
+    """A replica as seen by one gateway."""
 
     gateway: str
     drained: bool
     breaker: Literal["closed", "half_open", "open"]
     openings: int
-    """Times that its breaker opened since the gateway began."""
+    """Number of times its breaker has opened since the gateway started."""
     in_flight: int
     waiting: int
-    """Calls that wait for a slot in the replica's pool."""
+    """Calls waiting for a slot in the replica's pool."""
     waiting_by_class: dict[str, int]
-    """The same by class (`interactive`, `standard`, `batch`), without classes of which none waits."""
+    """Waiting calls by class (`interactive`, `standard`, `batch`); classes without any are omitted."""
     rests_ms: float
-    """How much longer it gets no calls because it asked for that."""
+    """For how many more milliseconds it receives no calls because it asked for a pause."""
 
 
 class Replica(Reply):
-    """A replica of a backend. `level` says how warm it is, null where gateways do not start and stop it.
-    `by`, `reason` and `changed_at` are those of the last order of an operator."""
+    """A replica of a backend. `level` says how warm it is; null if gateways do not start and stop it.
+    `by`, `reason` and `changed_at` describe the last order of an operator."""
 
     replica: str
     backend: str
@@ -74,14 +75,14 @@ class Replica(Reply):
     reason: str
     changed_at: datetime | None
     in_flight: int
-    """Calls at it, of all gateways that answered."""
+    """Calls in flight, from all gateways that answered."""
     limit: int
     gateways: tuple[ReplicaAtGateway, ...]
 
 
 class ModelRate(Reply):
-    """How much of a rate of the configuration was used within the last minute, at all gateways that
-    answered. Without a tenant, or model, it is of all of them together."""
+    """How much of a configured rate limit was used in the last minute, at all gateways that answered. A
+    null tenant or model means all of them together."""
 
     tenant: str | None
     model: str | None
@@ -90,13 +91,13 @@ class ModelRate(Reply):
     beyond: Literal["wait", "refuse"]
     requests: int
     tokens: int
-    """Those of calls under way as expected."""
+    """Tokens; for calls in flight, the expected number."""
     waiting: int
-    """Calls that wait for their turn."""
+    """Calls waiting for their turn."""
 
 
 class ModelRateList(Reply):
-    """The rates that calls came upon, those used last at the end. `silent` as for backends."""
+    """The rate limits that calls have reached, most recently used last. `silent` as in BackendList."""
 
     rates: tuple[ModelRate, ...]
     gateways: tuple[str, ...]
@@ -104,8 +105,8 @@ class ModelRateList(Reply):
 
 
 class BackendList(Reply):
-    """All replicas, as all gateways see them. `silent` are gateways that live, as others say, and did
-    not answer in time: what they see is missing."""
+    """All replicas, as seen by all gateways. `silent` lists gateways that are alive according to
+    others but did not answer in time: their view is missing."""
 
     replicas: tuple[Replica, ...]
     gateways: tuple[str, ...]

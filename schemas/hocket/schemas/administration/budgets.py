@@ -6,9 +6,9 @@ from hocket.schemas.rest import Reply, Usd
 
 
 class BudgetUse(Reply):
-    """A budget, and what is spent of it in its present period (UTC). `name` is that of a pipeline, of a
-    tenant, or a label (`customer=acme`); one that ends in `*` is for each that is not named, of which
-    none has spent anything yet: its `spent_usd` is null."""
+    """A budget, and how much of it is spent in its current period (UTC). `name` is that of a pipeline
+    or a tenant, or a label (`customer=acme`). A name that ends in `*` applies to each that is not
+    listed; before any of those has spent anything, its `spent_usd` is null."""
 
     level: Literal["tenant", "pipeline", "label"]
     name: str
@@ -18,8 +18,8 @@ class BudgetUse(Reply):
 
 
 class BudgetUses(Reply):
-    """The budgets that hold for a tenant's calls, those that are spent most first; `truncated` says that
-    there are more."""
+    """The budgets that apply to a tenant's calls, those spent most first; `truncated` if there are
+    more."""
 
     budgets: tuple[BudgetUse, ...]
     truncated: bool = False

@@ -27,8 +27,8 @@ def _plain(amount: Decimal) -> str:
 
 
 class BulkSubmission(Request):
-    """Tasks, each taken or refused by itself. None waits for its run (`wait_ms`). Give each an
-    `idempotency_key`, so that a request whose answer was lost can be sent again."""
+    """Tasks, each accepted or refused individually. None waits for its run (`wait_ms`). Give each
+    task an `idempotency_key`, so that the request can be repeated safely if its response is lost."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -47,16 +47,16 @@ class BulkSubmission(Request):
 
 
 class BulkTask(Reply):
-    """What became of one task: a run, or why there is none."""
+    """The outcome of one task: a run, or the error."""
 
     run_id: str | None = None
     known: bool = False
-    """The key named a run that was there before."""
+    """Whether the key belongs to an existing run."""
     error: ErrorInfo | None = None
 
 
 class BulkReceipt(Reply):
-    """What became of the tasks, in their order."""
+    """The outcome of the tasks, in their order."""
 
     accepted: int
     refused: int
@@ -64,28 +64,29 @@ class BulkReceipt(Reply):
 
 
 class BulkFilter(Request):
-    """Which runs are meant: those that have all that is named. Without a status, those that the action
-    can change."""
+    """Which runs to change: those that match all given fields. Without a status, those that the
+    action can change."""
 
     pipeline: Token | None = None
     status: Literal["running", "degraded", "failed", "cancelled", "expired"] | None = None
     since: Moment | None = None
-    """Accepted then or later."""
+    """Accepted at or after this time."""
     until: Moment | None = None
-    """Accepted before."""
+    """Accepted before this time."""
     labels: Labels = Field(default_factory=dict)
     error_code: str | None = Field(None, min_length=1, max_length=100, pattern=r"^[\x21-\x7e]+$")
     deadline_missed: StrictBool = False
-    """Only runs that gave no result by their deadline, or are beyond it."""
+    """Only runs that returned no result by their deadline, including runs past it."""
     min_cost_usd: (
         Annotated[BudgetUsd, PlainSerializer(_plain, return_type=str, when_used="json")] | None
     ) = None
-    """Runs that spent so many dollars or more."""
+    """Only runs that cost at least this many US dollars."""
 
 
 class BulkChange(Request):
-    """What to do to which runs. `at_most`: nothing is done where more are meant. The same
-    `idempotency_key` is the same operation: a request whose answer was lost can be sent again."""
+    """What to change in which runs. If more than `at_most` runs match, nothing is done. The same
+    `idempotency_key` always means the same operation, so a request can be repeated safely if its
+    response is lost."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -109,15 +110,15 @@ class BulkChange(Request):
 
 
 class BulkPreview(Reply):
-    """How many runs are meant now."""
+    """How many runs match now."""
 
     action: Action
     matching: int
 
 
 class BulkOperation(Reply):
-    """An operation on many runs. `matching` is how many were meant when it was asked for; `changed` and
-    `skipped` (they had ended, or could not be changed) how many were dealt with."""
+    """An operation on many runs. `matching` is how many runs matched when it was requested; `changed`
+    and `skipped` (already ended, or could not be changed) are how many were processed."""
 
     operation_id: str
     action: Action
@@ -133,7 +134,7 @@ class BulkOperation(Reply):
 
 
 class BulkOperationList(Reply):
-    """Operations, the latest first; `next` as in RunList."""
+    """Operations, newest first; `next` as in RunList."""
 
     operations: tuple[BulkOperation, ...]
     next: str | None = None

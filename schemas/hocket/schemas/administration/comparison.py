@@ -8,8 +8,8 @@ Difference = Literal["only_a", "only_b", "input", "steps", "state", "output"]
 
 
 class NodeSide(Reply):
-    """What a node did in one of the runs: its steps, how they ended (`state` in a word), when the first
-    was ready (`at_ms` after the run was accepted), how long they ran, and what they cost."""
+    """What a node did in one of the runs: its steps, how they ended (summarized in `state`), when the
+    first was ready (`at_ms` after the run was accepted), how long they ran, and what they cost."""
 
     steps: int
     succeeded: int
@@ -21,8 +21,8 @@ class NodeSide(Reply):
 
 
 class NodeComparison(Reply):
-    """A node in both runs; null where a run has not come to it. `differs` says in what the two differ
-    (time and cost apart), `first` marks the first node that does."""
+    """A node in both runs; null for a run that did not reach it. `differs` lists how the two differ
+    (apart from time and cost), `first` marks the first node that does."""
 
     node: str
     a: NodeSide | None = None
@@ -32,8 +32,8 @@ class NodeComparison(Reply):
 
 
 class RunComparison(Reply):
-    """Two runs, node by node, in the order in which they began. `withheld`: whether inputs and outputs
-    were left out of the comparison, because the key has no permission `content.read`."""
+    """Two runs, node by node, in the order in which the nodes started. `withheld`: whether inputs and
+    outputs were left out of the comparison because the key lacks the permission `content.read`."""
 
     a: RunSummary
     b: RunSummary

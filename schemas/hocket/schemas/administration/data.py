@@ -10,7 +10,7 @@ from hocket.schemas.rest import Reply, Request, Token
 
 
 class DataDeletion(Request):
-    """Whose data goes, for good. Ask with `dry_run` first."""
+    """Whose data to delete permanently. Send a `dry_run` first."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -19,16 +19,17 @@ class DataDeletion(Request):
     )
 
     tenant: Token
-    """The tenant of the request once more, so that nobody deletes that of another one by mistake."""
+    """The tenant of the request, repeated as a safeguard against deleting another tenant's data by
+    mistake."""
     label: Annotated[Labels, Field(min_length=1, max_length=1)] | None = None
-    """Only what is of tasks with this label; without it all of the tenant."""
+    """Only data of tasks with this label; without it, all data of the tenant."""
     dry_run: bool = False
-    """Only count, and delete nothing."""
+    """Only count, without deleting anything."""
 
 
 class DataDeleted(Reply):
-    """How many rows of each kind went, or there are."""
+    """How many rows of each kind were deleted or, in a dry run, exist."""
 
     complete: bool
-    """Whether all of it is gone. Where not, the time of a request was over: ask again, it goes on."""
+    """Whether everything was deleted. If not, the request ran out of time: repeat it to continue."""
     rows: Mapping[str, int]

@@ -12,33 +12,33 @@ FlowState = Literal["waiting", "held", "refused"]
 
 
 class FlowQueue(Reply):
-    """The runs of one pipeline that have one key at one limit, as far as they have not ended. `queue`
-    names it in `GET /v1/flow/runs`. `key` is empty where all runs share the limit, and null where it is
-    withheld, from API keys without `content.read`."""
+    """The runs of one pipeline that share a key at one limit and have not ended. `queue` identifies
+    it in `GET /v1/flow/runs`. `key` is empty if all runs share the limit, and null if it is withheld
+    because the API key lacks `content.read`."""
 
     queue: str
     pipeline: str
     kind: FlowKind
     key: str | None
-    rule: Annotated[
-        dict[str, Any], Field(description="What the limit says: that of the newest run.")
-    ]
-    held: Annotated[int, Field(description="Runs that passed it and have not ended.")]
+    rule: Annotated[dict[str, Any], Field(description="The limit's rule, as of the newest run.")]
+    held: Annotated[int, Field(description="Runs that passed the limit and have not ended.")]
     waiting: int
-    started: Annotated[int, Field(description="Starts that its period still counts (rates).")]
+    started: Annotated[
+        int, Field(description="Starts that still count in the current period (rate limits).")
+    ]
     waiting_since: datetime | None
 
 
 class FlowQueueList(Reply):
-    """Queues, those in which most wait first; with a cursor for the rest."""
+    """A page of queues, those with the most waiting runs first."""
 
     queues: tuple[FlowQueue, ...]
     next: str | None = None
 
 
 class FlowRun(Reply):
-    """A run at a limit: it waits at `position` (from 1), holds a place, or was refused and ends in a
-    moment. `replaced_by`: the run for which it is cancelled."""
+    """A run at a limit: it waits at `position` (starting at 1), holds a slot, or was refused and is
+    about to end. `replaced_by`: the run in whose favor it is cancelled."""
 
     queue: str
     run_id: str
@@ -48,12 +48,12 @@ class FlowRun(Reply):
     state: FlowState
     position: int | None
     accepted_at: datetime
-    since: Annotated[datetime, Field(description="When it came into this state.")]
+    since: Annotated[datetime, Field(description="When it entered this state.")]
     replaced_by: str | None
 
 
 class FlowRunList(Reply):
-    """Runs at limits, the holders first, then those that wait, in their order; with a cursor."""
+    """A page of runs at limits: first the holders, then the waiting runs in their order."""
 
     runs: tuple[FlowRun, ...]
     next: str | None = None

@@ -9,14 +9,15 @@ from hocket.schemas.rest import Reply
 
 
 class RunNotice(Reply):
-    """A run was accepted, refused, or has ended. `finished_at` is missing while it runs."""
+    """A run was accepted, was refused, or has ended. `finished_at` is missing while it is in
+    progress."""
 
     run_id: str
     pipeline: str
     version: int
     status: str
     priority: Priority | None = Field(None, alias="class")
-    """Missing where the run has ended."""
+    """Missing if the run has ended."""
     accepted_at: datetime
     deadline_at: datetime
     finished_at: datetime | None = None
@@ -24,7 +25,7 @@ class RunNotice(Reply):
 
 
 class LiveEnd(Reply):
-    """Why a stream ends, or goes on elsewhere: `cure` says what to do."""
+    """Why a stream ends, or resumes after a gap; `cure` says what to do."""
 
     reason: str
     cure: str

@@ -13,7 +13,7 @@ QueueName = Annotated[str, Field(pattern=f"^{QUEUE.pattern}$")]
 
 
 class Tenant(Reply):
-    """A tenant, by its name."""
+    """A tenant, identified by its name."""
 
     tenant: str
 
@@ -26,7 +26,7 @@ class TenantList(Reply):
 
 
 class WorkerPool(Reply):
-    """The steps of a type in a queue that a worker takes, and how many it runs at once."""
+    """A type and queue whose steps a worker takes, and how many it runs at once."""
 
     type: str
     queue: str
@@ -41,16 +41,16 @@ class Worker(Reply):
 
 
 class WorkerList(Reply):
-    """The workers that live, by name; `next` is the `after` of the next page."""
+    """Live workers, by name; `next` is the `after` of the next page."""
 
     workers: tuple[Worker, ...]
     next: str | None = None
 
 
 class Queue(Reply):
-    """The steps of a type in a queue and a lane. `waiting` are stored and not handed out, `handed_out`
-    are at workers; `asking` is how many requests of workers for more are open. Where no worker has told
-    the name of the type, `.` stands as `-` in it."""
+    """The steps of a type in a queue and a lane. `waiting` steps are stored and not yet dispatched,
+    `handed_out` are at workers; `asking` is the number of open requests from workers for more. If no
+    worker has announced the type, its name has `-` in place of `.`."""
 
     type: str
     queue: str
@@ -60,11 +60,11 @@ class Queue(Reply):
     redelivered: int
     asking: int
     drained_for_s: float | None = None
-    """How long it hands out nothing yet, where it was drained."""
+    """For how many more seconds no steps are dispatched, if the queue is drained."""
 
 
 class QueueChange(Request):
-    """Which queue of a node type."""
+    """A queue of a node type."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queue": "default"}]})
 
@@ -72,7 +72,7 @@ class QueueChange(Request):
 
 
 class QueueDrain(QueueChange):
-    """Which queue of a node type hands out no more steps, for how long, and why."""
+    """Which queue of a node type to drain, for how long, and why."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"for_s": 3600, "reason": "new driver"}]}
@@ -83,13 +83,14 @@ class QueueDrain(QueueChange):
 
 
 class QueueList(Reply):
-    """Queues by type, queue and lane, those of all tenants together."""
+    """Queues by type, queue and lane, for all tenants together."""
 
     queues: tuple[Queue, ...]
 
 
 class Partition(Reply):
-    """A share of the runs: which coordinator owns it, since which epoch, how far its log is applied."""
+    """A share of the runs: which coordinator owns it, since which epoch, and how far its log is
+    applied."""
 
     partition: int
     owner: str

@@ -16,7 +16,7 @@ Kind = Literal["added", "removed", "changed"]
 
 
 class ActivateBody(Request):
-    """The version that runs take from now on. Without one they take the newest, whichever that is."""
+    """The version to use from now on. Without a version, the newest one is always used."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"version": 1}]})
 
@@ -24,9 +24,10 @@ class ActivateBody(Request):
 
 
 class CanaryBody(Request):
-    """Let a share of the runs take another version. It is ended by itself once `min_runs` of its runs
-    have ended, and the part of them that failed or expired is larger than the active version's by more
-    than `max_failure_rise`, and not by chance (one-sided, 5 %). With `only_by_hand` it never is."""
+    """Start a canary: a share of the runs use another version. It ends automatically once `min_runs`
+    of its runs have ended and the share of them that failed or expired exceeds the active version's
+    by more than `max_failure_rise`, with statistical significance (one-sided, 5 %). With
+    `only_by_hand` it never ends automatically."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"version": 2, "share": 0.1, "min_runs": 100}]}
@@ -40,7 +41,7 @@ class CanaryBody(Request):
 
 
 class Canary(Reply):
-    """A version that a share of the runs takes, since when, and what ends it."""
+    """A version used by a share of the runs, since when, and what ends it."""
 
     version: int
     share: float
@@ -51,8 +52,9 @@ class Canary(Reply):
 
 
 class PipelineRelease(Reply):
-    """What runs take that name no version: `active_version`, or the canary's. Where it is not `pinned`,
-    the newest version is active; `former_version` was active before, which a rollback returns to."""
+    """The version used by runs that do not name one: `active_version`, or the canary's. If not
+    `pinned`, the newest version is active. `former_version` was active before; a rollback returns to
+    it."""
 
     pipeline: str
     newest_version: int
@@ -66,8 +68,8 @@ class PipelineRelease(Reply):
 
 
 class VersionOutcome(Reply):
-    """How runs of a version ended that were accepted since the canary began; at most the latest 20,000
-    are counted. `failure_ratio` is the part of them that failed or expired."""
+    """How the runs of a version ended that were accepted since the canary started; only the latest
+    20,000 are counted. `failure_ratio` is the share of them that failed or expired."""
 
     version: int
     runs: int
@@ -80,7 +82,7 @@ class VersionOutcome(Reply):
 
 
 class CanaryReport(Reply):
-    """A canary beside the active version. `worse` ends it soon, unless it is `only_by_hand`."""
+    """A canary compared with the active version. `worse` ends it soon, unless it is `only_by_hand`."""
 
     pipeline: str
     canary: Canary
@@ -90,7 +92,7 @@ class CanaryReport(Reply):
 
 
 class VersionChange(Reply):
-    """A place in which two versions differ: `nodes.sort.with.letter`."""
+    """A place where two versions differ, such as `nodes.sort.with.letter`."""
 
     path: str
     kind: Kind
@@ -99,7 +101,7 @@ class VersionChange(Reply):
 
 
 class PipelineDiff(Reply):
-    """What changed from one version to another, in the order of places; `truncated` where more did."""
+    """The changes from one version to another, ordered by place; `truncated` if there are more."""
 
     pipeline: str
     before: int

@@ -8,13 +8,13 @@ from hocket.schemas.tracing.log_lines import Level
 
 
 class RunLine(Reply):
-    """A line that a handler logged. Without `content.read` it has no text and no fields."""
+    """A line logged by a handler. Without `content.read`, its text and fields are omitted."""
 
     at: datetime
     step: str
     attempt: int
     delivery: int
-    """How often the attempt had come to a worker by then."""
+    """How many times the attempt had been delivered to a worker by then."""
     level: Level
     text: str | None
     fields: dict[str, Any] | None
@@ -22,7 +22,7 @@ class RunLine(Reply):
 
 
 class RunLogs(Reply):
-    """Lines of a run, the earliest first. `withheld`: texts and fields are not shown to this caller."""
+    """Lines of a run, oldest first. `withheld`: texts and fields are not shown to this caller."""
 
     run_id: str
     lines: tuple[RunLine, ...]

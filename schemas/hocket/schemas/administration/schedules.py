@@ -44,11 +44,11 @@ Cron = Annotated[
         pattern=r"^[0-9A-Za-z*,/#-]+( [0-9A-Za-z*,/#-]+){4}$",
     ),
 ]
-"""Five fields: minute, hour, day of the month, month, day of the week."""
+"""Cron expression with five fields: minute, hour, day of the month, month, day of the week."""
 Zone = Annotated[
     str, Field(min_length=1, max_length=MAX_ZONE_CHARS, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")
 ]
-"""The name of a time zone of the IANA database, such as Europe/Berlin."""
+"""Name of a time zone in the IANA database, such as Europe/Berlin."""
 
 _EXAMPLE: dict[str, Any] = {
     "cron": "30 6 * * 1-5",
@@ -62,8 +62,8 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class Timing(Request):
-    """When: the times of `cron` in a time zone, each later by up to `jitter_s` seconds, as many for the
-    same schedule and time."""
+    """When to run: the times of `cron` in a time zone, each delayed by up to `jitter_s` seconds. The
+    delay is always the same for the same schedule and time."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"cron": "30 2 * * *", "time_zone": "Europe/Berlin"}]}
@@ -75,7 +75,7 @@ class Timing(Request):
 
 
 class ScheduledTask(Request):
-    """The task that is submitted at each time, as `POST /v1/runs` takes it."""
+    """The task that is submitted at each time, as accepted by `POST /v1/runs`."""
 
     pipeline: Token
     input: PlainObject = Field(default_factory=dict)
@@ -83,14 +83,15 @@ class ScheduledTask(Request):
     priority: Priority | None = Field(None, alias="class")
     budget_usd: BudgetUsd | None = None
     version: Version | None = None
-    """Without it the latest one at each time."""
+    """Defaults to the latest version at each time."""
     labels: TaskLabels = Field(default_factory=dict)
 
 
 class ScheduleBody(Timing):
-    """A schedule. `catch_up` says what becomes of times at which nothing could be submitted, `overlap`
-    what is done while a run of the schedule is under way. The task's input has the time of each run in
-    the field that `time_field` names, where it names one. Without `paused` it stays as it is."""
+    """A schedule. `catch_up` says what to do about times at which nothing could be submitted,
+    `overlap` what to do if a run of the schedule is still in progress. If `time_field` is set, that
+    field of the task's input is set to the time of each run. If `paused` is omitted, it does not
+    change."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -100,14 +101,14 @@ class ScheduleBody(Timing):
     )
     catch_up: CatchUp = "one"
     catch_up_window_s: float = Field(86_400, gt=0, le=MAX_CATCH_UP_WINDOW_S, strict=True)
-    """What is older is not caught up with."""
+    """Seconds; times missed longer ago are not caught up on."""
     overlap: Overlap = "skip"
     description: Text = ""
     paused: Annotated[bool, Field(strict=True)] | None = None
 
 
 class PauseBody(Request):
-    """Why a schedule is paused."""
+    """Why the schedule is paused."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"reason": "the source is being moved"}]}
@@ -117,7 +118,7 @@ class PauseBody(Request):
 
 
 class TriggerBody(Request):
-    """A run now. The same `idempotency_key` is the same run."""
+    """Run a schedule now. The same `idempotency_key` always means the same run."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"idempotency_key": "by-hand-1"}]})
 
@@ -137,8 +138,8 @@ class ScheduleTask(Reply):
 
 
 class Schedule(Reply):
-    """A schedule; `next` are its first coming times (in lists the first), without jitter. `revision` is
-    in its ETag."""
+    """A schedule; `next` are its upcoming times (in lists only the first), without jitter. `revision`
+    is in its ETag."""
 
     name: str
     description: str
@@ -161,14 +162,14 @@ class Schedule(Reply):
 
 
 class ScheduleList(Reply):
-    """Schedules, the latest first; `next` as in RunList."""
+    """Schedules, newest first; `next` as in RunList."""
 
     schedules: tuple[Schedule, ...]
     next: str | None = None
 
 
 class NextTime(Reply):
-    """A coming time: as the schedule says it, in UTC and in its zone, and with its jitter."""
+    """An upcoming time: as scheduled, in UTC and in the schedule's time zone, and including jitter."""
 
     planned_at: datetime
     local: str
@@ -176,16 +177,16 @@ class NextTime(Reply):
 
 
 class NextTimes(Reply):
-    """The first coming times."""
+    """The next upcoming times."""
 
     times: tuple[NextTime, ...]
 
 
 class Firing(Reply):
-    """What became of a time: `fired`, its task was submitted; `pending`, that is about to be;
-    `buffered`, it waits for the end of the run before it; `skipped`, such a run was under way;
-    `failed`, the task was refused, as `error` says; `missed`, nothing could be submitted at that time
-    and at all others until `until`."""
+    """The outcome of a scheduled time: `fired`, its task was submitted; `pending`, its task is about
+    to be submitted; `buffered`, it waits for the previous run to end; `skipped`, because the previous
+    run was in progress; `failed`, the task was refused, see `error`; `missed`, nothing could be
+    submitted at that time and at all others until `until`."""
 
     firing_id: str
     cause: Cause
@@ -202,7 +203,7 @@ class Firing(Reply):
 
 
 class FiringList(Reply):
-    """What became of the times of a schedule, the latest first; `next` as in RunList."""
+    """Past times of a schedule with their outcome, newest first; `next` as in RunList."""
 
     firings: tuple[Firing, ...]
     next: str | None = None

@@ -56,9 +56,9 @@ Url = Annotated[
 
 
 class WebhookBody(Request):
-    """A webhook: what to tell (`events`), of which pipelines and of runs with which labels (all that is
-    named), and where. With `content` what is told has outputs of runs and what approvals are about; the
-    key that asks for it needs `content.read`. Without `enabled` it stays as it is."""
+    """A webhook: which `events` to send, for which pipelines and for runs with which labels (all must
+    match), and where to. With `content`, messages include outputs of runs and the subject of
+    approvals; the key that sets it needs `content.read`. If `enabled` is omitted, it does not change."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -83,7 +83,7 @@ class WebhookBody(Request):
 
 
 class RotateSecretBody(Request):
-    """For how many seconds the former secret signs as well."""
+    """For how many seconds messages are also signed with the former secret."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"overlap_s": 86_400}]})
 
@@ -91,7 +91,8 @@ class RotateSecretBody(Request):
 
 
 class RedeliverBody(Request):
-    """Of which time deliveries that are dead are tried again: created then or later, and before."""
+    """The period whose dead deliveries are sent again: created at or after `since`, and before
+    `until`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"since": "2026-03-01T00:00:00Z"}]})
 
@@ -100,9 +101,9 @@ class RedeliverBody(Request):
 
 
 class Webhook(Reply):
-    """A webhook. `failing_since`: since when nothing was delivered, where the last try failed;
-    `dropped`: events that were not kept because too many waited; `former_until`: until when the secret
-    before the last rotation signs."""
+    """A webhook. `failing_since`: since when nothing has been delivered, if the last attempt failed;
+    `dropped`: events that were discarded because too many were waiting; `former_until`: until when
+    messages are also signed with the secret before the last rotation."""
 
     name: str
     url: str
@@ -124,22 +125,22 @@ class Webhook(Reply):
 
 
 class WebhookMade(Webhook):
-    """A webhook with its secret, where it is new; the secret is shown only now."""
+    """A webhook, with its secret if it is new; the secret is shown only once."""
 
     secret: str | None = None
 
 
 class WebhookList(Reply):
-    """Webhooks, the latest first; `next` as in RunList."""
+    """Webhooks, newest first; `next` as in RunList."""
 
     webhooks: tuple[Webhook, ...]
     next: str | None = None
 
 
 class Delivery(Reply):
-    """What became of a message: `pending`, it is to be sent at `next_at`; `delivered`, it was answered
-    with 2xx; `dead`, it was tried as often as it is. `message_id` is the header `webhook-id`, the same
-    at each try."""
+    """The outcome of a message: `pending`, it will be sent at `next_at`; `delivered`, the response
+    was 2xx; `dead`, all attempts failed. `message_id` is sent in the header `webhook-id`, the same
+    for every attempt."""
 
     message_id: str
     event: str
@@ -154,20 +155,20 @@ class Delivery(Reply):
 
 
 class DeliveryDetail(Delivery):
-    """A delivery with what is sent; withheld from keys without `content.read` where it may have
+    """A delivery with its payload; withheld from keys without `content.read` if it may include
     content."""
 
     body: Any = None
 
 
 class DeliveryList(Reply):
-    """Deliveries, the latest first; `next` as in RunList."""
+    """Deliveries, newest first; `next` as in RunList."""
 
     deliveries: tuple[Delivery, ...]
     next: str | None = None
 
 
 class Redelivered(Reply):
-    """How many deliveries are tried again; where that is as many as one request takes, ask again."""
+    """How many deliveries will be sent again; if this is the maximum per request, repeat the request."""
 
     deliveries: int

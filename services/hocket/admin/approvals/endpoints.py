@@ -24,8 +24,7 @@ async def list_approvals(
         str | None, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")
     ] = None,
 ) -> ApprovalList:
-    """List the approvals that runs wait for, the one that waits longest first: the first 200, or those
-    of one `run`."""
+    """List pending approvals, longest-waiting first: the first 200, or those of one `run`."""
     content = caller.sees_content
     found = await reads.waiting(context, caller.tenant, content=content, run_id=run_id)
     return ApprovalList(approvals=tuple(Approval(**asdict(one)) for one in found))

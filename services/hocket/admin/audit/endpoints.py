@@ -19,7 +19,7 @@ MAX_SEQ = 2**63 - 1
 
 AfterSeq = Annotated[
     Annotated[int, Field(ge=0, le=MAX_SEQ), WHOLE],
-    Query(description="`next` of the page before."),
+    Query(description="Cursor: `next` of the previous page."),
 ]
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
@@ -30,8 +30,8 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 async def list_audit(
     context: Ctx, caller: CallerDep, after: AfterSeq = 0, limit: Limit = DEFAULT_PAGE
 ) -> AuditPage:
-    """List what was changed, the earliest first: in the key's tenant, or everywhere where the key is
-    of all tenants."""
+    """List audit log entries, oldest first: those of the key's tenant, or all of them for an
+    all-tenants key."""
     rows = await audit_log.page(context.pool, after=after, tenant=caller.bearer.tenant, limit=limit)
     entries = tuple(AuditEntry(**row.as_json()) for row in rows)
     return AuditPage(entries=entries, next=rows[-1].seq if len(rows) == limit else None)
@@ -44,11 +44,13 @@ async def verify_audit(
     caller: CallerDep,
     head: Annotated[
         str | None,
-        Query(pattern=r"^[0-9a-f]{64}$", description="The hash of a row that must be there still."),
+        Query(
+            pattern=r"^[0-9a-f]{64}$", description="Hash of a row that must still be in the log."
+        ),
     ] = None,
 ) -> AuditVerdict:
-    """Read the whole audit, and tell whether each row follows the one before it. Only with a key of all
-    tenants."""
+    """Read the whole audit log and check that each row follows the one before it. Requires an
+    all-tenants key."""
     if caller.bearer.tenant is not None:
         raise TenantForbidden(key=caller.bearer.key_id)
     found = await audit_log.verified(context.pool, head)

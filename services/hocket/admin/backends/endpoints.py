@@ -33,7 +33,7 @@ MAX_NAME_CHARS = 256
 MS_PER_S = 1_000.0
 
 BackendName = Annotated[
-    Name, Path(max_length=MAX_NAME_CHARS, description="The backend's name in the configuration.")
+    Name, Path(max_length=MAX_NAME_CHARS, description="Name of the backend in the configuration.")
 ]
 
 router = APIRouter(prefix="/v1/backends", tags=["backends"], route_class=PlainJsonRoute)
@@ -43,15 +43,15 @@ rates_router = APIRouter(prefix="/v1", tags=["backends"], route_class=PlainJsonR
 @router.get("")
 @needs(Permission.MODELS_READ)
 async def list_backends(context: Ctx) -> BackendList:
-    """List the replicas of all backends, as every gateway sees them."""
+    """List the replicas of all backends, as seen by each gateway."""
     return await gathered(context.bus)
 
 
 @rates_router.get("/model-rates")
 @needs(Permission.MODELS_READ)
 async def list_rates(context: Ctx, caller: CallerDep) -> ModelRateList:
-    """List what was used, within the last minute, of the rates of tenants and models: those of the
-    caller's tenant, and those of all tenants together; keys of all tenants see each."""
+    """List the usage of tenant and model rate limits in the last minute: those of the caller's tenant
+    and those shared by all tenants. All-tenants keys see every limit."""
     return await gathered_rates(context.bus, caller.bearer.tenant)
 
 
@@ -60,8 +60,9 @@ async def list_rates(context: Ctx, caller: CallerDep) -> ModelRateList:
 async def drain_backend(
     backend: BackendName, body: ReplicaChange, context: Ctx, caller: CallerDep
 ) -> BackendList:
-    """Send a backend no more calls; those that it has end. Calls go to other replicas and fallbacks, and
-    wait where there is none. It holds until it is resumed, also for gateways that start later."""
+    """Stop sending calls to a backend; calls in flight finish. New calls go to other replicas and
+    fallbacks, or wait if there are none. The drain lasts until the backend is resumed, and also applies
+    to gateways started later."""
     return await _changed(context, caller, backend, body, "drain")
 
 
@@ -70,7 +71,7 @@ async def drain_backend(
 async def resume_backend(
     backend: BackendName, body: ReplicaChange, context: Ctx, caller: CallerDep
 ) -> BackendList:
-    """Send a drained backend calls again."""
+    """Resume sending calls to a drained backend."""
     return await _changed(context, caller, backend, body, "resume")
 
 
@@ -79,8 +80,8 @@ async def resume_backend(
 async def warm_backend(
     backend: BackendName, body: ReplicaWarmth, context: Ctx, caller: CallerDep
 ) -> BackendList:
-    """Start a backend's replicas now, and keep them ready for a time: those that gateways start and stop
-    (`warm:` in the configuration)."""
+    """Start a backend's replicas now and keep them ready for a time. Only for replicas that gateways
+    start and stop (`warm:` in the configuration)."""
     return await _changed(context, caller, backend, body, "warm", body.for_s * MS_PER_S)
 
 
@@ -89,7 +90,7 @@ async def warm_backend(
 async def reset_backend(
     backend: BackendName, body: ReplicaChange, context: Ctx, caller: CallerDep
 ) -> BackendList:
-    """Close the breakers of a backend at all gateways, and end the rest that it asked for."""
+    """Close a backend's breakers at all gateways, and end any pause that it requested."""
     return await _changed(context, caller, backend, body, "reset")
 
 

@@ -25,7 +25,7 @@ from hocket.schemas.administration.bulk import (
 )
 
 OperationId = Annotated[
-    str, Path(pattern=r"^b[0-9a-f]{24}$", description="The id of a bulk operation.")
+    str, Path(pattern=r"^b[0-9a-f]{24}$", description="ID of the bulk operation.")
 ]
 router = APIRouter(prefix="/v1/bulk", tags=["bulk"], route_class=PlainJsonRoute)
 
@@ -33,15 +33,15 @@ router = APIRouter(prefix="/v1/bulk", tags=["bulk"], route_class=PlainJsonRoute)
 @router.post("/runs", status_code=202)
 @needs(Permission.RUNS_SUBMIT)
 async def submit_runs(body: BulkSubmission, context: Ctx, caller: CallerDep) -> BulkReceipt:
-    """Submit up to 1,000 tasks. 202 once the broker has stored those that are taken; each of the others
-    has its error."""
+    """Submit up to 1,000 tasks. Returns 202 once the broker has stored the accepted tasks; each rejected
+    task has its own error."""
     return await submit_all(context, caller, body.runs)
 
 
 @router.post("/preview")
 @needs(Permission.RUNS_READ)
 async def preview_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> BulkPreview:
-    """Count the runs that an operation would change, and change nothing."""
+    """Count the runs that an operation would change, without changing anything."""
     found = await operations.count(context, caller.tenant, body.action, body.filter)
     return BulkPreview(action=body.action, matching=found)
 
@@ -49,8 +49,8 @@ async def preview_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> Bul
 @router.post("/operations", status_code=202)
 @needs(Permission.RUNS_CANCEL, Permission.RUNS_SUBMIT)
 async def begin_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> BulkOperation:
-    """Cancel or retry all runs that a filter means, in the background: those that were accepted until
-    now. It goes on where the process that works on it is stopped."""
+    """Cancel or retry all runs that match a filter, in the background. Only runs accepted before the
+    request are included. The operation continues even if the process working on it is stopped."""
     return await operations.begin(context, caller, body)
 
 
@@ -59,21 +59,21 @@ async def begin_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> BulkO
 async def list_bulk(
     context: Ctx, caller: CallerDep, after: After = None, limit: Limit = DEFAULT_PAGE
 ) -> BulkOperationList:
-    """List bulk operations, the latest first."""
+    """List bulk operations, newest first."""
     return await store.list_latest(context.pool, caller.tenant, after, limit)
 
 
 @router.get("/operations/{operation_id}")
 @needs(Permission.RUNS_READ)
 async def show_bulk(operation_id: OperationId, context: Ctx, caller: CallerDep) -> BulkOperation:
-    """Show how far a bulk operation is."""
+    """Show the progress of a bulk operation."""
     return await store.find(context.pool, caller.tenant, operation_id)
 
 
 @router.post("/operations/{operation_id}/stop")
 @needs(Permission.RUNS_CANCEL, Permission.RUNS_SUBMIT)
 async def stop_bulk(operation_id: OperationId, context: Ctx, caller: CallerDep) -> BulkOperation:
-    """Stop a bulk operation where it is. What it has changed stays so."""
+    """Stop a bulk operation. Changes already made are kept."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),

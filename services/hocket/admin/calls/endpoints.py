@@ -18,7 +18,10 @@ MAX_ID_CHARS = 600
 
 RunId = Annotated[str, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")]
 CallId = Annotated[
-    str, Path(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\x00]+$", description="A call.")
+    str,
+    Path(
+        min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\x00]+$", description="ID of the call."
+    ),
 ]
 
 router = APIRouter(prefix="/v1/calls", tags=["calls"])
@@ -37,15 +40,15 @@ class CallUnknown(HocketError):
 async def calls_of_run(
     context: Ctx, caller: CallerDep, run_id: RunId, limit: Limit = DEFAULT_PAGE
 ) -> CallList:
-    """List the calls of a run, the earliest first, each attempt by itself, with its decision."""
+    """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
     return await reads.of_run(context.pool, caller.tenant, run_id, limit)
 
 
 @router.get("/{call_id:path}")
 @needs(Permission.RUNS_READ)
 async def explain_call(call_id: CallId, context: Ctx, caller: CallerDep) -> CallExplained:
-    """Show every attempt of a call: the replicas that were looked at, why one was chosen, what became
-    of it; or why nobody was asked."""
+    """Show every attempt of a call: the candidate replicas, why one was chosen, and the outcome; or why
+    no backend was called."""
     explained = await reads.explain(context.pool, caller.tenant, call_id)
     if not explained.attempts and explained.refused is None and not explained.open:
         raise CallUnknown(call_id=shown_text(call_id, 200))

@@ -39,8 +39,8 @@ async def content_of_run(
     run_id: Annotated[str, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")],
     limit: Limit = DEFAULT_PAGE,
 ) -> ContentList:
-    """List the prompts and answers of a run's calls, as far as they are kept: whether, and how, the
-    section `content:` of the gateway's configuration says."""
+    """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
+    section `content:` of the gateway's configuration."""
     rows = await context.pool.fetch(
         CONTENT, caller.tenant, run_id, limit + 1, timeout=QUERY_TIMEOUT_S
     )

@@ -42,7 +42,7 @@ async def costs_by_pipeline(
     first: Annotated[Day | None, Query(alias="from", description="First day (UTC).")] = None,
     last: Annotated[Day | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> PipelineCosts:
-    """Cost by pipeline and day; the last 30 days where none are named."""
+    """Show costs by pipeline and day; by default, of the last 30 days."""
     start, end = _days(first, last)
     return await reads.by_pipeline(context.pool, caller.tenant, start, end, pipeline)
 
@@ -50,9 +50,9 @@ async def costs_by_pipeline(
 @router.get("/budgets")
 @needs(Permission.COSTS_READ)
 async def costs_by_budget(context: Ctx, caller: CallerDep) -> BudgetUses:
-    """What is spent of the budgets of the configuration in their present hour, day or month (UTC): of
-    those that hold for the tenant's calls. A budget that is named for every tenant is shown to keys of
-    one tenant once it has spent something of it."""
+    """Show how much is spent of the configured budgets in the current hour, day or month (UTC), for
+    budgets that apply to the tenant's calls. Single-tenant keys see a budget that is set for every
+    tenant only once their tenant has spent from it."""
     rules = await gathered_budgets(context.bus)
     of_all = caller.bearer.tenant is None
     found, _ = await budgets_of(context.pool, caller.tenant, rules, context.now(), of_all=of_all)
@@ -68,7 +68,7 @@ async def saved_by_cache(
     first: Annotated[Day | None, Query(alias="from", description="First day (UTC).")] = None,
     last: Annotated[Day | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> CacheSavings:
-    """What steps served from the cache would have cost, by node and day."""
+    """Show what steps served from the cache would have cost, by node and day."""
     start, end = _days(first, last)
     return await reads.saved_by_cache(context.pool, caller.tenant, start, end, pipeline)
 
@@ -82,7 +82,7 @@ async def costs_by_kind(
     first: Annotated[Day | None, Query(alias="from", description="First day (UTC).")] = None,
     last: Annotated[Day | None, Query(alias="to", description="Last day (UTC).")] = None,
 ) -> KindCosts:
-    """Cost by node, day and kind: calls, attempts made again, branches that lost their race."""
+    """Show costs by node, day and kind: calls, repeated attempts, and branches that lost their race."""
     start, end = _days(first, last)
     return await reads.by_kind(context.pool, caller.tenant, start, end, pipeline)
 
@@ -95,7 +95,7 @@ async def costs_by_node(
     pipeline: PipelineName = None,
     version: VersionNumber | None = None,
 ) -> NodeCosts:
-    """Cost by pipeline version, node, model and backend over all time."""
+    """Show costs by pipeline version, node, model and backend, over all time."""
     return await reads.by_node(context.pool, caller.tenant, pipeline, version)
 
 
@@ -105,10 +105,12 @@ async def costs_by_run(
     context: Ctx,
     caller: CallerDep,
     pipeline: PipelineName = None,
-    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
+    since: Annotated[
+        Moment | None, Query(description="RFC 3339 timestamp with a time zone.")
+    ] = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunCosts:
-    """Cost by run, the dearest first; the last 30 days where no time is named."""
+    """Show costs by run, most expensive first; by default, of the last 30 days."""
     start = since or datetime.now(UTC) - timedelta(days=DEFAULT_DAYS)
     return await reads.by_run(context.pool, caller.tenant, in_range(start), pipeline, limit)
 
@@ -121,6 +123,6 @@ def _days(first: date | None, last: date | None) -> tuple[date, date]:
         raise InvalidInput(
             field="from",
             reason=f"{start} to {end} is not a span of 1 to {MAX_DAYS} days",
-            cure="Choose days closer together, `from` first.",
+            cure="Choose dates closer together, with `from` first.",
         )
     return start, end

@@ -30,8 +30,9 @@ class TenantUnconfirmed(HocketError):
 @router.post("/delete")
 @needs(Permission.DATA_DELETE)
 async def delete_data(body: DataDeletion, context: Ctx, caller: CallerDep) -> DataDeleted:
-    """Delete runs with their results, calls and all else of the request's tenant, or what of it has a
-    label. Runs in flight must have ended. The audit has what was deleted."""
+    """Permanently delete the runs of the request's tenant, or only those with a label, with their
+    results, calls and all other data. Runs in flight must have ended. The deletion is recorded in the
+    audit log."""
     if body.tenant != caller.tenant:
         raise TenantUnconfirmed(tenant=caller.tenant, said=body.tenant)
     label = None if body.label is None else next(iter(body.label.items()))

@@ -23,11 +23,11 @@ MAX_SEQ = 2**63 - 1
 
 Source = Annotated[
     Literal["task", "step", "log", "run", "usage"] | None,
-    Query(description="Only those that came from there."),
+    Query(description="Only dead letters from this source."),
 ]
 Seq = Annotated[
     Annotated[int, Field(ge=1, le=MAX_SEQ), WHOLE],
-    Path(description="The number of a dead letter."),
+    Path(description="Number of the dead letter."),
 ]
 
 
@@ -35,7 +35,7 @@ def _owner(
     caller: CallerDep,
     unattributed: Annotated[
         Switch,
-        Query(description="Those that do not say whose they are, instead of the tenant's own."),
+        Query(description="List dead letters that name no tenant, instead of the tenant's own."),
     ] = False,
 ) -> str:
     if not unattributed:
@@ -59,7 +59,7 @@ async def list_dead_letters(
     limit: Limit = DEFAULT_PAGE,
     source: Source = None,
 ) -> DeadLetterList:
-    """List the tenant's dead letters, the latest first, with the beginning of each payload."""
+    """List the tenant's dead letters, newest first, with the beginning of each payload."""
     found = await reads.list_latest(context.bus, owner, limit, source)
     return DeadLetterList(dead_letters=tuple(visible(letter, caller) for letter in found))
 
@@ -67,15 +67,16 @@ async def list_dead_letters(
 @router.get("/{seq}")
 @needs(Permission.DEAD_LETTERS_READ)
 async def show_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> DeadLetter:
-    """Show one dead letter with its whole payload and headers."""
+    """Show a dead letter with its full payload and headers."""
     return visible(await reads.show(context.bus, owner, seq), caller)
 
 
 @router.post("/{seq}/redrive")
 @needs(Permission.DEAD_LETTERS_MANAGE)
 async def redrive_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> Redriven:
-    """Publish a dead letter again on its own subject, then remove it here. A step whose run has gone on
-    without it is refused (409): retry the run. A usage record is booked then, whoever wrote it."""
+    """Publish a dead letter again on its original subject, then remove it here. Fails with 409 for a
+    step whose run has continued without it: retry the run instead. A usage record is booked
+    regardless of who wrote it."""
     letter = await reads.show(context.bus, owner, seq)
     await record(context, caller, "dead_letters.redrive", f"dead_letter:{seq}", tenant=owner)
     await dead_letters.redrive(
@@ -91,7 +92,7 @@ async def redrive_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: 
 @router.delete("/{seq}", status_code=204)
 @needs(Permission.DEAD_LETTERS_MANAGE)
 async def drop_dead_letter(seq: Seq, context: Ctx, caller: CallerDep, owner: Owner) -> Response:
-    """Remove a dead letter for good."""
+    """Permanently remove a dead letter."""
     await record(context, caller, "dead_letters.drop", f"dead_letter:{seq}", tenant=owner)
     await dead_letters.drop(context.bus, seq, tenant=owner)
     return Response(status_code=204)

@@ -20,8 +20,8 @@ from hocket.schemas.rest import ExperimentList, Token
 
 GATEWAY_TIMEOUT_MS = 5_000.0
 
-ExperimentName = Annotated[Token, Path(description="The experiment's name.")]
-ArmName = Annotated[Token, Path(description="One of its arms, not the control.")]
+ExperimentName = Annotated[Token, Path(description="Name of the experiment.")]
+ArmName = Annotated[Token, Path(description="Name of one of its arms, other than the control.")]
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -29,8 +29,8 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 @router.get("")
 @needs(Permission.EXPERIMENTS_READ)
 async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
-    """List the tenant's experiments and those of all tenants, their arms, and what was seen of each
-    lately."""
+    """List experiments of the tenant and of all tenants, with their arms and each arm's recent
+    results."""
     return await _asked(context, ExperimentControl(action="list", tenant=caller.tenant))
 
 
@@ -39,7 +39,7 @@ async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
 async def roll_back(
     experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
 ) -> ExperimentList:
-    """Switch an arm off: its runs go to the control."""
+    """Switch off an arm: its runs go to the control."""
     await record(context, caller, "experiments.rollback", f"experiment:{experiment}/{arm}")
     return await _asked(context, _control("rollback", experiment, arm, caller))
 
@@ -49,7 +49,7 @@ async def roll_back(
 async def restore(
     experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
 ) -> ExperimentList:
-    """Switch an arm on again, and forget what was seen of it."""
+    """Switch an arm back on and discard its past results."""
     await record(context, caller, "experiments.restore", f"experiment:{experiment}/{arm}")
     return await _asked(context, _control("restore", experiment, arm, caller))
 

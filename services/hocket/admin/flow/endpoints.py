@@ -15,10 +15,12 @@ from hocket.schemas.rest import Token
 
 After = Annotated[
     str | None,
-    Query(max_length=6, pattern=r"^[0-9]{1,6}$", description="`next` of the page before."),
+    Query(
+        max_length=6, pattern=r"^[0-9]{1,6}$", description="Cursor: `next` of the previous page."
+    ),
 ]
 Queue = Annotated[
-    str | None, Query(pattern=r"^[0-9a-f]{24}$", description="`queue` of a row of `GET /v1/flow`.")
+    str | None, Query(pattern=r"^[0-9a-f]{24}$", description="`queue` of a row in `GET /v1/flow`.")
 ]
 RunId = Annotated[
     str | None, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")
@@ -36,7 +38,7 @@ async def list_flow(
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> FlowQueueList:
-    """List the limits at which runs stand, by key, those first at which most wait."""
+    """List the per-key limits that runs hold or wait for, those with the most waiting runs first."""
     return await reads.queues(
         context.pool,
         caller.tenant,
@@ -58,7 +60,7 @@ async def list_flow_runs(
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> FlowRunList:
-    """List the runs that hold places or wait for one, each with its position, by queue or run."""
+    """List runs that hold or wait for a slot, each with its position, by queue or run."""
     return await reads.runs(
         context.pool,
         caller.tenant,

@@ -20,8 +20,7 @@ router = APIRouter(prefix="/v1/grants", tags=["grants"], route_class=PlainJsonRo
 @router.get("")
 @needs(Permission.GRANTS_READ)
 async def show_grants(response: Response, context: Ctx, caller: CallerDep) -> Grants:
-    """Show what the pipelines of the request's tenant may use. A list that is `null` restricts
-    nothing."""
+    """Show what the pipelines of the request's tenant may use. A list that is `null` is unrestricted."""
     stored = await grant_store.read(context.pool, caller.tenant)
     response.headers[ETAG] = etag(stored.revision)
     return stored.grants
@@ -32,8 +31,8 @@ async def show_grants(response: Response, context: Ctx, caller: CallerDep) -> Gr
 async def set_grants(
     body: Grants, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> Grants:
-    """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything. Only
-    with a key of all tenants: nobody widens the grants of his own tenant."""
+    """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything.
+    Requires an all-tenants key, so that tenants cannot extend their own grants."""
     if caller.bearer.tenant is not None:
         raise TenantForbidden(key=caller.bearer.key_id)
     async with (

@@ -15,14 +15,14 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz", include_in_schema=False)
 @public
 async def process_lives() -> Response:
-    """Answer while the process lives."""
+    """Return 200 as long as the process is alive."""
     return Response("ok\n", media_type="text/plain")
 
 
 @router.get("/readyz", include_in_schema=False)
 @public
 async def can_serve(context: Ctx) -> Response:
-    """Answer 200 while broker and database can be reached, else 503."""
+    """Return 200 if broker and database can be reached, 503 otherwise."""
     ready = context.bus.connected and await reads.database_answers(context.pool)
     return Response("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
@@ -30,5 +30,5 @@ async def can_serve(context: Ctx) -> Response:
 @router.get("/v1/health")
 @needs(Permission.PLATFORM_READ)
 async def system_health(context: Ctx) -> SystemHealth:
-    """Show the state of the platform's parts as this process sees them."""
+    """Show the state of the platform's parts, as seen by this process."""
     return await reads.system_health(context)

@@ -24,7 +24,7 @@ from hocket.schemas.access.bodies import (
 from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 
-KeyId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="The id of a key.")]
+KeyId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="ID of the key.")]
 
 router = APIRouter(prefix="/v1", tags=["keys"])
 
@@ -32,8 +32,8 @@ router = APIRouter(prefix="/v1", tags=["keys"])
 @router.post("/keys", status_code=201)
 @needs(Permission.KEYS_MANAGE)
 async def create_key(body: KeyBody, context: Ctx, caller: CallerDep) -> KeyMade:
-    """Make a key for the request's tenant, and return its text, which is shown only now. It may do no
-    more than the key of the request."""
+    """Create a key for the request's tenant and return its text, which is shown only once. It cannot
+    have more permissions than the key of the request."""
     wanted = NewKey(
         name=body.name,
         role=body.role,
@@ -64,13 +64,13 @@ async def list_keys(
     caller: CallerDep,
     every: Annotated[
         Switch,
-        Query(alias="all", description="Those that were revoked or have expired, too."),
+        Query(alias="all", description="Include revoked and expired keys."),
     ] = False,
-    all_tenants: Annotated[Switch, Query(description="Those of all tenants.")] = False,
+    all_tenants: Annotated[Switch, Query(description="Include the keys of all tenants.")] = False,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> KeyList:
-    """List keys, the latest first. No secret is among what is shown."""
+    """List keys, newest first. Secrets are never included."""
     before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
     rows = await key_store.list_latest(
         context.pool,
@@ -89,7 +89,7 @@ async def list_keys(
 @router.get("/keys/own")
 @needs(Permission.PLATFORM_READ)
 async def show_own_key(caller: CallerDep) -> OwnKey:
-    """Show the key that the request came with, and what it may do."""
+    """Show the key used for the request and what it may do."""
     bearer = caller.bearer
     return OwnKey(
         key_id=bearer.key_id,
@@ -112,8 +112,8 @@ async def show_key(key_id: KeyId, context: Ctx, caller: CallerDep) -> KeyDetail:
 async def rotate_key(
     key_id: KeyId, context: Ctx, caller: CallerDep, body: RotateBody | None = None
 ) -> KeyMade:
-    """Give a key another secret, and return its text, which is shown only now. The former one counts for
-    `overlap_s` more."""
+    """Issue a new secret for a key and return its text, which is shown only once. The former secret
+    stays valid for another `overlap_s` seconds."""
     row = await _check_within(context.pool, caller, key_id)
     key_store.check_bounds_within(
         caller.bearer,
@@ -133,7 +133,7 @@ async def rotate_key(
 @router.delete("/keys/{key_id}")
 @needs(Permission.KEYS_MANAGE)
 async def revoke_key(key_id: KeyId, context: Ctx, caller: CallerDep) -> KeyDetail:
-    """Revoke a key, for good: within seconds no door takes it, and what it has open ends."""
+    """Permanently revoke a key: within seconds it is refused everywhere and what it has open ends."""
     await _check_within(context.pool, caller, key_id)
     async with context.pool.acquire() as connection:
         row = await key_store.revoke(connection, key_id, caller.bearer.tenant, caller.actor)
@@ -143,7 +143,7 @@ async def revoke_key(key_id: KeyId, context: Ctx, caller: CallerDep) -> KeyDetai
 @router.get("/roles")
 @needs(Permission.PLATFORM_READ)
 async def list_roles() -> RoleList:
-    """List the roles with their permissions."""
+    """List the roles and their permissions."""
     return RoleList(roles={role: tuple(sorted(allowed)) for role, allowed in ROLES.items()})
 
 

@@ -24,12 +24,12 @@ LastEventId = Annotated[
     str | None,
     Header(
         pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?$",
-        description="`id` of the last event that you have: what came behind it is told first.",
+        description="`id` of the last event received; the stream resumes after it.",
     ),
 ]
 EVENT_STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The events.",
+        "description": "A stream of events.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
@@ -48,8 +48,8 @@ async def follow_runs(
     labels: LabelsText = None,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """Follow the tenant's runs as server-sent events: `run` for each that is accepted or ends, from when
-    the answer begins. To show a list, open the stream, then load the list."""
+    """Follow the tenant's runs as server-sent events: a `run` event for each run that is accepted or
+    ends after the response begins. To show a list, open the stream first, then load the list."""
     await context.live.until_attached()
     wanted = ListFilter(pipeline, status, labels_of(labels))
     since = None if last_event_id is None else streams.parse_event_id(last_event_id)
@@ -65,8 +65,8 @@ async def follow_run(
     caller: CallerDep,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """Follow a run as server-sent events: `step` for each step as it is and whenever it changes, `run`
-    at the run's end."""
+    """Follow a run as server-sent events: a `step` event for the current state of each step and for
+    every change, and a `run` event when the run ends."""
     run = await found_run(context, caller.tenant, run_id)
     await context.live.until_attached()
     since = None if last_event_id is None else streams.parse_event_id(last_event_id)

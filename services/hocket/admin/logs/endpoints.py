@@ -30,10 +30,10 @@ AfterLine = Annotated[
     Query(
         max_length=MAX_CURSOR_CHARS,
         pattern=r"^[0-9]{1,17}:[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,9}:[^\x00-\x1f\x7f]*$",
-        description="`next` of the page before.",
+        description="Cursor: `next` of the previous page.",
     ),
 ]
-AtLeast = Annotated[Level | None, Query(description="Only lines of this level or above.")]
+AtLeast = Annotated[Level | None, Query(description="Only lines at this level or above.")]
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -49,8 +49,8 @@ async def show_logs(
     after: AfterLine = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunLogs:
-    """Show what the handlers of a run's steps logged, the earliest line first, also while it goes on.
-    Without `content.read` the lines come without their texts and fields."""
+    """Show what the handlers of a run's steps logged, oldest line first, including while the run is
+    still in progress. Without `content.read`, texts and fields are omitted."""
     await runs.run_row(context.pool, caller.tenant, run_id)
     return await logs_of(
         context.pool,

@@ -26,8 +26,8 @@ async def list_types(
     after: Annotated[str, Query(max_length=63, pattern=r"^[A-Za-z0-9_.-]*$")] = "",
     limit: Limit = DEFAULT_PAGE,
 ) -> NodeTypeList:
-    """List the node types that workers run, or ran, with their queues; `after` is `next` of the page
-    before."""
+    """List the node types that workers run or used to run, with their queues; `after` is `next` of the
+    previous page."""
     return reads.list_types(context.node_types, after, limit)
 
 

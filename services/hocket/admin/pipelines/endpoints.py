@@ -31,7 +31,7 @@ from hocket.schemas.rest import (
 DOCUMENT = {
     "requestBody": {
         "required": True,
-        "description": "A pipeline, in JSON or YAML.",
+        "description": "Pipeline in JSON or YAML.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "application/yaml": {"schema": {"type": "string"}},
@@ -46,14 +46,19 @@ router = APIRouter(tags=["pipelines"])
     "/v1/pipelines",
     openapi_extra=DOCUMENT,
     status_code=201,
-    responses={200: {"model": PipelineApplied, "description": "It is the latest version already."}},
+    responses={
+        200: {
+            "model": PipelineApplied,
+            "description": "The spec is identical to the latest version.",
+        }
+    },
 )
 @needs(Permission.PIPELINES_APPLY)
 async def apply_pipeline(
     request: Request, response: Response, context: Ctx, caller: CallerDep
 ) -> PipelineApplied:
-    """Apply a pipeline: a spec that differs from the latest version becomes the next version (201),
-    the same spec is the same version (200)."""
+    """Apply a pipeline: a spec that differs from the latest version becomes the next version (201); an
+    identical spec returns the latest version (200)."""
     plan, warnings = await _checked(request, context, caller.tenant)
     version, created = await apply(context.pool, caller.tenant, plan, caller.actor)
     context.plans.forget(caller.tenant, plan.pipeline.pipeline)
@@ -68,7 +73,7 @@ async def apply_pipeline(
 @router.post("/v1/pipelines/validate", openapi_extra=DOCUMENT)
 @needs(Permission.PIPELINES_CHECK)
 async def validate_pipeline(request: Request, context: Ctx, caller: CallerDep) -> PipelineValid:
-    """Check a pipeline as `POST /v1/pipelines` does, and keep nothing."""
+    """Check a pipeline as `POST /v1/pipelines` does, without storing it."""
     plan, warnings = await _checked(request, context, caller.tenant)
     return PipelineValid(
         pipeline=plan.pipeline.pipeline, nodes=len(plan.by_path), warnings=warnings
@@ -82,10 +87,10 @@ async def list_pipelines(
     caller: CallerDep,
     after: Annotated[str, Query(max_length=63, pattern=r"^[A-Za-z0-9_-]*$")] = "",
     limit: Limit = DEFAULT_PAGE,
-    archived: Annotated[Switch, Query(description="Only those that are archived.")] = False,
+    archived: Annotated[Switch, Query(description="List archived pipelines instead.")] = False,
 ) -> PipelineList:
-    """List the latest version of each pipeline by name; `after` is the last name of the page before.
-    Archived ones are listed by themselves."""
+    """List the latest version of each pipeline, by name; `after` is the last name of the previous page.
+    Archived pipelines are listed separately."""
     return PipelineList(
         pipelines=await reads.list_pipelines(
             context.pool, caller.tenant, after, limit, archived=archived
@@ -101,7 +106,7 @@ async def show_pipeline(
     caller: CallerDep,
     version: VersionNumber | None = None,
 ) -> PipelineDetail:
-    """Show one version of a pipeline with its spec; the latest where none is named."""
+    """Show one version of a pipeline with its spec; by default, the latest."""
     return await reads.version_of(context.pool, caller.tenant, name, version)
 
 
@@ -130,7 +135,7 @@ async def _checked(request: Request, context: Context, tenant: str) -> tuple[Pla
     check_grants(plan.pipeline, granted.grants, tenant)
     warnings = unserved if models is not None else [*unserved, UNCHECKED]
     warnings += [
-        f"There is no pipeline `{name}` yet; runs fail at the step that starts it."
+        f"There is no pipeline `{name}` yet; runs will fail at the step that starts it."
         for name in await reads.unknown_names(context.pool, tenant, _pipelines_in(plan))
     ]
     return plan, tuple(warnings)

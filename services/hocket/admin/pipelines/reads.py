@@ -71,9 +71,9 @@ async def not_taken(pool: Pool, tenant: str, name: str, version: int) -> tuple[s
     if found is None or (found.version == version and not found.is_archived):
         return ()
     if found.is_archived:
-        return (f"`{name}` is archived and takes no runs; `hocket pipeline unarchive {name}`.",)
-    cure = f"`hocket pipeline activate {name} {version}` lets them take this one."
-    return (f"Runs take version {found.version}, which is activated; {cure}",)
+        return (f"`{name}` is archived and accepts no runs; `hocket pipeline unarchive {name}`.",)
+    cure = f"`hocket pipeline activate {name} {version}` makes them use this one."
+    return (f"Runs use version {found.version}, which is activated; {cure}",)
 
 
 async def list_pipelines(

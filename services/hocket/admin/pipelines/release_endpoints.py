@@ -26,10 +26,10 @@ from hocket.schemas.administration.releases import (
 )
 from hocket.schemas.rest import Token
 
-Name = Annotated[Token, Path(description="The name of a pipeline, one in its tenant.")]
-Before = Annotated[VersionNumber, Query(description="The version before.")]
+Name = Annotated[Token, Path(description="Name of the pipeline, unique in its tenant.")]
+Before = Annotated[VersionNumber, Query(description="Version to compare from.")]
 After = Annotated[
-    VersionNumber | None, Query(description="The version after; the newest without it.")
+    VersionNumber | None, Query(description="Version to compare with; defaults to the newest.")
 ]
 
 router = APIRouter(prefix="/v1/pipelines/{name}", tags=["pipelines"], route_class=PlainJsonRoute)
@@ -40,7 +40,7 @@ router = APIRouter(prefix="/v1/pipelines/{name}", tags=["pipelines"], route_clas
 async def diff_pipeline(
     name: Name, context: Ctx, caller: CallerDep, before: Before, after: After = None
 ) -> PipelineDiff:
-    """Show in what two versions of a pipeline differ, field by field; at most 1,000 places."""
+    """Show the differences between two versions of a pipeline, field by field; at most 1,000 places."""
     former = await reads.version_of(context.pool, caller.tenant, name, before)
     later = await reads.version_of(context.pool, caller.tenant, name, after)
     found = list(islice(changes(former.spec, later.spec), MAX_CHANGES + 1))
@@ -58,7 +58,7 @@ async def diff_pipeline(
 async def show_release(
     name: Name, response: Response, context: Ctx, caller: CallerDep
 ) -> PipelineRelease:
-    """Show which version runs take that name none, and the canary, if there is one."""
+    """Show which version is used by runs that do not name one, and the canary, if there is one."""
     return _shown(response, await store.find(context.pool, caller.tenant, name))
 
 
@@ -72,9 +72,9 @@ async def activate_pipeline(
     caller: CallerDep,
     if_match: IfMatch = None,
 ) -> PipelineRelease:
-    """Let runs that name no version take this one, from the next second on; versions that are applied
-    later wait until they are activated. Without a version, the newest is active, as at first. It ends a
-    canary. Runs that are under way go on with their version."""
+    """Activate a version: runs that do not name a version use it from the next second on, and versions
+    applied later are not used until they are activated. Without a version, the newest is always active,
+    which is the initial state. Ends a canary. Runs in progress keep their version."""
     row = await releases.activate(context, caller, name, body.version, if_match)
     return _shown(response, row)
 
@@ -84,7 +84,7 @@ async def activate_pipeline(
 async def roll_back_pipeline(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> PipelineRelease:
-    """Activate the version that was active before, otherwise the one before the active one. It ends a
+    """Activate the previously active version or, if there is none, the one before the active one. Ends a
     canary."""
     return _shown(response, await releases.roll_back(context, caller, name, if_match))
 
@@ -92,7 +92,7 @@ async def roll_back_pipeline(
 @router.get("/canary")
 @needs(Permission.PIPELINES_READ)
 async def show_canary(name: Name, context: Ctx, caller: CallerDep) -> CanaryReport:
-    """Show how the runs of a canary ended, beside those of the active version."""
+    """Compare how runs of the canary ended with runs of the active version."""
     row = await store.find(context.pool, caller.tenant, name)
     return await canaries.report(context.pool, caller.tenant, row)
 
@@ -107,9 +107,9 @@ async def put_canary(
     caller: CallerDep,
     if_match: IfMatch = None,
 ) -> PipelineRelease:
-    """Let a share of the runs that name no version take this one, and judge it by how they end: it is
-    ended by itself where more of them fail. The other runs go on with the active version. Activate it
-    to let all runs take it."""
+    """Start a canary: a share of the runs that do not name a version use this one, and it is judged
+    by how they end. It ends automatically if more of them fail. The other runs keep using the active
+    version. To make all runs use the canary's version, activate it."""
     return _shown(response, await releases.put_canary(context, caller, name, body, if_match))
 
 
@@ -118,7 +118,7 @@ async def put_canary(
 async def end_canary(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> PipelineRelease:
-    """End a canary: all runs take the active version."""
+    """End a canary: all runs use the active version."""
     return _shown(response, await releases.end_canary(context, caller, name, if_match))
 
 
@@ -127,7 +127,7 @@ async def end_canary(
 async def archive_pipeline(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> PipelineRelease:
-    """Let a pipeline take no new runs, and leave it out of lists. Runs that are under way go on."""
+    """Archive a pipeline: it accepts no new runs and is left out of lists. Runs in progress continue."""
     row = await releases.archive(context, caller, name, if_match, archived=True)
     return _shown(response, row)
 
@@ -137,7 +137,7 @@ async def archive_pipeline(
 async def unarchive_pipeline(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> PipelineRelease:
-    """Let an archived pipeline take new runs again."""
+    """Unarchive a pipeline, so that it accepts new runs again."""
     row = await releases.archive(context, caller, name, if_match, archived=False)
     return _shown(response, row)
 
@@ -147,7 +147,7 @@ async def unarchive_pipeline(
 async def delete_pipeline(
     name: Name, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> None:
-    """Delete an archived pipeline with all its versions, where no run of it is stored."""
+    """Delete an archived pipeline with all its versions. It must have no stored runs."""
     await releases.delete(context, caller, name, if_match)
 
 

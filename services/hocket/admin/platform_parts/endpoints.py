@@ -24,7 +24,7 @@ from hocket.schemas.administration.platform_parts import (
 
 AfterName = Annotated[
     str,
-    Query(max_length=300, pattern=r"^[!-~]*$", description="The last name of the page before."),
+    Query(max_length=300, pattern=r"^[!-~]*$", description="Last name of the previous page."),
 ]
 
 router = APIRouter(prefix="/v1", tags=["platform"], route_class=PlainJsonRoute)
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1", tags=["platform"], route_class=PlainJsonRoute)
 async def list_tenants(
     context: Ctx, caller: CallerDep, after: AfterName = "", limit: Limit = DEFAULT_PAGE
 ) -> TenantList:
-    """List the tenants that have runs, pipelines or keys. Only with a key of all tenants."""
+    """List the tenants that have runs, pipelines or keys. Requires an all-tenants key."""
     _check_wide(caller)
     return await reads.tenants(context.pool, after, limit)
 
@@ -45,8 +45,8 @@ async def list_tenants(
 async def list_workers(
     context: Ctx, caller: CallerDep, after: AfterName = "", limit: Limit = DEFAULT_PAGE
 ) -> WorkerList:
-    """List the workers that announced themselves within the last seconds, with the steps that they
-    take. Only with a key of all tenants."""
+    """List the workers that announced themselves within the last seconds, with the steps they take.
+    Requires an all-tenants key."""
     _check_wide(caller)
     return reads.workers(context.node_types, after, limit)
 
@@ -54,8 +54,7 @@ async def list_workers(
 @router.get("/queues")
 @needs(Permission.PLATFORM_READ)
 async def list_queues(context: Ctx, caller: CallerDep) -> QueueList:
-    """List the queues of steps with what waits in them, that of all tenants together. Only with a key
-    of all tenants."""
+    """List step queues with their backlog, for all tenants together. Requires an all-tenants key."""
     _check_wide(caller)
     return await reads.queues(context.bus, context.node_types)
 
@@ -63,8 +62,7 @@ async def list_queues(context: Ctx, caller: CallerDep) -> QueueList:
 @router.get("/partitions")
 @needs(Permission.PLATFORM_READ)
 async def list_partitions(context: Ctx, caller: CallerDep) -> PartitionList:
-    """List the partitions of the runs with the coordinators that own them. Only with a key of all
-    tenants."""
+    """List the partitions of runs and the coordinators that own them. Requires an all-tenants key."""
     _check_wide(caller)
     return await reads.partitions(context.pool)
 
@@ -74,9 +72,9 @@ async def list_partitions(context: Ctx, caller: CallerDep) -> PartitionList:
 async def drain_type(
     name: TypeName, context: Ctx, caller: CallerDep, body: QueueDrain | None = None
 ) -> QueueList:
-    """Hand out no more steps of a node type, or of a queue of it, for a time: an hour by default, at
-    most a week. Steps that workers have go on, others wait, and their deadlines with them. Only with a
-    key of all tenants."""
+    """Stop dispatching steps of a node type, or of one of its queues, for a time: by default one
+    hour, at most a week. Steps already at workers continue; the others wait while their deadlines
+    keep running. Requires an all-tenants key."""
     return await _changed(name, context, caller, body or QueueDrain())
 
 
@@ -85,8 +83,8 @@ async def drain_type(
 async def resume_type(
     name: TypeName, context: Ctx, caller: CallerDep, body: QueueChange | None = None
 ) -> QueueList:
-    """Hand out the steps of a drained node type, or of a queue of it, again. Only with a key of all
-    tenants."""
+    """Resume dispatching steps of a drained node type, or of one of its queues. Requires an all-tenants
+    key."""
     return await _changed(name, context, caller, body or QueueChange())
 
 

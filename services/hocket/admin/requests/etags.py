@@ -15,14 +15,16 @@ IfMatch = Annotated[
     str | None,
     Header(
         max_length=MAX_ETAG_CHARS,
-        description="The ETag of what is changed; another one is refused with 412.",
+        description="ETag of the version to change; if the current ETag differs, the request fails with "
+        "412.",
     ),
 ]
 IfNoneMatch = Annotated[
     str | None,
     Header(
         max_length=MAX_ETAG_CHARS,
-        description="`*`: only where there is none yet. What has this ETag is refused with 412.",
+        description="`*`: only create, never replace. If the current ETag matches, the request fails "
+        "with 412.",
     ),
 ]
 

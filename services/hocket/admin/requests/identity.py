@@ -52,8 +52,8 @@ async def resolve_caller(
         Token | None,
         Header(
             alias=TENANT_HEADER,
-            description="The tenant of the request, for keys of all tenants; by default "
-            f"`{DEFAULT_TENANT}`. Other keys say their tenant.",
+            description="Tenant of the request, for all-tenants keys; defaults to "
+            f"`{DEFAULT_TENANT}`. For other keys, it is the key's tenant.",
         ),
     ] = None,
 ) -> Caller:

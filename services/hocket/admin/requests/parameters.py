@@ -26,7 +26,7 @@ def _whole(value: Any) -> Any:
 
 def _day(value: Any) -> Any:
     if isinstance(value, str) and not _DAY.fullmatch(value):
-        raise ValueError("it is not a day, as in 2026-12-31")
+        raise ValueError("it is not a date such as 2026-12-31")
     return value
 
 

@@ -14,7 +14,7 @@ from hocket.admin.runs.lookup import RunId
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.comparison import NodeComparison, NodeSide, RunComparison
 
-OtherRun = Annotated[str, Query(pattern=r"^r[0-9a-f]{24}$", description="The id of the other run.")]
+OtherRun = Annotated[str, Query(pattern=r"^r[0-9a-f]{24}$", description="ID of the other run.")]
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainJsonRoute)
 
@@ -24,8 +24,8 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainJsonRoute)
 async def compare_runs(
     run_id: RunId, context: Ctx, caller: CallerDep, other: OtherRun
 ) -> RunComparison:
-    """Compare a run (`a`) with another one (`b`), node by node, and mark the first node that differs.
-    Inputs and outputs are compared for keys with `content.read`."""
+    """Compare a run (`a`) with another one (`b`) node by node, and mark the first node that differs.
+    Inputs and outputs are compared only for keys with `content.read`."""
     pool, tenant = context.pool, caller.tenant
     rows = [await reads.run_row(pool, tenant, one) for one in (run_id, other)]
     costs = [await reads.run_cost(pool, tenant, one) for one in (run_id, other)]

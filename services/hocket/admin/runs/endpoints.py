@@ -36,7 +36,7 @@ from hocket.schemas.rest import (
 )
 
 Traceparent = Annotated[
-    str | None, Header(description="The caller's trace (W3C); one that is not valid is ignored.")
+    str | None, Header(description="W3C trace context of the caller; ignored if not valid.")
 ]
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=PlainJsonRoute)
@@ -52,8 +52,8 @@ async def submit_run(
     idempotency_key: Annotated[Key | None, Header()] = None,
     traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
-    """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`, 200
-    with the result where the run ends within that time."""
+    """Submit a task. Returns 202 with the run's ID once the broker has stored the task or, with
+    `wait_ms`, 200 with the result if the run ends within that time."""
     task = merged_key(task, idempotency_key)
     answer = await submit(context, caller, task, traceparent=valid_trace(traceparent))
     return _answered(response, shown(answer, caller))
@@ -68,8 +68,9 @@ async def list_runs(
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> RunList:
-    """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those that fit
-    otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on behind them."""
+    """List runs, newest first. With `contains`, a page searches the latest 2,000 runs that match the
+    other filters, with `deadline_missed` or `min_cost_usd` the latest 20,000; `next` continues after
+    them."""
     wanted = await reads.within_reach(context.pool, caller.tenant, wanted, after)
     return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 
@@ -87,7 +88,9 @@ async def list_steps(
     run_id: RunId,
     context: Ctx,
     caller: CallerDep,
-    values: Annotated[Switch, Query(description="With the input and output of each step.")] = False,
+    values: Annotated[
+        Switch, Query(description="Include the input and output of each step.")
+    ] = False,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> StepList:
@@ -102,8 +105,8 @@ async def list_steps(
 @router.get("/{run_id}/journal")
 @needs(Permission.RUNS_READ)
 async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJournal:
-    """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
-    quarter of an hour after the run's end."""
+    """Show what the handlers of a run's steps have done so far (`context.step` and the like). Available
+    until 15 minutes after the run ends."""
     await found_run(context, caller.tenant, run_id)
     return await step_journals.journal_of(context, run_id)
 
@@ -111,7 +114,7 @@ async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJou
 @router.get("/{run_id}/cost")
 @needs(Permission.RUNS_READ, Permission.COSTS_READ)
 async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
-    """Show what a run cost so far, by node, model and backend."""
+    """Show what a run has cost so far, by node, model and backend."""
     await found_run(context, caller.tenant, run_id)
     return await reads.run_cost(context.pool, caller.tenant, run_id)
 
@@ -121,7 +124,8 @@ async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
 async def cancel_run(
     run_id: RunId, context: Ctx, caller: CallerDep, body: CancelBody | None = None
 ) -> Sent:
-    """Ask for a run's end. 202: its coordinator acts on it in order."""
+    """Request the cancellation of a run. Returns 202; the run's coordinator processes requests in
+    order."""
     run = await found_run(context, caller.tenant, run_id)
     reason = (body or CancelBody()).reason
     await record(context, caller, "runs.cancel", f"run:{run_id}", {"reason": reason})
@@ -131,7 +135,7 @@ async def cancel_run(
 @router.post("/{run_id}/signals", status_code=202)
 @needs(Permission.RUNS_SIGNAL)
 async def signal_run(run_id: RunId, body: SignalBody, context: Ctx, caller: CallerDep) -> Sent:
-    """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
+    """Send a signal to a run: the answer to an approval, or the event that a `signal` node waits for."""
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.signal", f"run:{run_id}", {"name": body.name})
     return await actions.signal(context, caller, run, body)
@@ -147,8 +151,8 @@ async def retry_run(
     body: RetryBody | None = None,
     traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
-    """Run again what failed in a run that ended, as a new run of the same version that takes over
-    all that succeeded. The same request twice is one run."""
+    """Retry what failed in a run that has ended, as a new run of the same version that reuses everything
+    that succeeded. Repeating the same request does not start another run."""
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.retry", f"run:{run_id}")
     answer = await repeats.retry(
@@ -167,8 +171,8 @@ async def rerun_run(
     body: RerunBody | None = None,
     traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
-    """Run again from a step, with another input or as another version, as a new run that takes over
-    what would be done the same again. The same request twice is one run."""
+    """Rerun a run from a step, with another input or with another version, as a new run that reuses the
+    steps that would do exactly the same. Repeating the same request does not start another run."""
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.rerun", f"run:{run_id}")
     answer = await repeats.rerun(

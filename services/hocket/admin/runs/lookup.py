@@ -13,7 +13,7 @@ APPEAR_TIMEOUT_S = 2.0
 """How long a run that was submitted here a moment ago is waited for before it counts as unknown."""
 APPEAR_INTERVAL_S = 0.02
 
-RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="The id of a run.")]
+RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="ID of the run.")]
 
 
 async def found_run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:

@@ -21,7 +21,8 @@ LabelsText = Annotated[
     Query(
         max_length=MAX_LABELS_HEADER_CHARS,
         json_schema_extra={"pattern": header_pattern()},
-        description="`customer=acme,team=search`, values percent-encoded: runs that have all.",
+        description="Only runs with all of these labels: `customer=acme,team=search`, values "
+        "percent-encoded.",
     ),
 ]
 
@@ -31,7 +32,7 @@ ErrorCode = Annotated[
         min_length=1,
         max_length=100,
         pattern=r"^[\x21-\x7e]+$",
-        description="Runs that ended with this error, such as `timeout`.",
+        description="Only runs that ended with this error code, such as `timeout`.",
     ),
 ]
 Contains = Annotated[
@@ -40,19 +41,21 @@ Contains = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[^\x00-\x1f\x7f]+$",
-        description="Text in the input, the output or the error; needs `content.read`.",
+        description="Only runs with this text in their input, output or error; requires `content.read`.",
     ),
 ]
 
 DeadlineMissed = Annotated[
     Switch,
-    Query(description="`true`: runs that gave no result by their deadline, or are beyond it."),
+    Query(
+        description="`true`: only runs that returned no result by their deadline, or are past it."
+    ),
 ]
 MinCostUsd = Annotated[
     str | None,
     Query(
         pattern=r"^[0-9]{1,12}(\.[0-9]{1,12})?$",
-        description="Runs that spent so many dollars or more, such as `0.05`.",
+        description="Only runs that cost at least this many US dollars, such as `0.05`.",
     ),
 ]
 
@@ -66,8 +69,14 @@ def wanted_runs(
     caller: CallerDep,
     pipeline: Annotated[Token | None, Query()] = None,
     status: Annotated[Status | None, Query()] = None,
-    since: Annotated[Moment | None, Query(description="RFC 3339, with a zone.")] = None,
-    until: Annotated[Moment | None, Query(description="Accepted before; as `since`.")] = None,
+    since: Annotated[
+        Moment | None,
+        Query(description="Only runs accepted at or after this time: RFC 3339 with a time zone."),
+    ] = None,
+    until: Annotated[
+        Moment | None,
+        Query(description="Only runs accepted before this time; format as for `since`."),
+    ] = None,
     labels: LabelsText = None,
     error_code: ErrorCode = None,
     deadline_missed: DeadlineMissed = False,

@@ -32,8 +32,10 @@ from hocket.schemas.administration.schedules import (
 )
 from hocket.schemas.rest import Token
 
-Name = Annotated[Token, Path(description="The name of a schedule, one in its tenant.")]
-Count = Annotated[Annotated[int, Field(ge=1, le=MAX_NEXT), WHOLE], Query(description="How many.")]
+Name = Annotated[Token, Path(description="Name of the schedule, unique in its tenant.")]
+Count = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_NEXT), WHOLE], Query(description="Number of times to return.")
+]
 
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=PlainJsonRoute)
 
@@ -44,11 +46,14 @@ async def list_schedules(
     context: Ctx,
     caller: CallerDep,
     pipeline: Annotated[Token | None, Query()] = None,
-    paused: Annotated[Switch | None, Query(description="Only those that are, or are not.")] = None,
+    paused: Annotated[
+        Switch | None,
+        Query(description="Only schedules that are paused (`true`) or not paused (`false`)."),
+    ] = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> ScheduleList:
-    """List schedules, the latest first, each with its next time."""
+    """List schedules, newest first, each with its next time."""
     before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
     values = (caller.tenant, *before, limit + 1, pipeline, paused)
     rows = await context.pool.fetch(store.LATEST, *values, timeout=QUERY_TIMEOUT_S)
@@ -61,7 +66,7 @@ async def list_schedules(
 @router.post("/schedule-preview")
 @needs(Permission.SCHEDULES_READ)
 async def preview_schedule(body: Timing, context: Ctx, count: Count = 5) -> NextTimes:
-    """Show the coming times of a cron expression, and keep nothing."""
+    """Show the upcoming times of a cron expression, without creating a schedule."""
     times = Times(body.cron, body.time_zone, body.jitter_s)
     times.check()
     return _coming(times, count, context.now())
@@ -78,7 +83,7 @@ async def put_schedule(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Schedule:
-    """Make a schedule (201), or replace it. Its task is checked as it will be when it is submitted."""
+    """Create a schedule (201), or replace it. Its task is validated as it would be on submission."""
     row, is_new = await changes.put(
         context,
         caller,
@@ -109,7 +114,7 @@ async def show_schedule(
 async def delete_schedule(
     name: Name, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> None:
-    """Delete a schedule with what became of its times. Its runs stay."""
+    """Delete a schedule and its history. Its runs are kept."""
     await changes.delete(context, caller, name, if_match=if_match)
 
 
@@ -123,7 +128,7 @@ async def pause_schedule(
     body: PauseBody | None = None,
     if_match: IfMatch = None,
 ) -> Schedule:
-    """Pause a schedule. Times that come meanwhile are left out."""
+    """Pause a schedule. Times that pass while it is paused are skipped."""
     reason = (body or PauseBody()).reason
     now = context.now()
     row = await changes.switch(
@@ -138,7 +143,7 @@ async def pause_schedule(
 async def resume_schedule(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> Schedule:
-    """Let a paused schedule go on, with its next time from now."""
+    """Resume a paused schedule from its next time."""
     now = context.now()
     row = await changes.switch(
         context, caller, name, paused=False, reason="", now=now, if_match=if_match
@@ -152,7 +157,7 @@ async def resume_schedule(
 async def trigger_schedule(
     name: Name, context: Ctx, caller: CallerDep, body: TriggerBody | None = None
 ) -> Firing:
-    """Submit the task of a schedule now, be it paused or not; its policy of overlaps holds."""
+    """Submit a schedule's task now, whether or not it is paused; its overlap policy applies."""
     key = (body or TriggerBody()).idempotency_key
     return store.shown_firing(await changes.trigger(context, caller, name, key, context.now()))
 
@@ -160,7 +165,7 @@ async def trigger_schedule(
 @router.get("/schedules/{name}/next")
 @needs(Permission.SCHEDULES_READ)
 async def show_next(name: Name, context: Ctx, caller: CallerDep, count: Count = 5) -> NextTimes:
-    """Show the coming times of a schedule, as they are where it is not paused."""
+    """Show the upcoming times of a schedule, as if it were not paused."""
     row = await store.find(context.pool, caller.tenant, name)
     return _coming(store.times_of(row), count, context.now())
 
@@ -170,7 +175,7 @@ async def show_next(name: Name, context: Ctx, caller: CallerDep, count: Count = 
 async def list_firings(
     name: Name, context: Ctx, caller: CallerDep, after: After = None, limit: Limit = DEFAULT_PAGE
 ) -> FiringList:
-    """List what became of the times of a schedule, the latest first; of the last 1,000."""
+    """List the past times of a schedule and their outcome, newest first; at most the last 1,000."""
     row = await store.find(context.pool, caller.tenant, name)
     return await store.list_firings(context.pool, row, after, limit)
 

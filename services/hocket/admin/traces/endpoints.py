@@ -18,8 +18,8 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 @router.get("/{run_id}/trace", response_model=RunTrace)
 @needs(Permission.RUNS_READ)
 async def show_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
-    """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No prompt
-    and no answer stands in it."""
+    """Show the trace of a run: steps, waits, attempts and model calls, including those of sub-runs. It
+    contains no prompts and no answers."""
     await run_row(context.pool, caller.tenant, run_id)
     content = await trace_of(context, caller.tenant, run_id, RunTrace.model_dump_json)
     return Response(content, media_type="application/json")

@@ -28,9 +28,13 @@ from hocket.schemas.administration.webhooks import (
 )
 from hocket.schemas.rest import Token
 
-Name = Annotated[Token, Path(description="The name of a webhook, one in its tenant.")]
+Name = Annotated[Token, Path(description="Name of the webhook, unique in its tenant.")]
 MessageId = Annotated[
-    str, Path(pattern=r"^msg_[0-9a-f]{24}$", description="The id of a message: `webhook-id`.")
+    str,
+    Path(
+        pattern=r"^msg_[0-9a-f]{24}$",
+        description="ID of the message, as sent in the header `webhook-id`.",
+    ),
 ]
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=PlainJsonRoute)
@@ -41,7 +45,7 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=PlainJs
 async def list_webhooks(
     context: Ctx, caller: CallerDep, after: After = None, limit: Limit = DEFAULT_PAGE
 ) -> WebhookList:
-    """List webhooks, the latest first."""
+    """List webhooks, newest first."""
     before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
     values = (caller.tenant, *before, limit + 1)
     rows = await context.pool.fetch(store.LATEST, *values, timeout=QUERY_TIMEOUT_S)
@@ -61,8 +65,8 @@ async def put_webhook(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> WebhookMade:
-    """Make a webhook (201, with its secret, which is shown only now), or replace it. It is told of what
-    happens from then on."""
+    """Create a webhook (201, with its secret, which is shown only once), or replace it. It receives
+    events from then on."""
     row, secret = await changes.put(
         context, caller, name, body, if_match=if_match, if_none_match=if_none_match
     )
@@ -85,7 +89,7 @@ async def show_webhook(name: Name, response: Response, context: Ctx, caller: Cal
 async def delete_webhook(
     name: Name, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> None:
-    """Delete a webhook with its deliveries; what is not delivered is not told."""
+    """Delete a webhook and its deliveries; undelivered messages are not sent."""
     await changes.delete(context, caller, name, if_match=if_match)
 
 
@@ -94,7 +98,7 @@ async def delete_webhook(
 async def enable_webhook(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> Webhook:
-    """Enable a webhook. What waited goes out; it is told of what happens from now on."""
+    """Enable a webhook. Waiting messages are sent, and it receives new events from now on."""
     row = await changes.switch(context, caller, name, enabled=True, if_match=if_match)
     response.headers[ETAG] = etag(row["revision"])
     return store.shown(row)
@@ -105,7 +109,7 @@ async def enable_webhook(
 async def disable_webhook(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> Webhook:
-    """Disable a webhook: nothing is sent, and nothing that happens is kept for it."""
+    """Disable a webhook: nothing is sent, and no new events are stored for it."""
     row = await changes.switch(context, caller, name, enabled=False, if_match=if_match)
     response.headers[ETAG] = etag(row["revision"])
     return store.shown(row)
@@ -116,8 +120,8 @@ async def disable_webhook(
 async def rotate_webhook_secret(
     name: Name, context: Ctx, caller: CallerDep, body: RotateSecretBody | None = None
 ) -> WebhookMade:
-    """Give a webhook another secret, which is shown only now. The former one signs as well for
-    `overlap_s`."""
+    """Issue a new secret for a webhook, which is shown only once. Messages are also signed with the
+    former secret for `overlap_s` seconds."""
     overlap_s = (body or RotateSecretBody()).overlap_s
     row, secret = await changes.rotate(context, caller, name, overlap_s)
     return WebhookMade(**store.told_with(row, secret=secret))
@@ -135,7 +139,7 @@ async def test_webhook(name: Name, context: Ctx, caller: CallerDep) -> Delivery:
 async def redeliver_dead(
     name: Name, body: RedeliverBody, context: Ctx, caller: CallerDep
 ) -> Redelivered:
-    """Send again what is dead of some time, the earliest first, up to 1,000 messages."""
+    """Send dead messages of a period again, oldest first, up to 1,000 messages."""
     count = await changes.redeliver_dead(context, caller, name, body.since, body.until)
     return Redelivered(deliveries=count)
 
@@ -146,12 +150,14 @@ async def list_deliveries(
     name: Name,
     context: Ctx,
     caller: CallerDep,
-    state: Annotated[DeliveryState | None, Query(description="Only those.")] = None,
+    state: Annotated[
+        DeliveryState | None, Query(description="Only deliveries in this state.")
+    ] = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> DeliveryList:
-    """List a webhook's deliveries of the last 14 days, the latest first; `state=dead`: those that were
-    given up."""
+    """List a webhook's deliveries of the last 14 days, newest first; `state=dead` lists those that were
+    given up on."""
     row = await store.find(context.pool, caller.tenant, name)
     return await store.list_deliveries(context.pool, row, state, after, limit)
 
@@ -161,7 +167,7 @@ async def list_deliveries(
 async def show_delivery(
     name: Name, message_id: MessageId, context: Ctx, caller: CallerDep
 ) -> DeliveryDetail:
-    """Show a delivery with what is sent."""
+    """Show a delivery with its payload."""
     row = await store.find(context.pool, caller.tenant, name)
     found = await store.find_delivery(context.pool, row, message_id)
     return store.detail(found, with_body=caller.sees_content)
@@ -170,5 +176,5 @@ async def show_delivery(
 @router.post("/{name}/deliveries/{message_id}/redeliver", status_code=202)
 @needs(Permission.WEBHOOKS_MANAGE)
 async def redeliver(name: Name, message_id: MessageId, context: Ctx, caller: CallerDep) -> Delivery:
-    """Send a message again, under the same id, delivered or not."""
+    """Send a message again, under the same ID, whether or not it was delivered."""
     return store.shown_delivery(await changes.redeliver(context, caller, name, message_id))

@@ -14,27 +14,28 @@ from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDIN
 from hocket.gateway.core.protocols.responses.request import PASSED_FIELDS, RESPONSES
 
 _SUMMARIES = {
-    CHAT: "Chat completion; with `stream` as server-sent events",
-    COMPLETIONS: "Legacy completion; with `stream` as server-sent events",
+    CHAT: "Chat completion; with `stream`, as server-sent events",
+    COMPLETIONS: "Legacy completion; with `stream`, as server-sent events",
     EMBEDDINGS: "Embeddings",
-    RESPONSES: "Response; with `stream` as server-sent events",
+    RESPONSES: "Response; with `stream`, as server-sent events",
 }
 _REFUSALS = {
     "400": "The request is not valid; `error.param` names the field.",
-    "401": "There is no key, or it does not count.",
-    "403": "The key is not for this model or tenant, or a web page of another origin asks.",
-    "404": "There is no such model.",
-    "405": "The method is not for this path.",
-    "408": "The body did not come in time.",
+    "401": "The key is missing or not valid.",
+    "403": "The key is not valid for this model or tenant, or the request comes from a web page "
+    "of another origin.",
+    "404": "The model does not exist.",
+    "405": "The path does not accept this method.",
+    "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not `application/json` in UTF-8.",
     "421": "`Host` is not a name of this server.",
-    "429": "Too many calls, or a budget is spent; see `retry-after`.",
+    "429": "Too many calls, or a budget is exhausted; see `retry-after`.",
     "499": "The call was cancelled.",
-    "500": "A function failed, or the gateway.",
+    "500": "A function or the gateway failed.",
     "502": "A backend failed.",
     "503": "No backend can take the call now; see `retry-after`.",
-    "504": "The call took too long.",
+    "504": "The call timed out.",
 }
 
 
@@ -56,7 +57,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Hocket gateway",
             "version": version("hocket"),
-            "summary": "OpenAI's API over the models of the routing table.",
+            "summary": "OpenAI's API for the models of the routing table.",
         },
         "servers": [{"url": "/v1"}],
         "security": [{"key": []}, {"header": []}],
@@ -75,7 +76,7 @@ def document() -> dict[str, Any]:
                         "schema": {"type": "string", "minLength": 1},
                     }
                 ],
-                "get": _get("One model", "Model"),
+                "get": _get("A model", "Model"),
             },
         },
         "components": {
@@ -138,7 +139,7 @@ def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
                 for name, text in identity.HEADERS.items()
             ],
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-            "responses": {"200": {"description": "The answer.", "content": answer}, **_refused()},
+            "responses": {"200": {"description": "The response.", "content": answer}, **_refused()},
         }
     }
 
@@ -148,7 +149,10 @@ def _get(summary: str, schema: str) -> dict[str, Any]:
     return {
         "operationId": f"get_{schema.lower()}",
         "summary": summary,
-        "responses": {"200": {"description": "There it is.", "content": content}, **_refused()},
+        "responses": {
+            "200": {"description": "The model exists.", "content": content},
+            **_refused(),
+        },
     }
 
 
@@ -159,7 +163,7 @@ def _refused() -> dict[str, Any]:
 
 _EVENT: dict[str, Any] = {
     "type": "object",
-    "description": "Each event as JSON: a chunk, an error, and `[DONE]`; of a response its own.",
+    "description": "Each event as JSON: a chunk, an error, or `[DONE]`; for a response, its own events.",
     "required": ["data"],
     "properties": {"data": {"type": "string"}},
 }
@@ -167,11 +171,11 @@ _NO_NUL = r"^[^\u0000]*$"
 _ANY: dict[str, Any] = {"$ref": "#/components/schemas/Value"}
 _ONLY_NULL: dict[str, Any] = {
     "type": "null",
-    "description": "Other fields are refused, but for those that `pass_fields` of a backend names.",
+    "description": "Other fields are refused, unless listed in `pass_fields` of a backend.",
 }
 _TOOL: dict[str, Any] = {
     "type": "object",
-    "description": "A function; tools that a provider runs need `pass_fields` of a backend.",
+    "description": "A function; tools that the provider runs require `pass_fields` of a backend.",
     "properties": {
         "type": {"const": "function"},
         **dict.fromkeys(sorted(FUNCTION_KEYS - {"type"}), _ANY),
@@ -193,7 +197,7 @@ _VALUE: dict[str, Any] = {
 }
 _NAMED = {"type": "object", "required": ["id", "object"]}
 _ANSWERS: dict[str, Any] = {
-    "Answer": {"type": "object", "description": "As OpenAI's API has it."},
+    "Answer": {"type": "object", "description": "As in OpenAI's API."},
     "Model": {**_NAMED, "properties": {"id": {"type": "string"}, "object": {"const": "model"}}},
     "List": {
         "type": "object",

@@ -19,14 +19,14 @@ from hocket.gateway.api.http.body_types import (
 from hocket.gateway.core.protocols.responses.request import CHAT_ONLY
 
 MAX_FUNCTION_CHARS = 128
-_NOT_KEPT = "nothing is kept between calls; send the whole conversation in `input`"
+_NOT_KEPT = "nothing is stored between calls; send the whole conversation in `input`"
 _REFUSED: Mapping[str, str] = {
     "previous_response_id": _NOT_KEPT,
     "conversation": _NOT_KEPT,
-    "prompt": "no prompts are kept here; send `instructions` and `input`",
-    "store": "responses are not kept; leave it out, or send false",
-    "background": "a call is answered at once; leave it out, or send false",
-    "top_logprobs": "probabilities are told by chat completions only",
+    "prompt": "no prompts are stored here; send `instructions` and `input`",
+    "store": "responses are not stored; leave it out, or send false",
+    "background": "calls are answered synchronously; leave it out, or send false",
+    "top_logprobs": "log probabilities are available only in chat completions",
 }
 """Fields that are only taken empty, and why."""
 
@@ -92,7 +92,7 @@ Output = Annotated[InputText | InputImage | InputFile, Field(discriminator="type
 
 
 class InputMessage(_Part):
-    """A message of the conversation, an earlier answer's too."""
+    """A message of the conversation, including earlier answers."""
 
     type: Literal["message"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
@@ -109,7 +109,7 @@ class FunctionCall(_Part):
 
 
 class FunctionCallOutput(_Part):
-    """What a called function gave."""
+    """The output of a called function."""
 
     type: Literal["function_call_output"]
     call_id: CallId
@@ -117,7 +117,7 @@ class FunctionCallOutput(_Part):
 
 
 class Reasoning(_Part):
-    """What a model thought, as an earlier response had it; only `encrypted_content` is read."""
+    """The model's reasoning, as returned in an earlier response; only `encrypted_content` is read."""
 
     type: Literal["reasoning"]
     encrypted_content: str | None = None
@@ -162,7 +162,7 @@ class PlainFormat(_Part):
 
 
 class SchemaFormat(_Part):
-    """JSON that fits a schema."""
+    """JSON that matches a schema."""
 
     type: Literal["json_schema"]
     name: Name
@@ -172,14 +172,14 @@ class SchemaFormat(_Part):
 
 
 class TextOptions(_Part):
-    """How the answer is written."""
+    """The format of the answer."""
 
     format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class ReasoningOptions(_Part):
-    """How much is thought before the answer."""
+    """How much reasoning precedes the answer."""
 
     effort: Annotated[str, Field(min_length=1, max_length=32)] | None = None
 
@@ -224,7 +224,7 @@ def check_fields(body: Mapping[str, Any]) -> None:
         if body.get(name) not in (None, False):
             raise BodyInvalid(field=name, reason=reason)
     if body.get("truncation") == "auto":
-        raise BodyInvalid(field="truncation", reason="no input is left out; send less of it")
+        raise BodyInvalid(field="truncation", reason="the input cannot be truncated; send less")
     for name in sorted(body.keys() & CHAT_ONLY):
         if body[name] is not None:
             reason = "it is a field of chat completions, not of responses"
