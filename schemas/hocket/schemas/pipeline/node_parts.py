@@ -38,16 +38,16 @@ class SpecPart(BaseModel):
 
 
 class Retry(SpecPart):
-    """Try a failed attempt again, after `backoff_ms * factor^(n-1)` plus up to 50 % jitter."""
+    """Retry a failed attempt after `backoff_ms * factor^(n-1)`, plus up to 50 % jitter."""
 
     max_attempts: int = Field(3, ge=1, le=20)
-    """Attempts in all, the first one included."""
+    """Maximum number of attempts, including the first."""
     backoff_ms: float = Field(200, ge=0, le=3_600_000)
-    """The pause before the second attempt, in ms."""
+    """Delay before the second attempt, in ms."""
     factor: float = Field(2.0, ge=1, le=10)
-    """By how much the pause grows with each further attempt."""
+    """Factor by which the delay grows with each further attempt."""
     max_backoff_ms: float = Field(30_000, ge=0, le=3_600_000)
-    """The longest pause, in ms; jitter comes on top."""
+    """Maximum delay, in ms; jitter is added to it."""
     on: tuple[str, ...] = (
         ErrorClass.TRANSIENT,
         ErrorClass.TIMEOUT,
@@ -58,63 +58,66 @@ class Retry(SpecPart):
 
 
 class Map(SpecPart):
-    """Run the node once per item of a list known at run time; its output is the list of outputs.
+    """Run the node once per item of a list known only at run time; its output is the list of outputs.
 
-    In `with`, the item is `item` (or `as`), its place `index`; without `with` these two are the
-    whole input, so that a long list is not sent along with each of its items."""
+    In `with`, the item is `item` (or `as`) and its position `index`; without `with`, these two are the
+    whole input, so that a long list is not sent along with each of its items.
+    """
 
     over: str
-    """An expression that gives the list."""
+    """An expression that returns the list."""
     as_: Name = Field("item", alias="as")
-    """The name of the item in expressions."""
+    """Name of the item in expressions."""
     concurrency: int = Field(64, ge=1, le=10_000)
-    """Items that run at the same time."""
+    """Maximum number of items that run at the same time."""
     max_items: int = Field(1_000, ge=1, le=MAX_MAP_ITEMS)
-    """A longer list fails the node."""
+    """If the list is longer, the node fails."""
     on_item_error: Literal["fail", "skip"] = "fail"
-    """`skip` puts null in the failed item's place and the run ends `degraded`."""
+    """With `skip`, a failed item's output is null and the run ends `degraded`."""
 
 
 class Loop(SpecPart):
-    """Run the node until `until` holds; in `with` and `until`, `round` counts from 1, `previous` is
-    the output of the round before (null in the first); in `until`, `output` is this round's."""
+    """Repeat the node until `until` holds. In `with` and `until`, `round` counts from 1 and
+    `previous` is the output of the previous round (null in the first); in `until`, `output` is the
+    current round's output."""
 
     until: str
-    """An expression; where it is true after a round, the node has ended."""
+    """An expression; if it is true after a round, the node is done."""
     max_rounds: int = Field(10, ge=1, le=MAX_LOOP_ROUNDS)
-    """Rounds in all."""
+    """Maximum number of rounds."""
     on_exhausted: Literal["accept", "fail"] = "fail"
-    """What becomes of the node where `until` was never true: its last output counts, or it fails."""
+    """What to do if `until` was never true: use the last output, or fail."""
 
 
 class Expect(SpecPart):
-    """What a step takes while there are no measurements yet."""
+    """How long a step is expected to take until there are measurements."""
 
     mean_ms: float = Field(gt=0)
-    """The mean of an attempt's duration, in ms."""
+    """Mean duration of an attempt, in ms."""
     sd_ms: float = Field(0, ge=0)
-    """Its standard deviation, in ms."""
+    """Standard deviation of the duration, in ms."""
 
 
 class Cache(SpecPart):
-    """Keep the step's output, and serve it to any step of the tenant, in any pipeline, that has the
+    """Store the step's output and reuse it for any step of the tenant, in any pipeline, that has the
     same type, the same own fields and the same input (or `key`) within `ttl_ms`."""
 
     ttl_ms: float = Field(gt=0, le=MAX_WAIT_MS)
-    """How long an output is served, in ms."""
+    """How long an output is reused, in ms."""
     key: str | None = None
-    """An expression that stands for the input: equal values are one entry, whatever the input is."""
+    """An expression used as the key instead of the input: equal values share one entry, whatever the
+    input."""
     scope: Literal["tenant"] = "tenant"
     """Who shares the outputs: the steps of one tenant."""
 
 
 class PlanPolicy(SpecPart):
-    """Bounds for the steps that a planner emits: they use nothing but what is named here."""
+    """Limits for the steps that a planner emits: they may use only what is listed here."""
 
     types: tuple[str, ...] = Field(min_length=1)
     """Node types that may be emitted."""
     handlers: tuple[HandlerName, ...] = Field((), max_length=MAX_NAMED)
-    """Functions that `python` nodes may run, of those that the workers allow."""
+    """Functions that `python` nodes may run, out of those allowed by the workers."""
     models: tuple[str, ...] = Field((), max_length=MAX_NAMED)
     """Models that `llm` and `planning` nodes may call."""
     databases: tuple[str, ...] = Field((), max_length=MAX_NAMED)
@@ -122,58 +125,59 @@ class PlanPolicy(SpecPart):
     collections: tuple[str, ...] = Field((), max_length=MAX_NAMED)
     """Collections that `retrieval` nodes may search."""
     services: tuple[str, ...] = Field((), max_length=MAX_NAMED)
-    """HTTP services that `http` nodes may ask."""
+    """HTTP services that `http` nodes may call."""
     mcp_servers: tuple[str, ...] = Field((), max_length=MAX_NAMED)
     """MCP servers whose tools `mcp` nodes may call."""
     nats_services: tuple[str, ...] = Field((), max_length=MAX_NAMED)
-    """Services that `nats` nodes may ask."""
+    """Services that `nats` nodes may call."""
     pipelines: tuple[Name, ...] = Field((), max_length=MAX_NAMED)
     """Pipelines that `pipeline` nodes may run."""
     max_steps: int = Field(20, ge=1, le=MAX_NODES)
-    """Steps in all, both as they are written and as they run: every item of a map, round of a loop and
+    """Maximum number of steps, both as written and as run: every item of a map, round of a loop and
     step of a nested planner counts."""
     max_items: int = Field(20, ge=1, le=MAX_MAP_ITEMS)
-    """Items of one map."""
+    """Maximum number of items in one map."""
     max_attempts: int = Field(3, ge=1, le=20)
-    """Attempts of one step."""
+    """Maximum number of attempts of one step."""
     max_depth: int = Field(1, ge=1, le=5)
-    """How deep planners may nest that emit steps themselves."""
+    """Maximum nesting depth of planners that emit steps themselves."""
     budget_usd: WrittenMoney | None = None
-    """What the emitted steps may spend in all."""
+    """Budget of the emitted steps together."""
 
 
 class CatalogParam(SpecPart):
-    """A parameter of a catalog query; `values` is a SELECT whose one column lists what it may be."""
+    """A parameter of a catalog query; `values` is a SELECT with a single column that lists allowed
+    values."""
 
     type: Literal["text", "integer", "number", "boolean", "date"] = "text"
-    """What its value is."""
+    """Type of the value."""
     description: str = ""
-    """What it means, for the planner."""
+    """What the parameter means, for the planner."""
     values: str | None = None
     """A SELECT with one column that lists the allowed values."""
     default: Any = None
-    """Its value where the planner gives none."""
+    """Value if the planner provides none."""
 
 
 class CatalogQuery(SpecPart):
-    """A query that its author wrote and a planner may choose."""
+    """A predefined query that a planner may choose."""
 
     name: Name
-    """The name by which the planner chooses it."""
+    """Name by which the planner chooses it."""
     description: str
-    """What it answers, for the planner."""
+    """What the query answers, for the planner."""
     sql: str
     """The SELECT, with `:name` parameters."""
     params: dict[str, CatalogParam] = Field(default_factory=dict)
-    """Its parameters by name."""
+    """Parameters of the query, by name."""
 
 
 class Requires(SpecPart):
-    """What a backend must be to get a call."""
+    """Requirements that a backend must meet to get a call."""
 
     min_quality: float = Field(0.0, ge=0, le=1)
-    """The least quality of the backend, as its configuration states it (0 to 1)."""
+    """Minimum quality of the backend, as stated in its configuration (0 to 1)."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=16)
     """Labels that the backend must have, such as `precision: fp16`."""
     residency: str | None = None
-    """The residency tag that the backend must have: where data may go."""
+    """Residency tag that the backend must have: where data may go."""

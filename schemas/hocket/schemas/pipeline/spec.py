@@ -48,99 +48,102 @@ class NodeBase(SpecPart):
     """Fields that every node may have."""
 
     needs: tuple[Name, ...] = ()
-    """Nodes that end before this one starts; nodes named in `with`, `when` and `map.over` count too."""
+    """Nodes that must end before this one starts; nodes named in `with`, `when` and `map.over` count
+    too."""
     when: str | None = None
-    """An expression; where it is false the node is skipped, and so is what needs only skipped nodes."""
+    """An expression; if it is false, the node is skipped, and so are nodes that need only skipped
+    nodes."""
     with_: dict[str, Any] | None = Field(None, alias="with")
-    """The step's input: values or expressions. Without it: `{"input": run input, NEED: output ...}`
+    """The step's input: values or expressions. Defaults to `{"input": run input, NEED: output ...}`
     (with `map`: `{item, index}`)."""
     map: Map | None = None
     """Run the node once for each item of a list."""
     loop: Loop | None = None
-    """Run the node again until a condition holds."""
+    """Repeat the node until a condition holds."""
     retry: Retry | None = None
-    """When a failed attempt is made again; without it, only where the handler asks for it."""
+    """When to retry a failed attempt; by default, only if the handler asks for it."""
     timeout_ms: float | None = Field(None, gt=0, le=MAX_TIMEOUT_MS)
-    """The time of one attempt; without it 60 s, and never beyond the run's deadline. Of a `graph` or
-    `race`: of the whole of it, anew for each item and round."""
+    """Timeout of one attempt, in ms; 60 s by default, and never beyond the run's deadline. For a
+    `graph` or `race`: timeout of the whole node, restarted for each item and round."""
     optional: bool = False
-    """Where it fails the run goes on (its output is null) and ends `degraded`."""
+    """If the node fails, the run continues (with null as the node's output) and ends `degraded`."""
     fallback: tuple["Fallback", ...] = ()
-    """What runs instead where the node has failed; the first that fits its error."""
+    """What to run instead if the node fails; the first entry that matches its error is used."""
     fast: "Node | None" = None
-    """What runs instead, with the same input, where the run could not make its deadline with the node
-    itself (`on_infeasible: degrade`); the run ends `degraded` then."""
+    """What to run instead, with the same input, if the run could not make its deadline with the node
+    itself (`on_infeasible: degrade`); the run then ends `degraded`."""
     cache: Cache | None = None
-    """Serve equal steps from one output; for nodes that workers run, and for `pipeline` nodes that name
-    their version."""
+    """Reuse one output for equal steps; for nodes that workers run, and for `pipeline` nodes that
+    name their version."""
     expect: Expect | None = None
-    """How long the node takes, as long as nothing has been measured."""
+    """How long the node is expected to take until durations have been measured."""
     effects: Literal["none", "external"] = "none"
-    """`external`: the step writes to the outside; it is dispatched only after its commit."""
+    """`external`: the step has external side effects; it is dispatched only after it has been
+    committed."""
     queue: QueueName | None = Field(None, exclude_if=lambda queue: queue is None)
-    """Only workers that serve this queue run it (a team's, a kind of GPU, a region); for nodes that
-    workers run. Without it workers that serve the type's own queue do."""
+    """Only workers that serve this queue (of a team, a kind of GPU, a region) run the node; for nodes
+    that workers run. By default, workers that serve the type's own queue run it."""
     description: str = ""
     """What the node is for; shown with it."""
 
 
 class PlanningNode(NodeBase):
-    """Decompose a question; output `{questions, searches, queries}`, or with `emit` a sub-graph
+    """Decompose a question; output `{questions, searches, queries}` or, with `emit`, a sub-graph
     (`{nodes, output}`) that is checked against the policy and spliced in under this node."""
 
     type: Literal["planning"]
-    """The node's type."""
+    """Type of the node."""
     model: str
-    """The model that plans, by its name in the routing configuration."""
+    """Model that plans, as named in the routing configuration."""
     prompt: str | None = None
-    """A template over `input` that gives the question; without it `input.question`."""
+    """A template over `input` that produces the question; defaults to `input.question`."""
     database: str | None = None
-    """The database from which the values of the catalog's parameters are read."""
+    """The database from which allowed values of the catalog's parameters are read."""
     catalog: tuple[CatalogQuery, ...] = Field((), max_length=200)
     """Queries that the planner may choose."""
     max_queries: int = Field(4, ge=0, le=50)
-    """At most so many queries."""
+    """Maximum number of queries."""
     emit: PlanPolicy | None = None
-    """Let the planner emit steps, within this policy."""
+    """Allow the planner to emit steps, within this policy."""
 
 
 class RetrievalNode(NodeBase):
     """Search an indexed collection; output `{passages: [...]}`."""
 
     type: Literal["retrieval"]
-    """The node's type."""
+    """Type of the node."""
     collection: str
     """The indexed collection (`hocket index`)."""
     query: str | None = None
-    """A template over `input`; without it, `input.query` or `input.queries`."""
+    """A template over `input`; defaults to `input.query` or `input.queries`."""
     top_k: int = Field(6, ge=1, le=200)
-    """Passages in the output, the best first."""
+    """Maximum number of passages in the output, best first."""
 
 
 class SqlNode(NodeBase):
     """Run one read-only SELECT; output `{columns, rows, truncated, ...}`."""
 
     type: Literal["sql"]
-    """The node's type."""
+    """Type of the node."""
     database: str
-    """A database of the configuration's section `databases`."""
+    """A database in the configuration's section `databases`."""
     query: str | None = None
-    """The SELECT, with `:name` parameters; without it `input.sql`. Never a template."""
+    """The SELECT, with `:name` parameters; defaults to `input.sql`. Never a template."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Bound parameters, templates over `input`; `input.params` are added."""
     tables: tuple[str, ...] = ()
-    """Allowed tables (`schema.table`, `schema.*`); without it what the database's settings allow."""
+    """Allowed tables (`schema.table`, `schema.*`); defaults to what the database's settings allow."""
     max_rows: int = Field(200, ge=1, le=100_000)
-    """Rows in the output; `truncated` says that there were more."""
+    """Maximum number of rows in the output; `truncated` if there were more."""
 
 
 class LlmNode(NodeBase):
     """Call a model through the gateway; output `{text, citations?, data?, model, usage}`."""
 
     type: Literal["llm"]
-    """The node's type."""
+    """Type of the node."""
     model: str
-    """A model's name in the routing configuration."""
+    """Model, as named in the routing configuration."""
     prompt: str
     """A template over `input`."""
     system: str | None = None
@@ -150,218 +153,220 @@ class LlmNode(NodeBase):
     task: Literal["chat", "answer"] = "chat"
     """`answer`: answer from the `documents`, with citations."""
     max_tokens: int | None = Field(None, ge=1, le=1_000_000)
-    """The longest answer, in tokens."""
+    """Maximum length of the answer, in tokens."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """Sampling temperature; without it the model's own."""
+    """Sampling temperature; defaults to the model's own."""
     response_schema: dict[str, Any] | None = None
     """A JSON Schema (2020-12) of the answer; the parsed answer is `data` in the output."""
     requires: Requires | None = None
-    """What the backend must be."""
+    """Requirements for the backend."""
     prefill: bool = False
-    """Have the beginning of the prompt that is known before the node begins read by the model's server
-    while the steps before it run; for long prompts that begin with the run's own input."""
+    """Prefill: have the model's server read the part of the prompt that is known before the node starts,
+    while earlier steps run; for long prompts that begin with the run's own input."""
 
 
 class AgentTool(SpecPart):
-    """What an agent's model may call: a node, whose input are the arguments of the call."""
+    """A tool that an agent's model may call: a node whose input is the arguments of the call."""
 
     description: str = Field("", max_length=10_000)
-    """What the tool does, for the model."""
+    """Description of the tool, for the model."""
     parameters: dict[str, Any] | None = None
-    """A JSON Schema (2020-12) of the arguments, which are an object; the tool of an `mcp` node has its
-    server's, unless it is said here."""
+    """A JSON Schema (2020-12) of the arguments, which are an object; for an `mcp` node, defaults to the
+    schema from its server."""
     node: "Node"
-    """What runs; `mcp` nodes without `arguments` get the call's. For more than one node, a `graph`."""
+    """The node to run; `mcp` nodes without `arguments` get those of the call. For more than one node,
+    use a `graph`."""
 
 
 class AgentNode(NodeBase):
-    """Ask a model that may call tools, again and again until it answers; output
+    """Call a model repeatedly, with tools, until it answers; output
     `{text, data?, rounds, tool_calls, usage, model, backend, done}`."""
 
     type: Literal["agent"]
-    """The node's type."""
+    """Type of the node."""
     model: str
-    """A model's name in the routing configuration."""
+    """Model, as named in the routing configuration."""
     prompt: str | None = None
-    """A template over `input` that gives the task; without it `input.question`."""
+    """A template over `input` that produces the task; defaults to `input.question`."""
     system: str | None = None
     """The system message of every round; a template over `input`."""
     tools: dict[ToolName, AgentTool] = Field(min_length=1, max_length=64)
-    """What the model may call, by name."""
+    """Tools that the model may call, by name."""
     max_rounds: int = Field(8, ge=1, le=50)
-    """How often the model is asked; in the last round it gets no tools."""
+    """Maximum number of rounds, each one call to the model; in the last round it gets no tools."""
     max_calls: int = Field(8, ge=1, le=32)
-    """Tool calls of one round that are carried out."""
+    """Maximum number of tool calls carried out per round."""
     max_steps: int = Field(20, ge=1, le=MAX_NODES)
-    """Steps that the calls of one round may begin in all; inside of a `graph`, every step counts."""
+    """Maximum number of steps that the calls of one round may start in total; inside a `graph`, every
+    step counts."""
     max_tokens: int | None = Field(None, ge=1, le=1_000_000)
-    """The longest answer of one round, in tokens."""
+    """Maximum length of the answer of one round, in tokens."""
     max_total_tokens: int | None = Field(None, ge=1, le=1_000_000_000)
-    """Tokens of all rounds, prompts and answers together."""
+    """Maximum number of tokens in all rounds, prompts and answers together."""
     budget_usd: WrittenMoney | None = None
-    """What the model and the tools may spend in all; without it the run's budget holds alone."""
+    """Budget of the model and its tools together; by default, only the run's budget applies."""
     max_result_chars: int = Field(20_000, ge=100, le=1_000_000)
-    """How much of what a tool gave the model is told, in characters."""
+    """Maximum length of a tool's result as given to the model, in characters."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """Sampling temperature; without it the model's own."""
+    """Sampling temperature; defaults to the model's own."""
     response_schema: dict[str, Any] | None = None
     """A JSON Schema (2020-12) of the answer; the parsed answer is `data` in the output."""
     requires: Requires | None = None
-    """What the backend must be."""
+    """Requirements for the backend."""
 
 
 class CallingNode(NodeBase):
-    """What nodes may have whose handlers call other nodes."""
+    """Fields of nodes whose handlers call other nodes."""
 
     calls: dict[ToolName, "Node"] = Field(
         default_factory=dict, max_length=64, exclude_if=lambda calls: not calls
     )
-    """What the handler may call (`context.call_node`), by name: nodes whose input is what it says. Each
-    call is a step of the run."""
+    """What the handler may call (`context.call_node`), by name: nodes whose input is provided by the
+    handler. Each call is a step of the run."""
     max_calls: int = Field(
         DEFAULT_HANDLER_CALLS,
         ge=1,
         le=MAX_HANDLER_CALLS,
         exclude_if=lambda most: most == DEFAULT_HANDLER_CALLS,
     )
-    """How many calls one step makes at most, in all its attempts."""
+    """Maximum number of calls that one step makes, over all its attempts."""
 
 
 class PythonNode(CallingNode):
-    """Run an async function of the user's: `module:function`, called with the step's input."""
+    """Run one of your own async functions, `module:function`, with the step's input."""
 
     type: Literal["python"]
-    """The node's type."""
+    """Type of the node."""
     handler: HandlerName
-    """The function, `module:function`, of a package that the worker was started for."""
+    """The function, `module:function`, from a package that the worker was started with."""
 
 
 class HttpNode(NodeBase):
     """Send one request to an HTTP service; output `{status, headers, body}`."""
 
     type: Literal["http"]
-    """The node's type."""
+    """Type of the node."""
     service: str = Field(min_length=1, max_length=200)
-    """A service of the configuration's section `http_services`."""
+    """A service in the configuration's section `http_services`."""
     path: str = Field("/", max_length=2_048, pattern=r"^/[!-\"$&->@-\[\]-~]*$")
-    """The path below the service's URL; each `:name` in it is filled from `params`. Never a template."""
+    """Path below the service's URL; each `:name` in it is filled in from `params`. Never a template."""
     params: dict[str, Any] = Field(default_factory=dict, max_length=100)
-    """The values of `:name` in the path, templates over `input`."""
+    """Values of `:name` in the path, templates over `input`."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] | None = None
-    """The method; without it `POST` where there is a `body`, otherwise `GET`."""
+    """HTTP method; defaults to `POST` if there is a `body`, otherwise to `GET`."""
     query: dict[str, Any] = Field(default_factory=dict, max_length=100)
-    """The query's values, templates over `input`; a list stands for several, null for none."""
+    """Query parameters, templates over `input`; a list repeats the parameter, null omits it."""
     headers: dict[str, str] = Field(default_factory=dict, max_length=50)
-    """Headers beside those of the service, templates over `input`."""
+    """Headers in addition to those of the service, templates over `input`."""
     body: Any = None
-    """What is sent as JSON: a value with templates over `input`."""
+    """JSON body: a value with templates over `input`."""
     accept: tuple[Annotated[int, Field(ge=300, le=599)], ...] = Field((), max_length=50)
-    """Statuses beside 2xx whose answer is an output and no error."""
+    """Statuses, in addition to 2xx, whose response is an output rather than an error."""
 
 
 class McpNode(NodeBase):
     """Call a tool of an MCP server; output `{text, data, content}`."""
 
     type: Literal["mcp"]
-    """The node's type."""
+    """Type of the node."""
     server: str = Field(min_length=1, max_length=200)
-    """A server of the configuration's section `mcp_servers`."""
+    """A server in the configuration's section `mcp_servers`."""
     tool: str = Field(min_length=1, max_length=200)
-    """The tool's name. Never a template."""
+    """Name of the tool. Never a template."""
     arguments: dict[str, Any] = Field(default_factory=dict, max_length=100)
-    """The tool's arguments: values with templates over `input`."""
+    """Arguments of the tool: values with templates over `input`."""
 
 
 class NatsNode(NodeBase):
     """Send one request to a service over NATS; output `{headers, body}`."""
 
     type: Literal["nats"]
-    """The node's type."""
+    """Type of the node."""
     service: str = Field(min_length=1, max_length=200)
-    """A service of the configuration's section `nats_services`."""
+    """A service in the configuration's section `nats_services`."""
     endpoint: str | None = Field(
         None, max_length=200, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
     )
-    """One of the service's `endpoints`: what follows its subject. Never a template."""
+    """One of the service's `endpoints`, appended to its subject. Never a template."""
     headers: dict[str, str] = Field(default_factory=dict, max_length=50)
     """Headers of the request, templates over `input`."""
     body: Any = None
-    """What is sent as JSON: a value with templates over `input`."""
+    """JSON body: a value with templates over `input`."""
 
 
 class OwnNode(CallingNode):
-    """A node type of your own, which your workers announce: `type: crm.lookup`."""
+    """A custom node type, announced by your workers: `type: crm.lookup`."""
 
     type: OwnTypeName
-    """The node's type, as a worker announces it: two to four labels with dots between them."""
+    """Type of the node, as announced by a worker: two to four labels separated by dots."""
     config: dict[str, Any] = Field(default_factory=dict)
-    """What the handler is told besides its input; never a template. Checked against the type's schema
-    where the type is known."""
+    """Configuration passed to the handler in addition to its input; never a template. Checked against
+    the type's schema if the type is known."""
 
 
 class GraphNode(NodeBase):
-    """Nodes inside a node; in them `input` is this node's input."""
+    """Nodes inside a node; inside them, `input` is this node's input."""
 
     type: Literal["graph"]
-    """The node's type."""
+    """Type of the node."""
     nodes: dict[Name, "Node"] = Field(min_length=1, max_length=MAX_NODES)
-    """The nodes inside, by name."""
+    """The inner nodes, by name."""
     output: Any = None
-    """A value or expression over the nodes inside; without it the output of the last node, or all last
-    nodes by name."""
+    """A value or expression over the inner nodes; defaults to the output of the last node, or of all
+    last nodes by name."""
 
 
 class RaceNode(NodeBase):
-    """Run branches side by side with the same input; the first valid one (or the best of all) wins,
-    the others are cancelled and what they cost is booked as speculation."""
+    """Run branches in parallel with the same input; the first valid one (or the best of all) wins, the
+    others are cancelled and their cost is booked as speculation."""
 
     type: Literal["race"]
-    """The node's type."""
+    """Type of the node."""
     branches: dict[Name, "Node"] = Field(min_length=2, max_length=16)
     """The branches by name."""
     pick: Literal["first_valid", "best"] = "first_valid"
     """`first_valid`: the first branch that is `valid` wins; `best`: the one with the highest `score`."""
     valid: str | None = None
-    """An expression over `output`; a branch that ends without it being true has lost."""
+    """An expression over `output`; a branch that ends without satisfying it loses."""
     score: str | None = None
-    """An expression over `output` giving a number; the highest wins (`pick: best`)."""
+    """An expression over `output` that returns a number; the highest wins (`pick: best`)."""
 
 
 class PipelineNode(NodeBase):
-    """Run another pipeline as a sub-run; output is its output."""
+    """Run another pipeline as a sub-run; the output is its output."""
 
     type: Literal["pipeline"]
-    """The node's type."""
+    """Type of the node."""
     pipeline: Name
-    """The pipeline that is run."""
+    """The pipeline to run."""
     version: int | None = Field(None, ge=1, le=MAX_INT32)
-    """Its version; without it the latest one at that moment."""
+    """Version of the pipeline; defaults to the latest one at that moment."""
 
 
 class ApprovalNode(NodeBase):
-    """Wait for a person's answer (`{approved, by, note}`); holds no worker."""
+    """Wait for a person's answer (`{approved, by, note}`), without occupying a worker."""
 
     type: Literal["approval"]
-    """The node's type."""
+    """Type of the node."""
     prompt: str = ""
-    """What the person is asked."""
+    """The question to the person."""
     wait_ms: float = Field(7 * 24 * 3_600_000, gt=0, le=MAX_WAIT_MS)
-    """How long an answer is waited for, in ms; then the node fails."""
+    """How long to wait for an answer, in ms; after that, the node fails."""
     pause_deadline: bool = True
-    """The run's deadline moves by the time waited."""
+    """Extend the run's deadline by the time waited."""
 
 
 class SignalNode(NodeBase):
-    """Wait for a named event sent to the run; output is its payload; holds no worker."""
+    """Wait for a named signal sent to the run, without occupying a worker; the output is its payload."""
 
     type: Literal["signal"]
-    """The node's type."""
+    """Type of the node."""
     signal: Name
-    """The name of the event."""
+    """Name of the signal."""
     wait_ms: float = Field(3_600_000, gt=0, le=MAX_WAIT_MS)
-    """How long it is waited for, in ms; then the node fails."""
+    """How long to wait for it, in ms; after that, the node fails."""
     pause_deadline: bool = False
-    """The run's deadline moves by the time waited."""
+    """Extend the run's deadline by the time waited."""
 
 
 OWN = "own"
@@ -413,43 +418,44 @@ def pool_of(node: Node) -> str:
 
 
 class Fallback(SpecPart):
-    """What runs with the same input where the node failed with one of `on` (all, when empty)."""
+    """What to run, with the same input, if the node fails with one of `on` (any error if empty)."""
 
     on: tuple[str, ...] = ()
-    """Error classes or exact error codes; empty: every error."""
+    """Error classes or exact error codes; empty means every error."""
     node: Node
-    """What runs with the same input."""
+    """The node to run, with the same input."""
 
 
 class Pipeline(SpecPart):
     """A pipeline: a graph of nodes with an SLO, a class and a budget."""
 
     pipeline: Name
-    """The pipeline's name."""
+    """Name of the pipeline."""
     description: str = ""
     """What the pipeline is for."""
     priority: Priority = Field(Priority.STANDARD, alias="class")
-    """The class of its runs: which wait when not all can be served."""
+    """Class of its runs: decides which ones wait under overload."""
     slo_ms: float = Field(60_000, gt=0, le=MAX_WAIT_MS)
-    """How long a run may take, in ms, from the publish of its task; its deadline follows from it."""
+    """How long a run may take, in ms, from the publication of its task; determines its deadline."""
     budget_usd: WrittenMoney | None = None
-    """What a run may spend on model calls."""
+    """Budget of a run for model calls."""
     max_runs: int = Field(DEFAULT_TREE_RUNS, ge=1, le=MAX_TREE_RUNS)
-    """How many runs one of this pipeline may begin in all, those that its sub-runs begin included."""
+    """Maximum number of runs that a run of this pipeline may start in total, including those started
+    by its sub-runs."""
     on_infeasible: Literal["continue", "degrade", "fail"] = "continue"
-    """What is done where a run can no longer make its deadline: go on, use `fast` variants and leave
-    `optional` nodes out, or fail at once."""
+    """What to do if a run can no longer make its deadline: continue, use `fast` variants and skip
+    `optional` nodes, or fail immediately."""
     on_overload: Literal["admit", "queue", "reject"] | None = None
-    """What becomes of a task that cannot make its deadline because of the present load; without it
-    interactive tasks are rejected, others wait until they can or their deadline is lost."""
+    """What to do with a task that cannot make its deadline under the current load; by default,
+    interactive tasks are rejected, and others wait until they can or their deadline is lost."""
     flow: Flow | None = Field(None, exclude_if=lambda flow: flow is None)
-    """When its runs start: how many at a time, how many within a period, by keys of their input."""
+    """When runs start: how many at a time and how many per period, by keys of their input."""
     input: dict[str, Any] = Field(default_factory=dict)
     """A JSON Schema (2020-12) that the task's body must satisfy."""
     nodes: dict[Name, Node] = Field(min_length=1, max_length=MAX_NODES)
     """The nodes, by name."""
     output: Any = None
-    """A value or expression; without it the output of the last node, or all last nodes by name."""
+    """A value or expression; defaults to the output of the last node, or of all last nodes by name."""
 
     @field_validator("input")
     @classmethod
