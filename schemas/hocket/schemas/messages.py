@@ -65,7 +65,7 @@ def encoded_without_defaults(message: Message) -> bytes:
 
 
 class Priority(StrEnum):
-    """A run's class: who waits when not all can be served."""
+    """A run's class: decides which runs wait under overload."""
 
     INTERACTIVE = "interactive"
     STANDARD = "standard"

@@ -17,13 +17,13 @@ class RequestMetrics:
         self._app = app
         self._served = Counter(
             "hocket_api_requests_total",
-            "Requests that the API answered.",
+            "Requests answered by the API.",
             ("route", "method", "status"),
             registry=registry,
         )
         self._latency = Histogram(
             "hocket_api_request_seconds",
-            "Time from a request's head to its answer's last byte.",
+            "Time from a request's header to the last byte of its response.",
             ("route", "method"),
             buckets=BUCKETS_S,
             registry=registry,

@@ -24,17 +24,17 @@ class CoordinatorMetrics:
         )
         self._deadlines = Tally(
             "hocket_run_deadlines",
-            "Runs ended, by class and by what became of their deadline: `met`, `late` (answered after) "
-            "or the status of those without an answer.",
+            "Runs ended, by class and deadline result: `met`, `late` (result after the deadline) or, "
+            "for runs without a result, their status.",
             ["priority", "result"],
             registry=registry,
         )
         self._tasks = Tally(
-            "hocket_tasks", "Tasks taken in, by outcome.", ["outcome"], registry=registry
+            "hocket_tasks", "Tasks processed at intake, by outcome.", ["outcome"], registry=registry
         )
         self.letters_not_kept = Counter(
             "hocket_letters_not_kept",
-            "Tasks that were rejected and became no dead letter, for too many came.",
+            "Rejected tasks not kept as dead letters, because there were too many.",
             registry=registry,
         )
         self.in_flight = Gauge("hocket_runs_in_flight", "Runs in memory.", registry=registry)
@@ -43,19 +43,19 @@ class CoordinatorMetrics:
         )
         self._flow = Counter(
             "hocket_flow_decisions",
-            "Runs decided about by flow control: started, replaced, told_again, or why refused.",
+            "Runs decided by flow control: started, replaced, told_again, or the reason for refusal.",
             ["decision"],
             registry=registry,
         )
         self._moved = Counter(
             "hocket_runs_moved",
-            "Runs that left the memory while they wait (parked), and that came back (woken).",
+            "Runs moved out of memory while waiting (parked), and back into memory (woken).",
             ["how"],
             registry=registry,
         )
         self._aside = Counter(
             "hocket_set_aside",
-            "Events that could not be applied, and runs whose rows could not be stored or read back.",
+            "Events that could not be applied, and runs whose rows could not be stored or read.",
             ["what"],
             registry=registry,
         )
@@ -63,7 +63,7 @@ class CoordinatorMetrics:
             self._aside.labels(what)
         self._run_seconds = Distribution(
             "hocket_run_seconds",
-            "From acceptance to end, by class.",
+            "Time from a run's acceptance to its end, by class.",
             ["priority"],
             buckets=SECONDS,
             registry=registry,
@@ -72,14 +72,14 @@ class CoordinatorMetrics:
             "hocket_commit_events", "Events per commit.", buckets=SIZES, registry=registry
         )
         self._commit_seconds = Histogram(
-            "hocket_commit_seconds", "Time of a commit.", buckets=SECONDS, registry=registry
+            "hocket_commit_seconds", "Duration of a commit.", buckets=SECONDS, registry=registry
         )
         self._takeovers = Counter(
-            "hocket_takeovers", "Partitions taken, by cause.", ["cause"], registry=registry
+            "hocket_takeovers", "Partitions taken over, by cause.", ["cause"], registry=registry
         )
         self._takeover_seconds = Histogram(
             "hocket_takeover_seconds",
-            "From the decision to take a partition until its log is read, by cause.",
+            "Time from the decision to take over a partition until its log is read, by cause.",
             ["cause"],
             buckets=SECONDS,
             registry=registry,
@@ -87,42 +87,42 @@ class CoordinatorMetrics:
 
         self._cache = Counter(
             "hocket_step_cache",
-            "Steps that asked the step cache, by what they were told.",
+            "Steps that looked up the step cache, by answer.",
             ["answer"],
             registry=registry,
         )
 
         self._tasks_waiting = Gauge(
             "hocket_tasks_waiting",
-            "Tasks that wait at intake until they can make their deadline.",
+            "Tasks waiting at intake until they can make their deadline.",
             registry=registry,
         )
         self._paused = Gauge(
             "hocket_intake_paused",
-            "1 while no task is taken in: a coordinator has as many runs as it may.",
+            "1 while intake is paused because a coordinator has reached its limit of runs.",
             registry=registry,
         )
         self._held = Gauge(
-            "hocket_steps_held", "Ready steps that wait for a slot.", ["type"], registry=registry
+            "hocket_steps_held", "Ready steps waiting for a slot.", ["type"], registry=registry
         )
         self._out = Gauge(
             "hocket_steps_out",
-            "Steps handed out that have not ended.",
+            "Dispatched steps that have not ended.",
             ["type"],
             registry=registry,
         )
         self._slots = Gauge(
-            "hocket_worker_slots", "Slots that workers announced.", ["type"], registry=registry
+            "hocket_worker_slots", "Slots announced by workers.", ["type"], registry=registry
         )
         self._wanted = Gauge(
             "hocket_worker_slots_wanted",
-            "Slots that runs need to meet their deadlines: of what comes, and of what waits.",
+            "Slots needed to meet deadlines, for expected and for waiting steps.",
             ["type"],
             registry=registry,
         )
         self._window = Gauge(
             "hocket_steps_window",
-            "Steps that may be out; -1 where the type is not gated.",
+            "Maximum number of dispatched steps; -1 if the type is not gated.",
             ["type"],
             registry=registry,
         )
@@ -130,7 +130,7 @@ class CoordinatorMetrics:
         """Of which the gauges above tell."""
         self._held_seconds = Distribution(
             "hocket_step_held_seconds",
-            "How long a step waited for its turn, of those that had to wait.",
+            "Time that steps waited for their turn, for those that had to wait.",
             ["type", "priority"],
             buckets=SECONDS,
             registry=registry,

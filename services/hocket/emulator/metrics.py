@@ -19,7 +19,7 @@ class EngineMetrics:
         self.registry = CollectorRegistry()
         self._labels = (serving.profile.model, name)
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens read.")
-        self._generation_tokens = self._counter("generation_tokens", "Tokens made.")
+        self._generation_tokens = self._counter("generation_tokens", "Tokens generated.")
         self._queries = self._counter("prefix_cache_queries", "Tokens looked up in the cache.")
         self._hits = self._counter("prefix_cache_hits", "Tokens found in the cache.")
         self._success = Counter(
@@ -84,15 +84,23 @@ class _Gauges:
         serving.warmth.advance(serving.clock.now_ms())
         for name, text, value in (
             ("vllm:num_requests_running", "Requests in the batch.", serving.running),
-            ("vllm:num_requests_waiting", "Requests waiting for it.", serving.waiting),
-            ("vllm:kv_cache_usage_perc", "Cache held by requests, 1 is all.", serving.cache_usage),
+            ("vllm:num_requests_waiting", "Requests waiting to join the batch.", serving.waiting),
+            (
+                "vllm:kv_cache_usage_perc",
+                "Share of the cache held by requests (1 is all of it).",
+                serving.cache_usage,
+            ),
         ):
             gauge = GaugeMetricFamily(name, text, labels=LABELS)
             gauge.add_metric(self._labels, float(value))
             yield gauge
         for name, text, value_ms in (
-            ("emulator:held_seconds", "Virtual time with a machine.", serving.warmth.held_ms),
-            ("emulator:ready_seconds", "Virtual time ready.", serving.warmth.ready_ms),
+            (
+                "emulator:held_seconds",
+                "Virtual time with a machine provisioned.",
+                serving.warmth.held_ms,
+            ),
+            ("emulator:ready_seconds", "Virtual time ready to serve.", serving.warmth.ready_ms),
         ):
             counter = CounterMetricFamily(name, text, labels=LABELS)
             counter.add_metric(self._labels, value_ms / 1000)

@@ -18,13 +18,18 @@ class GatewayMetrics:
         by = ("model", "backend")
         self._bound: dict[tuple[str, str, str], _Bound] = {}
         self.calls = Counter(
-            "hocket_gateway_calls", "Attempts at a backend.", (*by, "status"), registry=registry
+            "hocket_gateway_calls",
+            "Attempts to call a backend.",
+            (*by, "status"),
+            registry=registry,
         )
         self.refused = Counter(
             "hocket_gateway_refused", "Calls refused at the door.", ("code",), registry=registry
         )
         self.repeated = Counter(
-            "hocket_gateway_repeated", "Calls delivered again, not made again.", registry=registry
+            "hocket_gateway_repeated",
+            "Repeated deliveries of calls, which were not made again.",
+            registry=registry,
         )
         self.tokens = Counter(
             "hocket_gateway_tokens", "Tokens metered.", (*by, "kind"), registry=registry
@@ -34,7 +39,7 @@ class GatewayMetrics:
         )
         self.latency_s = Histogram(
             "hocket_gateway_latency_seconds",
-            "Time of one attempt at a backend.",
+            "Duration of one attempt to call a backend.",
             by,
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
@@ -52,7 +57,7 @@ class GatewayMetrics:
             "hocket_gateway_in_flight", "Calls held by this gateway.", registry=registry
         )
         self.waiting = Gauge(
-            "hocket_gateway_waiting", "Calls waiting for a place at a backend.", registry=registry
+            "hocket_gateway_waiting", "Calls waiting for a slot at a backend.", registry=registry
         )
         self.unbooked = Gauge(
             "hocket_gateway_unbooked", "Usage records not yet acknowledged.", registry=registry
@@ -60,13 +65,13 @@ class GatewayMetrics:
 
         self.hedges = Counter(
             "hocket_gateway_hedges",
-            "Second requests for one call, by whether they were first to answer.",
+            "Hedged (second) requests for a call, by whether they answered first.",
             ("model", "result"),
             registry=registry,
         )
         self.cascade_answers = Counter(
             "hocket_gateway_cascade_answers",
-            "Answers of the stages of a cascade, by whether they were accepted.",
+            "Answers from stages of a cascade, by whether they were accepted.",
             ("model", "stage", "result"),
             registry=registry,
         )
@@ -84,25 +89,25 @@ class GatewayMetrics:
         )
         self.arm_rollbacks = Counter(
             "hocket_gateway_arm_rollbacks",
-            "Arms that this gateway found bad.",
+            "Rollbacks of arms that this gateway found bad.",
             ("experiment", "arm", "cause"),
             registry=registry,
         )
         self.hook_failures = Counter(
             "hocket_gateway_hook_failures",
-            "Hooks that failed or took too long, by what then became of the call.",
+            "Hooks that failed or timed out, by failure policy.",
             ("hook", "on_failure"),
             registry=registry,
         )
         self.breaker_open = Gauge(
             "hocket_gateway_breaker_open",
-            "1 while a replica's breaker is open, for all or for a tenant, 0.5 while it is tried.",
+            "1 while a replica's breaker is open, for all tenants or one, 0.5 while it is half-open.",
             ("backend",),
             registry=registry,
         )
         self.breaker_openings = Counter(
             "hocket_gateway_breaker_openings",
-            "Times that a replica's breaker opened.",
+            "Number of times a replica's breaker opened.",
             ("backend",),
             registry=registry,
         )
@@ -115,25 +120,25 @@ class GatewayMetrics:
         )
         self.warm_seconds = Counter(
             "hocket_gateway_warm_seconds",
-            "Time that replicas were held: starting, busy, idle, provisioned.",
+            "Time for which replicas were held: starting, busy, idle, provisioned.",
             ("backend", "kind"),
             registry=registry,
         )
         self.warm_wasted_usd = Counter(
             "hocket_gateway_warm_wasted_usd",
-            "US dollars for time that replicas were held without a call.",
+            "US dollars spent on replicas held without a call.",
             ("backend",),
             registry=registry,
         )
         self.prefills = Counter(
             "hocket_gateway_prefills",
-            "Beginnings of prompts that were foretold, by what became of them.",
+            "Prompt prefixes announced for prefill, by outcome.",
             ("outcome",),
             registry=registry,
         )
         self.start_failures = Counter(
             "hocket_gateway_start_failures",
-            "Starts of replicas that failed.",
+            "Failed starts of replicas.",
             ("backend",),
             registry=registry,
         )

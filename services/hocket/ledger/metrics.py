@@ -12,15 +12,15 @@ class LedgerMetrics:
         self.written = Counter("hocket_ledger_written", "Calls booked.", registry=registry)
         self.repeated = Counter(
             "hocket_ledger_repeated",
-            "Records of calls that were booked already.",
+            "Records of calls that were already booked.",
             registry=registry,
         )
         self.opened = Counter(
-            "hocket_ledger_opened", "Calls that gateways said they begin.", registry=registry
+            "hocket_ledger_opened", "Calls announced by gateways as starting.", registry=registry
         )
         self.refused = Counter(
             "hocket_ledger_refused",
-            "Calls that gateways said nobody was asked for.",
+            "Calls reported by gateways as refused without calling a backend.",
             registry=registry,
         )
         self.buried = Counter(
@@ -28,22 +28,22 @@ class LedgerMetrics:
         )
         self.unsealed = Counter(
             "hocket_ledger_unsealed",
-            "Messages without the seal of a gateway of this platform; none of them is booked.",
+            "Messages without the seal of one of this platform's gateways; they are not booked.",
             registry=registry,
         )
         self.unkept = Counter(
             "hocket_ledger_letters_not_kept",
-            "Messages that became no dead letter: they tell of no cost, or too many came.",
+            "Messages not kept as dead letters, because they carry no cost or there were too many.",
             registry=registry,
         )
         self.unkept_usd = Counter(
             "hocket_ledger_unkept_usd",
-            "What messages without a seal that became no dead letter claim to have cost.",
+            "Cost claimed by unsealed messages that were not kept as dead letters.",
             registry=registry,
         )
         self.batch = Histogram(
             "hocket_ledger_batch_records",
-            "Records in one transaction.",
+            "Records per transaction.",
             buckets=BATCH_BUCKETS,
             registry=registry,
         )

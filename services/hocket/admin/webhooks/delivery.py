@@ -116,7 +116,7 @@ class Delivering:
         self._pruned_at: datetime | None = None
         self._attempts = prometheus_client.Counter(
             "hocket_webhook_attempts_total",
-            "Attempts to send a message of a webhook: delivered, failed (to be tried again), dead.",
+            "Attempts to send webhook messages: delivered, failed (will be retried), dead.",
             ("result",),
             registry=registry,
         )

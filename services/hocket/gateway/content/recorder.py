@@ -59,11 +59,11 @@ class ContentRecorder:
         self._waiting: deque[_Waiting] = deque()
         self._chars = 0
         self._kept = Counter(
-            "hocket_content_kept", "Calls whose content a ledger took.", registry=registry
+            "hocket_content_kept", "Calls whose content was stored by a ledger.", registry=registry
         )
         self._dropped = Counter(
             "hocket_content_dropped",
-            "Calls whose content was to be kept and is not: no room, or no ledger in time.",
+            "Calls whose content was dropped instead of stored: no room, or no ledger in time.",
             registry=registry,
         )
 

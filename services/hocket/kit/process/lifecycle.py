@@ -239,7 +239,7 @@ def _health_served(service: Service) -> Iterator[None]:
         return
     well = Gauge(
         "hocket_component_ok",
-        "Whether a component of this process is well, as `/readyz` says: 1 or 0.",
+        "Whether a component of this process is healthy, as reported by `/readyz`: 1 or 0.",
         ["component"],
         registry=service.telemetry.registry,
     )

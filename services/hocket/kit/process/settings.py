@@ -47,165 +47,167 @@ class Settings(BaseSettings):
     nats_url: Text = Field(
         "nats://127.0.0.1:4222", validation_alias=AliasChoices("HOCKET_NATS_URL", "NATS_URL")
     )
-    """The NATS server; several of a cluster are separated by commas. With TLS, certificates are
-    named behind them: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`. Like
-    each secret, it may be in a file that `NATS_URL_FILE` names, which `hocket serve` reads."""
+    """URL of the NATS server; for a cluster, several URLs separated by commas. With TLS, certificates
+    are added as parameters: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`.
+    Like every secret, it can be read from a file named by `NATS_URL_FILE`, which `hocket serve`
+    reads."""
     database_url: DatabaseUrl = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
     )
-    """The Postgres database; what it needs: docs/how-to/postgres.md."""
+    """URL of the Postgres database; for requirements, see docs/how-to/postgres.md."""
     data_dir: Folder = Path("~/.local/share/hocket").expanduser()
-    """The folder for data, logs, journals and blobs."""
+    """Folder for data, logs, journals and blobs."""
     config: Annotated[Folder | None, EmptyIsNone] = None
-    """One YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
+    """YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
     handlers: Words | None = None
-    """What `python` nodes may run: modules (with what is below them) and single functions
-    (`module:function`), with commas between them."""
+    """What `python` nodes may run: modules (including their submodules) and single functions
+    (`module:function`), separated by commas."""
     partitions: int = Field(4, ge=1, le=1_024)
-    """Shards of runs; fixed for the life of an installation."""
+    """Number of shards of runs; fixed for the life of an installation."""
     instance: str | None = Field(None, pattern=r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-    """The name of this process among its kind; one that is started again under the name of a former
-    one takes its place at once. By default the host's name and the process id."""
+    """Name of this process, unique among processes of its kind. A process restarted under the same
+    name takes over from its predecessor at once. Defaults to the host name and the process ID."""
     stream_replicas: int = Field(1, ge=1, le=5)
-    """On how many servers of a NATS cluster streams and buckets are kept: 3 for production."""
+    """Number of servers in a NATS cluster that store each stream and bucket; use 3 in production."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe lines that are logged."""
+    """Minimum level of logged lines."""
     log_format: Literal["json", "console"] = "json"
-    """One JSON object per line, or lines for people."""
+    """`json`: one JSON object per line; `console`: human-readable lines."""
     health_host: Host = "127.0.0.1"
-    """Where `/healthz`, `/readyz` and `/metrics` are served."""
+    """Address on which `/healthz`, `/readyz` and `/metrics` are served."""
     health_port: int = Field(0, ge=-1, le=65_535)
-    """0: any free port; -1: none."""
+    """Port of the health server; 0: any free port; -1: none."""
     otlp_endpoint: Annotated[HttpUrl | None, EmptyIsNone] = None
-    """Where ledgers send traces of ended runs by OTLP over HTTP, such as
-    `http://collector:4318/v1/traces`; without it nowhere (docs/reference/traces.md). Headers and
-    certificates are in OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_HEADERS` ..."""
+    """OTLP over HTTP endpoint to which ledgers send traces of ended runs, such as
+    `http://collector:4318/v1/traces`; by default, none are sent (docs/reference/traces.md). Headers and
+    certificates are set with OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_HEADERS` ..."""
     trace_ratio: float = Field(0.1, ge=0, le=1)
-    """The part of the traces that are sent, whatever became of the run. Those whose caller keeps the
-    trace are sent, too, and those of runs that failed, were late, slow or expensive."""
+    """Share of traces that are sent regardless of the run's outcome. Traces that the caller samples
+    are always sent, and so are those of runs that failed, were late, slow or expensive."""
     trace_slow_ms: float = Field(30_000, ge=0)
-    """From how long a run on its trace is sent; 0: only one that was late."""
+    """Traces of runs that take longer than this, in ms, are always sent; 0 turns this rule off."""
     trace_expensive_usd: float = Field(1, ge=0)
-    """From what cost of a run on its trace is sent; 0: whatever it cost."""
+    """Traces of runs that cost at least this much, in US dollars, are always sent; 0 turns this rule
+    off."""
     min_free_disk_mib: int = Field(0, ge=0)
-    """Free space, in MiB, of the data folder's disk below which no new work is taken; 0: not
-    watched. `hocket up` sets it where a server of its own writes there."""
+    """Free disk space, in MiB, below which no new work is accepted, measured on the data folder's
+    disk; 0: not monitored. `hocket up` sets it if one of its embedded servers writes there."""
     keep_runs_days: int = Field(30, ge=0, le=36_500)
-    """For how long ended runs are kept, with their steps; 0 is for ever, here and below. An
-    idempotency key names a run for as long: docs/how-to/retention.md."""
+    """Days for which ended runs are kept, with their steps; 0 means forever, here and below. An
+    idempotency key identifies a run for the same time: docs/how-to/retention.md."""
     keep_rejected_days: int = Field(7, ge=0, le=36_500)
-    """For how long tasks that were refused are kept as rejected runs."""
+    """Days for which refused tasks are kept as rejected runs."""
     keep_usage_days: int = Field(400, ge=0, le=36_500)
-    """For how long the ledger keeps model calls."""
+    """Days for which the ledger keeps model calls."""
     keep_durations_days: int = Field(180, ge=0, le=36_500)
-    """For how long the estimates of a pipeline's durations are kept when it is not used."""
+    """Days for which a pipeline's duration estimates are kept while it is not used."""
     keep_blobs_days: int = Field(220, ge=0, le=36_500)
-    """For how long a large value is kept that nobody stores again or reads: longer than runs, the
-    longest wait and the longest `ttl_ms` of a cached step together."""
+    """Days for which a large value is kept that is neither stored again nor read: must exceed the
+    time runs are kept, the longest wait and the longest `ttl_ms` of a cached step together."""
     keep_content_days: int = Field(30, ge=0, le=36_500)
-    """For how long prompts and answers are kept that the configuration's section `content:` has kept
-    (docs/how-to/content.md), and lines that handlers logged (docs/how-to/logs.md)."""
+    """Days for which stored prompts and answers are kept (the section `content:` of the configuration
+    decides what is stored; docs/how-to/content.md), and lines logged by handlers
+    (docs/how-to/logs.md)."""
     keep_by_tenant: TenantPeriods = {}
-    """Shorter periods of single tenants, in days, as JSON: `{"acme": {"runs": 7, "usage": 90, "content":
-    1}}` (docs/how-to/retention.md)."""
+    """Shorter retention periods for single tenants, in days, as JSON:
+    `{"acme": {"runs": 7, "usage": 90, "content": 1}}` (docs/how-to/retention.md)."""
     max_task_bytes: int = Field(512 * 1024, ge=1_024)
-    """The longest body of a task, in bytes."""
+    """Maximum size of a task's body, in bytes."""
     tenant_weights: Weights = {}
-    """How ready steps of tenants share the workers, as JSON: `{"acme": 3}`; 1 for all others."""
+    """Weights by which tenants' ready steps share the workers, as JSON: `{"acme": 3}`; the default is
+    1."""
     max_runs: int = Field(20_000, ge=1)
-    """Runs that a coordinator has in memory before no more tasks are taken in: about 10 KB each,
-    for runs of a few steps. Those that wait for a person are not in memory."""
+    """Number of runs in a coordinator's memory at which no more tasks are accepted: about 10 KB each,
+    for runs of a few steps. Runs that wait for a person are not in memory."""
     dispatch_gate: bool = True
     """Whether ready steps wait for a free slot in the coordinator, where they can be ordered;
-    without it they go to the stream at once, first come first served within a lane."""
+    otherwise they go to the stream at once, first come, first served within a lane."""
     dispatch_order: Literal["slack", "arrival"] = "slack"
-    """How steps that wait for a slot are ordered: by class, tenant and slack, or as they came, to
-    see what that would be like."""
+    """Order of steps that wait for a slot: by class, tenant and slack, or by arrival (for
+    comparison)."""
     interactive_share: float = Field(0.125, ge=0, le=0.5)
-    """The part of a node type's slots that other classes leave free while interactive steps
-    come."""
+    """Share of a node type's slots that other classes leave free while interactive steps arrive."""
     tenant_reserve: float = Field(0.125, ge=0, le=0.5)
-    """The part of a node type's slots that no single tenant takes while steps of others come."""
+    """Share of a node type's slots that no single tenant may use while other tenants' steps arrive."""
     scaling_horizon_s: float = Field(60.0, ge=0.1, le=3_600)
-    """How long it takes until a worker that is asked for takes steps: how far
-    `hocket_worker_slots_wanted` looks ahead (docs/explanation/scaling.md)."""
+    """Seconds from requesting a worker until it takes steps: how far ahead
+    `hocket_worker_slots_wanted` looks (docs/explanation/scaling.md)."""
     gateway_host: Host = "127.0.0.1"
-    """Where the gateway's HTTP door listens."""
+    """Address on which the gateway's HTTP door listens."""
     gateway_port: int = Field(0, ge=-1, le=65_535)
-    """0: any free port; -1: no HTTP door."""
+    """Port of the gateway's HTTP door; 0: any free port; -1: no HTTP door."""
     gateway_answers_after: Literal["journal", "flush"] = "journal"
-    """What an answer of the gateway waits for: its usage record in the gateway's journal, which
-    outlives every process and not the loss of power, or flushed to the disk by NATS."""
+    """What the gateway waits for before it answers. `journal`: the usage record is in its journal, which
+    survives a crash of any process but not a power failure; `flush`: NATS has flushed it to disk."""
     capability_key: Keys | None = None
-    """The secret of the capabilities by which dispatched steps are answered
-    (docs/explanation/forgery.md): at least 32 characters, several separated by commas, of which the
-    first signs. The same for coordinators, the REST service, gateways and ledgers, and never for
-    workers. Without it the first two use one that is kept in Postgres, and gateways and ledgers
+    """Secret of the capabilities with which dispatched steps are answered
+    (docs/explanation/forgery.md): at least 32 characters; of several, separated by commas, the first
+    one signs. Must be the same for coordinators, the REST service, gateways and ledgers; never give
+    it to workers. Without it, the first two use one stored in Postgres, and gateways and ledgers
     check nothing."""
     nats_access_url: Annotated[Secret | None, EmptyIsNone] = None
-    """The NATS server once more, as the user `access` of its own account: with the secret below the
-    REST service decides which keys may connect to NATS (docs/reference/nats-access.md). Without
-    both none may."""
+    """URL of the NATS server for the user `access` in its own account. Together with the seed below,
+    it lets the REST service decide which keys may connect to NATS (docs/reference/nats-access.md).
+    Without both, none may."""
     nats_access_seed: Annotated[Secret | None, EmptyIsNone] = None
-    """The seed of the key by which that is signed, which `hocket nats accounts` makes; the servers'
-    configuration names its public part."""
+    """Seed of the key that signs these decisions, created by `hocket nats accounts`; its public part
+    is in the servers' configuration."""
     usage_key: Keys | None = None
-    """The secret by which gateways seal usage records for the ledger, and what runs are charged for
-    coordinators, like the one above; without it one that follows from the one above. For workers
-    with a gateway inside, which may not have the other."""
+    """Secret with which gateways seal usage records for the ledger and run charges for coordinators,
+    in the same form as the capability key; derived from that key by default. Intended for workers
+    with a gateway inside, which must not have the capability key."""
     asks_for_seals: bool = True
-    """Whether a coordinator believes only log events that are sealed, and a ledger only usage
-    records; off while coordinators and gateways of a release that knows no seals are replaced one
-    by one."""
+    """Whether coordinators accept only sealed log events, and ledgers only sealed usage records. Turn
+    it off while replacing, one by one, coordinators and gateways of a release without seals."""
     api_host: Host = "127.0.0.1"
-    """Where the REST API listens."""
+    """Address on which the REST API listens."""
     api_port: int = Field(8_080, ge=0, le=65_535)
-    """The port of the REST API; 0: any free one."""
+    """Port of the REST API; 0: any free port."""
     admin_key: Annotated[AccessKey | None, EmptyIsNone] = None
-    """The first key, of an admin of all tenants, which the REST service makes at its start where it
-    is not there yet: `hk_`, 12 hexadecimal digits, `_` and 64 more. Without it: `hocket keys create
-    --in-database` (docs/reference/access.md)."""
+    """The first key, with the role admin for all tenants. The REST service creates it at startup if
+    it does not exist: `hk_`, 12 hexadecimal digits, `_` and 64 more. Alternatively, use `hocket keys
+    create --in-database` (docs/reference/access.md)."""
     oidc_issuer: Annotated[Issuer | None, EmptyIsNone] = None
-    """The identity provider (OpenID Connect) whose tokens REST and the gateway's HTTP door take, as it
-    calls itself: `https://login.example.com/realms/main` (docs/reference/sign-in.md). Plain http
-    only on this machine."""
+    """Identity provider (OpenID Connect) whose tokens the REST API and the gateway's HTTP door
+    accept, given as its issuer: `https://login.example.com/realms/main` (docs/reference/sign-in.md).
+    Plain http only on this machine."""
     oidc_client_id: Annotated[Text | None, EmptyIsNone] = None
-    """The name of this platform at the identity provider."""
+    """Client ID of this platform at the identity provider."""
     oidc_client_secret: Annotated[Secret | None, EmptyIsNone] = None
-    """Its secret there, by which people sign in to the console; none where the provider has it as a
-    public client."""
+    """Client secret of the platform, with which people sign in to the console; none if it is a public
+    client."""
     oidc_cli_client_id: Annotated[Text | None, EmptyIsNone] = None
-    """The name of the command line there, a public client that is sent back to the loopback
-    (`http://127.0.0.1`, any port): with it people sign in by `hocket login --sso`."""
+    """Client ID of the command line at the identity provider: a public client that redirects to the
+    loopback address (`http://127.0.0.1`, any port), for signing in with `hocket login --sso`."""
     oidc_audiences: Listed = ()
-    """What tokens may name as their `aud`; by default only the name of this platform. That of the
-    command line is added."""
+    """Accepted values of a token's `aud`; by default, only the platform's client ID. The command line's
+    client ID is added."""
     oidc_groups_claim: Text = "groups"
-    """Where tokens name groups: a claim, or a path with dots, such as `realm_access.roles`."""
+    """Where tokens list groups: a claim, or a path with dots, such as `realm_access.roles`."""
     oidc_roles: GroupRoles = {}
-    """The role of each group in a tenant, or with `*` in all, as JSON:
-    `{"ml-team": "developer@acme", "platform": "admin@*"}`. Who is in none of them is refused."""
+    """Role of each group in one tenant, or with `*` in all tenants, as JSON:
+    `{"ml-team": "developer@acme", "platform": "admin@*"}`. Users in none of these groups are refused."""
     oidc_algorithms: Algorithms = ("RS256", "ES256")
-    """By which algorithms tokens may be signed; only asymmetric ones can be named."""
+    """Accepted signature algorithms of tokens; must be asymmetric."""
     public_url: Annotated[HttpUrl | None, EmptyIsNone] = None
-    """Where people reach the REST service, without HOCKET_ROOT_PATH: `https://hocket.example.com`. The
-    identity provider sends them back there; by default where their request came to."""
+    """Public URL of the REST service, without HOCKET_ROOT_PATH: `https://hocket.example.com`. The
+    identity provider redirects users to it; by default, they return to the address of their request."""
     key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
-    """Requests a second with one key that a process of REST, or of the gateway's HTTP door, takes,
-    where the key has no rate of its own. Twice as many may come at once."""
+    """Maximum requests per second with one key that a process of the REST API, or of the gateway's
+    HTTP door, accepts, unless the key has its own rate. Bursts of twice as many are allowed."""
     allowed_hosts: Listed = ()
-    """Names under which REST and the gateway's HTTP door may be asked, beside `localhost`, IP
-    addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
+    """Host names under which the REST API and the gateway's HTTP door accept requests, in addition to
+    `localhost`, IP addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
     docs/reference/http-security.md."""
     webhook_private_hosts: Listed = ()
-    """Hosts at private addresses that webhooks may name, and without TLS: `localhost, hooks.internal`.
-    See docs/how-to/webhooks.md."""
+    """Hosts with private addresses that webhooks may use, also without TLS: `localhost,
+    hooks.internal`. See docs/how-to/webhooks.md."""
     allowed_origins: Listed = ()
-    """Origins whose web pages may use them, such as `https://console.example.com`; by default
-    none."""
+    """Origins whose web pages may use the REST API and the gateway's HTTP door, such as
+    `https://console.example.com`; by default, none."""
     root_path: str = Field("", pattern=r"^(/[A-Za-z0-9_.~-]{1,64}){0,8}$")
-    """Below which path a proxy offers REST and the console, such as `/hocket`."""
+    """Path under which a proxy serves the REST API and the console, such as `/hocket`."""
 
 
 def read(**given: Any) -> Settings:

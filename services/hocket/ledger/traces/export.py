@@ -65,13 +65,13 @@ class TraceMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.exported = Counter(
             "hocket_traces_exported",
-            "Traces sent to the OTLP endpoint, by why they were chosen.",
+            "Traces sent to the OTLP endpoint, by the reason for which they were selected.",
             ["reason"],
             registry=registry,
         )
         self.dropped = Counter(
             "hocket_traces_dropped",
-            "Traces that were chosen and not sent: the endpoint refused them, or they cannot be read.",
+            "Selected traces not sent because the endpoint refused them or they cannot be read.",
             registry=registry,
         )
         self.spans = Counter(

@@ -43,13 +43,13 @@ class JanitorMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.deleted = Counter(
             "hocket_retention_deleted",
-            "Rows deleted because their time was over (docs/how-to/retention.md).",
+            "Rows deleted at the end of their retention period (docs/how-to/retention.md).",
             ["kind"],
             registry=registry,
         )
         self.statement = Histogram(
             "hocket_retention_statement_seconds",
-            "How long one of the janitor's statements took.",
+            "Duration of one of the janitor's statements.",
             buckets=BUCKETS_S,
             registry=registry,
         )

@@ -117,13 +117,13 @@ class RollupMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.days = Counter(
             "hocket_rollup_days",
-            "Days rolled up for reports: closed ones, and those of a tenant that had changed.",
+            "Days rolled up for reports: closed days, and changed days of a tenant.",
             ["reason"],
             registry=registry,
         )
         self.day = Histogram(
             "hocket_rollup_day_seconds",
-            "How long it took to roll a day up.",
+            "Time taken to roll up a day.",
             buckets=BUCKETS_S,
             registry=registry,
         )

@@ -57,21 +57,21 @@ class ServiceSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str = Field(min_length=1, max_length=2_048)
-    """Where the service is; paths of nodes are below it."""
+    """URL of the service; paths of nodes are appended to it."""
     headers: dict[str, str] = Field(default_factory=dict, max_length=MAX_HEADERS)
-    """What every request carries; `os.environ/NAME` stands for a variable of the worker."""
+    """Headers of every request; `os.environ/NAME` reads an environment variable of the worker."""
     methods: tuple[Method, ...] = ("GET", "HEAD")
-    """What nodes may ask."""
+    """Methods that nodes may use."""
     tenants: tuple[str, ...] = ("*",)
-    """Whose nodes may ask; `*` is everybody."""
+    """Tenants whose nodes may call the service; `*` allows all."""
     private: bool = False
-    """Whether the service may be at a private address (loopback, 10.0.0.0/8 ...)."""
+    """Whether the service may have a private address (loopback, 10.0.0.0/8 ...)."""
     max_bytes: int = Field(1024 * 1024, ge=1, le=MAX_ANSWER_BYTES)
-    """The largest answer."""
+    """Maximum size of a response, in bytes."""
     concurrency: int = Field(32, ge=1, le=1_000)
-    """Connections of one worker process."""
+    """Maximum connections per worker process."""
     request_usd: RequestPrice = Decimal(0)
-    """What a request that is answered costs, in US dollars."""
+    """Price of a request that is answered, in US dollars."""
 
     @field_validator("url")
     @classmethod

@@ -31,13 +31,13 @@ MAX_LISTED_TOOLS = 1_000
 
 
 class McpServerSettings(ServiceSettings):
-    """One entry of the section `mcp_servers`; `url` is the endpoint of streamable HTTP."""
+    """An entry of the section `mcp_servers`; `url` is the streamable HTTP endpoint."""
 
     methods: tuple[Method, ...] = Field(("POST", "DELETE"), exclude=True, init=False)
     tools: tuple[str, ...] = Field(("*",), max_length=MAX_LISTED_TOOLS)
-    """The tools that nodes may call; `*` is every one."""
+    """Tools that nodes may call; `*` allows all."""
     concurrency: int = Field(64, ge=1, le=1_000)
-    """Connections of one worker process."""
+    """Maximum connections per worker process."""
 
 
 class McpServers(ServicesByTenant["McpServer"]):

@@ -58,25 +58,25 @@ class NatsServiceSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     servers: tuple[str, ...] = Field(min_length=1, max_length=MAX_SERVERS)
-    """Servers of one cluster: `nats://host:4222` or `tls://host`."""
+    """URLs of the servers of one cluster: `nats://host:4222` or `tls://host`."""
     subject: Subject
-    """Where the service listens."""
+    """Subject on which the service listens."""
     endpoints: tuple[Subject, ...] = Field((), max_length=1_000)
-    """What nodes may name below `subject`; without any they ask `subject` itself."""
+    """What nodes may append to `subject`; if empty, they call `subject` itself."""
     user: str | None = None
     password: str | None = None
     token: str | None = None
-    """Credentials; `os.environ/NAME` stands for a variable of the worker."""
+    """Credentials; `os.environ/NAME` reads an environment variable of the worker."""
     credentials: Path | None = None
-    """A file of credentials (`.creds`) instead."""
+    """A credentials file (`.creds`), as an alternative."""
     ca: Path | None = None
-    """The certificates that servers' certificates are checked by; without it the system's."""
+    """CA certificates for verifying the servers; by default, the system's."""
     tenants: tuple[str, ...] = ("*",)
-    """Whose nodes may ask; `*` is everybody."""
+    """Tenants whose nodes may call the service; `*` allows all."""
     max_bytes: int = Field(1024 * 1024, ge=1, le=MAX_ANSWER_BYTES)
-    """The largest answer."""
+    """Maximum size of a response, in bytes."""
     request_usd: RequestPrice = Decimal(0)
-    """What a request that is answered costs, in US dollars."""
+    """Price of a request that is answered, in US dollars."""
 
     @field_validator("servers", mode="before")
     @classmethod

@@ -65,25 +65,25 @@ SchemaName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00
 
 
 class TargetSettings(BaseModel):
-    """One entry of the section `databases:`."""
+    """An entry of the section `databases:`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str
     tables: tuple[str, ...] = ()
-    """What queries may read: `schema.table` or `schema.*`; nothing without it."""
+    """Tables that queries may read: `schema.table` or `schema.*`; none by default."""
     functions: tuple[str, ...] = ()
-    """Functions of the database's own that only compute from their arguments."""
+    """The database's own functions that queries may use; they must only compute from their arguments."""
     types: tuple[str, ...] = ()
-    """Postgres: types of the database's own that a cast may name: `state`, `shop.state`."""
+    """Postgres: the database's own types that a cast may name: `state`, `shop.state`."""
     search_path: tuple[SchemaName, ...] = ()
-    """Postgres: schemas beside `pg_catalog` whose functions, operators and types names without a
-    schema reach, as those of an extension; all that is in them must be harmless."""
+    """Postgres: schemas, besides `pg_catalog`, whose functions, operators and types can be used
+    without a schema prefix, such as those of an extension; everything in them must be harmless."""
     role: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """Postgres: the role that every query runs as."""
+    """Postgres: role that every query runs as."""
     default_schema: str | None = None
     tenants: tuple[str, ...] = ("*",)
-    """Whose queries may run here; `*` is everybody."""
+    """Tenants whose queries may run here; `*` allows all."""
     max_rows: int = Field(10_000, ge=1, le=100_000)
 
 

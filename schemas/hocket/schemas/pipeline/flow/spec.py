@@ -31,47 +31,47 @@ class FlowGateSpec(SpecPart):
     """What all gates of `flow` may say."""
 
     key: str | None = Field(None, min_length=1, max_length=MAX_KEY_TEMPLATE_CHARS)
-    """A template over `input` that gives a text, number or boolean of up to 200 characters, such as
-    `"{{ input.customer }}"`: runs with equal keys share the limit. Without it all of the pipeline do."""
+    """A template over `input` that returns a text, number or boolean of up to 200 characters, such as
+    `"{{ input.customer }}"`: runs with equal keys share the limit. By default, all runs of the pipeline
+    share it."""
 
 
 class FlowConcurrency(FlowGateSpec):
-    """At most `limit` runs of a key at the same time; others wait in the order in which they were
-    accepted. A run holds its place from its start to its end, also while it waits for something."""
+    """At most `limit` runs per key at the same time; others wait in the order in which they were
+    accepted. A run holds its slot from start to end, even while it waits for something."""
 
     limit: int = Field(ge=1, le=MAX_CONCURRENT_RUNS)
-    """Runs of one key at the same time."""
+    """Maximum number of runs per key at the same time."""
 
 
 class FlowThrottle(FlowGateSpec):
-    """At most `limit` runs of a key start within any `per_s` seconds; others wait in the order in which
-    they were accepted."""
+    """At most `limit` runs per key start within any `per_s` seconds; others wait in the order in
+    which they were accepted."""
 
     limit: int = Field(ge=1, le=MAX_STARTS)
-    """Starts within the period."""
+    """Maximum number of starts within the period."""
     per_s: float = Field(ge=0.1, le=MAX_PERIOD_S)
-    """The period, in seconds; it slides."""
+    """The period, in seconds; it is a sliding window."""
 
 
 class FlowRateLimit(FlowGateSpec):
-    """At most `limit` runs of a key within any `per_s` seconds; others end at once, `cancelled` with
-    `flow_rate_limited`."""
+    """At most `limit` runs per key within any `per_s` seconds; others end immediately, as `cancelled`
+    with `flow_rate_limited`."""
 
     limit: int = Field(ge=1, le=MAX_STARTS)
-    """Runs within the period."""
+    """Maximum number of runs within the period."""
     per_s: float = Field(ge=0.1, le=MAX_PERIOD_S)
-    """The period, in seconds; it slides."""
+    """The period, in seconds; it is a sliding window."""
 
 
 class FlowDebounce(FlowGateSpec):
-    """A run waits until no other one of its key was accepted for `wait_s` seconds. The newest one
-    starts, those before it end `cancelled` with `flow_debounced`."""
+    """A run starts once no other run with its key has been accepted for `wait_s` seconds. Only the
+    newest one starts; those before it end `cancelled` with `flow_debounced`."""
 
     wait_s: float = Field(ge=0.1, le=MAX_PERIOD_S)
-    """How long none may come, in seconds."""
+    """How long no other run may be accepted, in seconds."""
     max_wait_s: float | None = Field(None, ge=0.1, le=MAX_PERIOD_S)
-    """How long the first of them may be put off in all, in seconds; without it as long as others
-    come."""
+    """Maximum total delay of the first run, in seconds; by default, as long as others arrive."""
 
     @model_validator(mode="after")
     def _waits_long_enough(self) -> "FlowDebounce":
@@ -84,27 +84,27 @@ class FlowDebounce(FlowGateSpec):
 
 
 class FlowSingleton(FlowGateSpec):
-    """One run of a key at a time, and none that waits for it."""
+    """One run per key at a time, with none waiting for it."""
 
     mode: Literal["skip", "cancel"]
-    """What happens where one is under way: `skip` ends the new one, `cancelled` with
-    `flow_singleton_skipped`; `cancel` cancels the one under way, and the new one starts when that has
+    """What to do if a run is already in progress: `skip` ends the new one as `cancelled` with
+    `flow_singleton_skipped`; `cancel` cancels the one in progress, and the new one starts when that has
     ended."""
 
 
 class Flow(SpecPart):
-    """When the pipeline's runs start, by keys."""
+    """When the pipeline's runs start, by key."""
 
     concurrency: FlowConcurrency | None = None
-    """How many run at the same time."""
+    """Limit how many run at the same time."""
     throttle: FlowThrottle | None = None
-    """How many start within a period; others wait."""
+    """Limit how many start within a period; others wait."""
     rate_limit: FlowRateLimit | None = None
-    """How many start within a period; others end at once."""
+    """Limit how many start within a period; others end immediately."""
     debounce: FlowDebounce | None = None
-    """Of several that come shortly one after the other the last one starts."""
+    """Start only the last of several runs in quick succession."""
     singleton: FlowSingleton | None = None
-    """One at a time, without others that wait."""
+    """Run one at a time, with none waiting."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "Flow":

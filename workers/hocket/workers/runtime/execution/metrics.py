@@ -53,7 +53,10 @@ class Meters(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._of_types: dict[str, TypeMeters] = {}
         self._running = Gauge(
-            "hocket_worker_running", "Attempts that hold a slot.", ["type"], registry=registry
+            "hocket_worker_running",
+            "Attempts currently holding a slot.",
+            ["type"],
+            registry=registry,
         )
         self._slots = Gauge(
             "hocket_worker_step_slots",
@@ -64,7 +67,7 @@ class Meters(Collector):
 
         not_kept = Gauge(
             "hocket_worker_letters_not_kept",
-            "Steps that could not be read and became no dead letter, for too many came.",
+            "Unreadable steps not kept as dead letters, because there were too many.",
             registry=registry,
         )
         not_kept.set_function(lambda: letters.unkept)
@@ -86,7 +89,7 @@ class Meters(Collector):
         )
         durations = HistogramMetricFamily(
             "hocket_worker_step_duration_seconds",
-            "From the start of an attempt to its result.",
+            "Time from the start of an attempt to its result.",
             labels=["type"],
         )
         for node_type, meters in self._of_types.items():
