@@ -22,29 +22,29 @@ from hocket.schemas.messages import RunFinished, StepChanged, TaskRejected, Usag
 from hocket.schemas.run_changes import RunsChanged
 
 PARAMETERS = {
-    "tenant": "Who the run is for: 1 to 63 letters, digits, `-` or `_`.",
-    "pipeline": "The name of an applied pipeline.",
-    "reply_to": "The inbox that the task named in Hocket-Reply-To.",
+    "tenant": "Tenant of the run: 1 to 63 letters, digits, `-` or `_`.",
+    "pipeline": "Name of an applied pipeline.",
+    "reply_to": "The inbox named by the task in Hocket-Reply-To.",
 }
 HEADERS = {
-    cloudevents.IDEMPOTENCY_KEY: "The same key is the same run, for ever.",
-    cloudevents.DEADLINE_MS: "The run's deadline in milliseconds from its acceptance.",
-    cloudevents.DEADLINE: "The run's deadline as RFC 3339 time.",
+    cloudevents.IDEMPOTENCY_KEY: "The same key always means the same run.",
+    cloudevents.DEADLINE_MS: "The run's deadline, in milliseconds from its acceptance.",
+    cloudevents.DEADLINE: "The run's deadline, as an RFC 3339 timestamp.",
     cloudevents.PRIORITY: "interactive, standard or batch.",
-    cloudevents.BUDGET_USD: "What the run may cost, in US dollars.",
-    cloudevents.VERSION: "Not the latest version of the pipeline but this one.",
+    cloudevents.BUDGET_USD: "Budget of the run, in US dollars.",
+    cloudevents.VERSION: "Version of the pipeline to run instead of the latest.",
     cloudevents.LABELS: "What the task is charged to: `customer=acme,team=search`, percent-encoded.",
-    cloudevents.REPLY_TO: "The subject that hears the run's end or the task's refusal.",
-    cloudevents.PROGRESS: "1: the reply subject hears every change of a step, too.",
+    cloudevents.REPLY_TO: "Subject that receives the run's end or the task's refusal.",
+    cloudevents.PROGRESS: "1: the reply subject also receives every change of a step.",
     cloudevents.TRACEPARENT: "W3C trace context.",
-    "ce-id": "CloudEvents; with ce-source the idempotency key where there is no other.",
+    "ce-id": "CloudEvents; together with ce-source, the idempotency key if no other is given.",
     "ce-source": "CloudEvents.",
 }
 """What intake reads of a task's headers; all are optional."""
 
 
 class Task(RootModel[dict[str, Any]]):
-    """The input of a pipeline: one JSON object that its input schema accepts."""
+    """The input of a pipeline: a JSON object that satisfies its input schema."""
 
 
 def document() -> str:
@@ -73,17 +73,17 @@ def _application() -> FastStream:
 
     @broker.subscriber(subjects.task("{tenant}", "{pipeline}"), title="Task")
     async def task(body: Task) -> None:
-        """A task event begins a run; the stream TASKS keeps it until its run is committed."""
+        """A task starts a run; the stream TASKS keeps it until its run is committed."""
 
     for kind, model, text in (
         (
             RunFinished.kind,
             RunFinished,
             (
-                "A run ended, and Postgres holds it. Its end stands in the stream EVENTS once (but "
-                "where NATS was away for over five minutes before it acknowledged it), always with the "
-                "same `ce-id`. NATS delivers at least once: keep the ids that you have acted on where "
-                "acting twice does harm."
+                "A run ended and is stored in Postgres. Its end is in the stream EVENTS once (except "
+                "if NATS was unavailable for over five minutes before acknowledging it), always with "
+                "the same `ce-id`. NATS delivers at least once: if acting twice does harm, keep "
+                "track of the IDs that you have acted on."
             ),
         ),
         (TaskRejected.kind, TaskRejected, "A task was refused at intake."),
@@ -91,8 +91,8 @@ def _application() -> FastStream:
             RunsChanged.kind,
             RunsChanged,
             (
-                "What a commit changed of runs and their steps, without inputs and outputs: for "
-                "watching. It is told once and not again, other than a run's end."
+                "The changes that a commit made to runs and their steps, without inputs and outputs, "
+                "for live display. Unlike a run's end, they are sent once and not repeated."
             ),
         ),
     ):
@@ -101,19 +101,19 @@ def _application() -> FastStream:
     broker.publisher(
         "{reply_to}",
         title="Reply",
-        description="A run's end or a task's refusal, and with Hocket-Progress every step's changes.",
+        description="A run's end or a task's refusal and, with Hocket-Progress, every step's changes.",
         schema=StepChanged | RunFinished | TaskRejected,
     )
     broker.publisher(
         subjects.USAGE_SUBJECT,
         title="UsageRecord",
-        description="What one model call used and cost; a message may hold several, one a line.",
+        description="Usage and cost of one model call; a message may hold several, one per line.",
         schema=UsageRecord,
     )
     specification = AsyncAPI(
         title="Hocket",
         version=version("hocket"),
-        description="Subjects that users publish and hear.",
+        description="Subjects that users publish to and subscribe to.",
         schema_version="3.0.0",
     )
     return FastStream(broker, specification=specification)

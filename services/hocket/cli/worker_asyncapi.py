@@ -35,7 +35,7 @@ _TEXT = {"type": "string"}
 BY_HAND: dict[str, dict[str, Any]] = {
     "Asked": {**_NOTHING, "title": "Every worker announces itself now."},
     "ConsumersAsked": {
-        "title": "A worker with a key asks for the consumers of a pool.",
+        "title": "A worker with a key requests the consumers of a pool.",
         "contentType": "application/json",
         "payload": {
             "type": "object",
@@ -43,18 +43,18 @@ BY_HAND: dict[str, dict[str, Any]] = {
         },
     },
     "ConsumersMade": {
-        "title": "`+OK` where they are there now, otherwise why they are not.",
+        "title": "`+OK` if they now exist, otherwise the reason.",
         "contentType": "text/plain",
         "payload": _TEXT,
     },
-    "LinesKept": {**_NOTHING, "title": "The lines are written."},
+    "LinesKept": {**_NOTHING, "title": "The lines are stored."},
     "UnreadableStep": {
-        "title": "A message of `steps` that nobody can finish, as it came.",
+        "title": "A message of `steps` that cannot be processed, as received.",
         "headers": {
             "type": "object",
             "required": ["Hocket-Dead-Subject", "Hocket-Dead-Error"],
             "properties": {
-                "Hocket-Dead-Subject": {**_TEXT, "description": "Where it came from."},
+                "Hocket-Dead-Subject": {**_TEXT, "description": "Subject it came from."},
                 "Hocket-Dead-Error": {**_TEXT, "description": "An ErrorInfo as JSON."},
             },
         },
@@ -64,8 +64,8 @@ BY_HAND: dict[str, dict[str, Any]] = {
 """Messages that are no JSON of a model."""
 BLOB_REFERENCE = {
     "title": "BlobReference",
-    "description": "Stands in `input`, `output` and values of a journal for a value that is too large"
-    " for a message. In files: HOCKET_BLOBS_DIR/tenant-TENANT/FIRST TWO DIGITS/HASH.",
+    "description": "Replaces a value in `input`, `output` or a journal that is too large for a message. "
+    "As a file: HOCKET_BLOBS_DIR/tenant-TENANT/FIRST TWO DIGITS/HASH.",
     "type": "object",
     "required": ["$blob", "size", "type"],
     "additionalProperties": False,
@@ -79,7 +79,7 @@ BLOB_REFERENCE = {
             "type": "integer",
             "minimum": 0,
             "maximum": MAX_BLOB_BYTES,
-            "description": "How many bytes it has.",
+            "description": "Size in bytes.",
         },
         "type": {"enum": ["text", "json"], "description": "UTF-8 text, or JSON in UTF-8."},
     },
@@ -87,13 +87,13 @@ BLOB_REFERENCE = {
 HEADERS: dict[str, dict[str, str]] = {
     "StepRequested": {
         "traceparent": "W3C trace context of the attempt.",
-        subjects.ASKED_AGAIN: "The step is handed out once more: its calls may be under way.",
+        subjects.ASKED_AGAIN: "The step is dispatched again: its calls may be in progress.",
     },
     "AttemptFinished": {
-        "Nats-Msg-Id": "RUN:STEP:ATTEMPT:M:f:CAPABILITY, and `:took` where the result says `took`."
+        "Nats-Msg-Id": "RUN:STEP:ATTEMPT:M:f:CAPABILITY, followed by `:took` if the result has `took`."
     },
     "CallRequest": {
-        subjects.ASKED_AGAIN: "The call is asked once more, because no reply came.",
+        subjects.ASKED_AGAIN: "The call is requested again because no reply arrived.",
     },
 }
 
@@ -152,10 +152,11 @@ CHANNELS: tuple[Channel, ...] = (
     Channel("modelCancellations", subjects.GATEWAY_CANCEL, CallCancelled, "receive"),
 )
 PARAMETERS = {
-    "type": "The node type with `-` for its dots.",
-    "pool": "The node type with `-` for its dots, and `@` with a queue: `crm-lookup`, `python@gpu`.",
+    "type": "The node type, with `-` in place of its dots.",
+    "pool": "The node type, with `-` in place of its dots, and `@` with a queue: `crm-lookup`, "
+    "`python@gpu`.",
     "lane": "`urgent`, `normal` or `batch`.",
-    "partition": "That of the step.",
+    "partition": "Tenant of the step.",
     "reply_to": "The inbox of the request.",
 }
 
@@ -170,7 +171,7 @@ def document() -> str:
     described = {
         "asyncapi": "3.0.0",
         "info": {
-            "title": "Hocket: the protocol of workers",
+            "title": "Hocket: the worker protocol",
             "version": version("hocket"),
             "description": "See worker-protocol.md.",
         },

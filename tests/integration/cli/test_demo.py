@@ -57,4 +57,4 @@ def test_a_tampered_figure_is_rejected(printed: str) -> None:
 def test_timeline_and_cost_are_printed(printed: str) -> None:
     assert printed.count("DEADLINE    SLACK") == 3
     assert printed.count("TOKENS IN") == 3
-    assert "Look further" in printed
+    assert "Look around" in printed

@@ -96,7 +96,7 @@ async def test_of_a_cluster_that_is_well_it_says_who_leads_and_that_all_copies_a
     cluster: Cluster, tmp_path: Path
 ) -> None:
     url = url_of(tmp_path, OWNER)
-    await until(url, "replicas", Verdict.OK, "all copies are current")
+    await until(url, "replicas", Verdict.OK, "all replicas are current")
     found = Messaging()
     await look_at_nats(url, found, is_own=False)
     for number, address in enumerate(cluster.servers.urls):
@@ -122,10 +122,10 @@ async def test_it_names_a_server_that_is_away_the_copies_it_has_and_what_may_sti
     address = cluster.servers.urls[2].removeprefix("nats://")
     away = await until(url, f"nats {address}", Verdict.FAILED, "")
     assert "Start the server" in away.cure
-    copies = await until(url, "replicas", Verdict.FAILED, "n2 is away, with copies of")
+    copies = await until(url, "replicas", Verdict.FAILED, "n2 is down, with replicas of")
     assert "one more loss stops these streams" in copies.cure
-    meta = await until(url, "meta leader", Verdict.FAILED, "n2 away")
-    assert "with one more loss the cluster stands still" in meta.cure
+    meta = await until(url, "meta leader", Verdict.FAILED, "n2 down")
+    assert "with one more loss, the cluster stops" in meta.cure
 
 
 async def test_without_a_quorum_it_says_that_nothing_leads_and_gives_no_traceback(
@@ -143,7 +143,7 @@ async def test_it_says_which_streams_are_on_one_server(cluster: Cluster, tmp_pat
         lonely = {"name": "KV_lonely", "subjects": ["lonely.>"], "num_replicas": 1}
         await answered(bus, "STREAM.CREATE.KV_lonely", lonely)
     found = await until(url_of(tmp_path, OWNER), "replicas", Verdict.FAILED, "KV_lonely")
-    assert "on one server of 3" in found.found
+    assert "on one of 3 servers" in found.found
     assert "--replicas 3" in found.cure
 
 
@@ -180,13 +180,13 @@ async def test_it_says_that_an_address_leaves_servers_out(cluster: Cluster, tmp_
     one, two, _ = url_of(tmp_path, OWNER).split(",")
     told = [each.found for each in await looked(one) if each.name == "nats cluster"]
     assert told == [
-        "one server of the cluster c is named",
-        "n1, n2 is in the cluster, and NATS_URL does not name it",
+        "only one server of the cluster c is named",
+        "n1, n2 is in the cluster but not named in NATS_URL",
     ]
     both = of(await looked(f"{one},{two}"), "nats cluster")
     assert (both.verdict, both.found) == (
         Verdict.NOTE,
-        "n2 is in the cluster, and NATS_URL does not name it",
+        "n2 is in the cluster but not named in NATS_URL",
     )
 
 
@@ -244,5 +244,5 @@ async def test_it_names_partitions_whose_owner_does_not_live(
         assert (coordinator.verdict, coordinator.found) == (Verdict.OK, "one (1 partitions)")
         assert (partitions.verdict, partitions.found) == (
             Verdict.FAILED,
-            "4 of 5 have no owner that lives: 1 (last one), 2 (last gone), 3, 4",
+            "4 of 5 have no live owner: 1 (last one), 2 (last gone), 3, 4",
         )

@@ -123,7 +123,7 @@ async def test_a_ledger_with_another_key_or_without_one_is_found_by_asking(
     ours = key()
     monkeypatch.setenv("HOCKET_CAPABILITY_KEY", ours)
     monkeypatch.setattr("hocket.cli.doctor.nats.keys.ANSWER_S", 0.2)
-    assert (await found_by(connection)).found == "none answers"
+    assert (await found_by(connection)).found == "none responds"
     async with SpentDoor(bus, pool, seals_of(ours)).open():
         monkeypatch.setattr("hocket.cli.doctor.nats.keys.ANSWER_S", 10.0)
         assert (await found_by(connection)).verdict is Verdict.OK

@@ -119,12 +119,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hocket-worker", description="Run the node types of a worker until SIGTERM."
     )
-    parser.add_argument("worker", help="module:worker, where `worker = Worker()`")
+    parser.add_argument("worker", help="module:worker, where the module has `worker = Worker()`")
     parser.add_argument(
-        "--nats", help="URL of NATS; NATS_URL, or that of the platform of this machine"
+        "--nats", help="URL of NATS; defaults to NATS_URL, or to the platform on this machine"
     )
-    parser.add_argument("--blobs", type=Path, help="folder of large values; HOCKET_BLOBS_DIR")
-    parser.add_argument("--name", help="name of this worker; made of host and process otherwise")
+    parser.add_argument(
+        "--blobs", type=Path, help="folder for large values; defaults to HOCKET_BLOBS_DIR"
+    )
+    parser.add_argument(
+        "--name", help="name of this worker; by default derived from host and process"
+    )
     parser.add_argument(
         "--queues",
         type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
@@ -135,15 +139,15 @@ def _parser() -> argparse.ArgumentParser:
         "--drain-s",
         type=_between(0.0, MAX_DRAIN_S),
         default=DRAIN_S,
-        help="what runs may go on for so long after SIGTERM",
+        help="seconds that running steps may continue after SIGTERM",
     )
     parser.add_argument(
         "--blocked-s",
         type=_between(0.0, 3_600.0),
         default=BLOCKED_S,
-        help="end the process when its event loop stands still so long; 0: never",
+        help="end the process if its event loop is blocked for this many seconds; 0: never",
     )
-    parser.add_argument("--reload", action="store_true", help="start anew when a file changes")
+    parser.add_argument("--reload", action="store_true", help="restart when a file changes")
     return parser
 
 

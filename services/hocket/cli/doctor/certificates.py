@@ -19,8 +19,8 @@ EARLY, EARLY_PART = timedelta(days=30), 4
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NAME = "certificates"
 CURE = (
-    "Put newer ones in the same files and reload the servers one by one; no process of ours has to"
-    " be restarted: docs/how-to/deploy.md."
+    "Put newer certificates in the same files and reload the servers one by one; none of "
+    "our processes needs a restart: docs/how-to/deploy.md."
 )
 
 
@@ -86,13 +86,15 @@ def expiry(certificates: Iterable[Certificate], now: datetime | None = None) -> 
         ending = [one for one in ordered if one.ends_within(bound, part, now)]
         if ending:
             return [Finding(NAME, verdict, listed(_said(one, now) for one in ending), CURE)]
-    return [Finding(NAME, Verdict.OK, f"{len(ordered)}, of which {_said(ordered[0], now)} first")]
+    return [Finding(NAME, Verdict.OK, f"{len(ordered)}; next to expire: {_said(ordered[0], now)}")]
 
 
 def _said(one: Certificate, now: datetime) -> str:
     if one.ends_at <= now:
-        return f"{one.of} ended on {one.ends_at:%Y-%m-%d}"
+        return f"{one.of} expired on {one.ends_at:%Y-%m-%d}"
     left = one.ends_at - now
     return (
-        f"{one.of} ends in {left // HOUR} h" if left < DAY else f"{one.of} ends in {left // DAY} d"
+        f"{one.of} expires in {left // HOUR} h"
+        if left < DAY
+        else f"{one.of} expires in {left // DAY} d"
     )

@@ -10,8 +10,8 @@ MOST_S = 1.0
 FAIR_S = 0.25
 NAME = "clocks"
 CURE = (
-    "Keep the time of every machine with chrony or systemd-timesyncd: deadlines that one machine"
-    " sets are kept by others."
+    "Synchronize the clock of every machine with chrony or systemd-timesyncd: deadlines "
+    "set on one machine are enforced on others."
 )
 
 

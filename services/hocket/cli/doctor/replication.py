@@ -61,16 +61,14 @@ async def servers(url: str) -> list[Finding]:
     roles = await asyncio.gather(*(_role(url, place) for place in places))
     found = []
     for place, role in zip(places, roles, strict=True):
-        cure = "Start it: while it is away there is one server less to go on with."
+        cure = "Start it: while it is down, there is one server less to fail over to."
         bad = role not in (PRIMARY, STANDBY)
         verdict = Verdict.FAILED if bad else Verdict.OK
         found.append(Finding(f"postgres {place}", verdict, role, cure if bad else ""))
     primaries = [str(place) for place, role in zip(places, roles, strict=True) if role == PRIMARY]
     if len(primaries) > 1:
-        told = f"{listed(primaries)} all take writes"
-        cure = (
-            "Stop all but one at once: what is written to the others is lost. Then make them anew."
-        )
+        told = f"{listed(primaries)} all accept writes"
+        cure = "Stop all but one at once: what is written to the others is lost. Then rebuild them."
         found.append(Finding("primary", Verdict.FAILED, told, cure))
     return found
 
@@ -105,7 +103,11 @@ async def standbys(connection: Any, *, expected: bool) -> list[Finding]:
     primary = await connection.fetchrow(_PRIMARY, timeout=TIMEOUT_S)
     if primary["is_standby"]:
         cure = "Promote it, or name the primary in DATABASE_URL."
-        return [Finding(NAME, Verdict.FAILED, "the server is a standby: it takes no writes", cure)]
+        return [
+            Finding(
+                NAME, Verdict.FAILED, "the server is a standby: it does not accept writes", cure
+            )
+        ]
     rows = await connection.fetch(_STANDBYS, timeout=TIMEOUT_S)
     found = _commits(primary, rows)
     if rows:
@@ -117,7 +119,7 @@ def _commits(primary: Any, rows: Sequence[Any]) -> list[Finding]:
     commits = primary["commits"]
     if commits != "off" and not (commits in UNSAFE_COMMITS and rows):
         return []
-    found = f"synchronous_commit = {commits}: what was acknowledged may be lost with the server"
+    found = f"synchronous_commit = {commits}: acknowledged data may be lost with the server"
     cure = "Set synchronous_commit = on, for the server and for Hocket's login."
     return [Finding("commits", Verdict.FAILED, found, cure)]
 
@@ -125,29 +127,29 @@ def _commits(primary: Any, rows: Sequence[Any]) -> list[Finding]:
 def _away(primary: Any, *, expected: bool) -> list[Finding]:
     if primary["names"]:
         names = primary["names"]
-        found = f"none streams, and commits wait for one (synchronous_standby_names = {names})"
-        cure = "Bring a standby, or set synchronous_standby_names = '' until there is one."
+        found = f"none is streaming, and commits wait for one (synchronous_standby_names = {names})"
+        cure = "Add a standby, or set synchronous_standby_names = '' until there is one."
         return [Finding(NAME, Verdict.FAILED, found, cure)]
     if expected:
-        found, cure = "none streams from the primary", f"Make one from a copy of it: {PAGE}"
+        found, cure = "none is streaming from the primary", f"Create one from a copy of it: {PAGE}"
         return [Finding(NAME, Verdict.FAILED, found, cure)]
     return []
 
 
 def _state(rows: Sequence[Any]) -> Finding:
     if any(row["state"] is None for row in rows):
-        cure = "Let Hocket's login see it: GRANT pg_read_all_stats TO hocket;"
-        return Finding(NAME, Verdict.NOTE, f"{len(rows)}; their state is not shown to it", cure)
+        cure = "Grant Hocket's login access: GRANT pg_read_all_stats TO hocket;"
+        return Finding(NAME, Verdict.NOTE, f"{len(rows)}; their state is not visible to it", cure)
     told = listed(f"{row['name']} is {_sync(row)}" for row in rows)
     late = [row for row in rows if (row["behind"] or 0) > MAX_BEHIND_BYTES]
     if late:
         behind = listed(f"{row['name']} by {row['behind'] / MIB:,.0f} MiB" for row in late)
-        cure = "Look at its disk and network: until it has caught up it is slow to promote."
+        cure = "Check its disk and network: until it has caught up, it is slow to promote."
         return Finding(NAME, Verdict.NOTE, f"{told}; behind: {behind}", cure)
     if not any(row["sync_state"] in ("sync", "quorum") for row in rows):
         cure = (
-            "Set synchronous_standby_names = '*': tasks that were acknowledged and that a standby"
-            f" lacks are lost with the primary: {PAGE}"
+            "Set synchronous_standby_names = '*': acknowledged tasks that a standby lacks are "
+            f"lost with the primary: {PAGE}"
         )
         return Finding(NAME, Verdict.NOTE, told, cure)
     return Finding(NAME, Verdict.OK, told)

@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 def content_lines(found: Json) -> Iterator[Text]:
     """Yield the lines of what is kept of calls, the earliest first."""
     for call in found["content"]:
-        how = "personal data replaced" if call["kept"] == "redacted" else "as it was"
+        how = "personal data replaced" if call["kept"] == "redacted" else "as recorded"
         yield Text.assemble(
             (f"{call['step'] or '-'}  {call['model']}", "bold"),
             (f"  {local(call['started_at'])}  {call['call_id']}  {how}", "dim"),
@@ -22,7 +22,7 @@ def content_lines(found: Json) -> Iterator[Text]:
         yield from _prompt(call["prompt"])
         yield from _part("answer", _answer(call["answer"]))
         if call["is_cut"]:
-            yield Text("  what was longer is cut", "yellow")
+            yield Text("  longer texts were truncated", "yellow")
         yield Text("")
     if found["truncated"]:
         yield Text("There are more calls; these are the first.", "dim")

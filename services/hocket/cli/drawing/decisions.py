@@ -24,7 +24,9 @@ def explained_lines(explained: Json) -> Iterator[Text]:
         yield _open(still_open)
     refused = explained.get("refused")
     if refused:
-        head = Text(f"{refused['call_id']}  {refused['model']}: nobody was asked", style="bold")
+        head = Text(
+            f"{refused['call_id']}  {refused['model']}: no backend was called", style="bold"
+        )
         head.append(f"  {refused['error_code']}", style="red")
         yield head
         yield Text(f"  {refused['reason']}  ({local(refused['refused_at'])})")
@@ -74,7 +76,7 @@ def _decision(decision: Json, chosen: str) -> Iterator[Text]:
 def _open(still_open: Json) -> Text:
     line = Text(f"{still_open['call_id']}  {still_open['model']} -> {_key(still_open)}")
     since = f"since {local(still_open['started_at'])} at {still_open['gateway'] or '?'}"
-    line.append(f"  not booked: under way, or lost with its gateway ({since})", style="yellow")
+    line.append(f"  not booked: in progress, or lost with its gateway ({since})", style="yellow")
     return line
 
 

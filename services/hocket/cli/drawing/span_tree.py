@@ -49,9 +49,9 @@ def span_tree(trace: Json, *, width: int, now: str, every: bool = False) -> list
         line.rstrip()
         lines.append(line)
     if left_out:
-        lines.append(Text(f"{count(left_out)} spans are not shown: --all shows every one", "dim"))
+        lines.append(Text(f"{count(left_out)} spans are not shown: --all shows all of them", "dim"))
     if trace["truncated"]:
-        lines.append(Text("The trace is longer; these are its first spans.", "dim"))
+        lines.append(Text("The trace is longer; only its first spans are shown.", "dim"))
     return lines
 
 

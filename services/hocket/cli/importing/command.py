@@ -5,36 +5,44 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Make pipelines of workflows in other formats.", no_args_is_help=True)
+app = typer.Typer(help="Import workflows from other formats as pipelines.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Make pipelines of workflows in other formats."""
+    """Import workflows from other formats as pipelines."""
 
 
 @app.command("wfformat")
 def wfformat(
-    file: Annotated[str, typer.Argument(help="WfFormat JSON, gzipped or not; `-` is stdin.")],
+    file: Annotated[
+        str, typer.Argument(help="WfFormat JSON, optionally gzipped; `-` for standard input.")
+    ],
     scale: Annotated[
-        float, typer.Option(min=0, max=1e6, help="Multiply the tasks' runtimes by this.")
+        float, typer.Option(min=0, max=1e6, help="Factor by which to multiply the tasks' runtimes.")
     ] = 1.0,
     handler: Annotated[
         str | None,
-        typer.Option(help="What runs the tasks: `module:function`.  [default: one that sleeps]"),
+        typer.Option(
+            help="Function that runs the tasks: `module:function`.  [default: one that sleeps]"
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The pipeline's name, not the file's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the pipeline; defaults to the name in the file.")
+    ] = None,
     details: Annotated[
-        bool, typer.Option(help="Give each step its task's program, arguments and files too.")
+        bool, typer.Option(help="Also give each step its task's program, arguments and files.")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write to this file (JSON if so named), not stdout."),
+        typer.Option(
+            "--output", "-o", help="File to write (JSON if so named) instead of standard output."
+        ),
     ] = None,
 ) -> None:
-    """Make a pipeline of a WfCommons workflow instance: a `python` node per task.
+    """Import a WfCommons workflow instance as a pipeline: one `python` node per task.
 
-    Each step gets its task's id and (scaled) runtime. The default handler sleeps that long.
+    Each step gets its task's ID and (scaled) runtime. The default handler sleeps for that long.
     """
     from hocket.cli.importing.wfformat import REPLAY_HANDLER, pipeline_of
     from hocket.cli.terminal.console import notes
@@ -54,7 +62,7 @@ def wfformat(
         return
     _write(output, text)
     count = len(pipeline["nodes"])
-    notes.print(f"pipeline {pipeline['pipeline']} with {count} nodes is in {output}")
+    notes.print(f"pipeline {pipeline['pipeline']} with {count} nodes was written to {output}")
 
 
 def _text(pipeline: dict[str, object], *, as_json: bool) -> str:
@@ -75,7 +83,7 @@ def _check_size(text: str) -> None:
     if size > MAX_DOCUMENT_BYTES:
         raise InvalidInput(
             field="(document)",
-            reason=f"its pipeline has {size} bytes and may have {MAX_DOCUMENT_BYTES}",
+            reason=f"its pipeline has {size} bytes, and the limit is {MAX_DOCUMENT_BYTES}",
             cure="Import it without --details, or split it.",
         )
 

@@ -120,7 +120,7 @@ def _workflow(document: Any) -> _Workflow:
     if version not in VERSIONS:
         raise InvalidInput(
             field="schemaVersion",
-            reason="it is missing" if version is None else f"`{version}` is not known here",
+            reason="it is missing" if version is None else f"`{version}` is not supported",
             cure=f"Give a workflow in WfFormat {' or '.join(VERSIONS)}; WfCommons has a converter.",
         )
     if "workflow" not in document:
@@ -133,13 +133,13 @@ def _workflow(document: Any) -> _Workflow:
         raise InvalidInput(
             field=_place("workflow", *fault["loc"]),
             reason="it is missing" if missing else str(fault["msg"]),
-            cure="Add it." if missing else "Correct it as WfFormat says.",
+            cure="Add it." if missing else "Correct it according to WfFormat.",
         ) from None
     if len(workflow.specification.tasks) > MAX_NODES:
         raise InvalidInput(
             field=_place("workflow", "specification", "tasks"),
-            reason=f"there are {len(workflow.specification.tasks)} and a pipeline has at most"
-            f" {MAX_NODES} nodes",
+            reason=f"there are {len(workflow.specification.tasks)}, and the limit for a pipeline is "
+            f"{MAX_NODES} nodes",
             cure="Split the workflow into pipelines that call each other.",
         )
     return workflow
@@ -160,8 +160,8 @@ def _parents(tasks: Sequence[_Task]) -> dict[str, tuple[str, ...]]:
         if task.id in found:
             raise InvalidInput(
                 field=_place("workflow", "specification", "tasks", index, "id"),
-                reason=f"a task `{task.id}` stands before it",
-                cure="Give each task an id of its own.",
+                reason=f"another task has the id `{task.id}`",
+                cure="Give each task a unique id.",
             )
         found[task.id] = {}
     for index, task in enumerate(tasks):
@@ -240,7 +240,7 @@ def _seconds(
         return None
     raise InvalidInput(
         field=_place("workflow", "execution", "tasks"),
-        reason=f"the task `{task}` is not there, so what it takes is not known",
+        reason=f"the task `{task}` is missing, so its duration is not known",
         cure="Add it with its `runtimeInSeconds`, or name a handler that does its work (--handler).",
     )
 
@@ -274,8 +274,8 @@ def _times(task: str, seconds: float | None) -> dict[str, Any]:
     if expected_ms > MAX_TIMEOUT_MS:
         raise InvalidInput(
             field="--scale",
-            reason=f"the task `{task}` would take {seconds:.0f} s, and a step may take"
-            f" {MAX_TIMEOUT_MS // 1000} s",
+            reason=f"the task `{task}` would take {seconds:.0f} s, and the limit for a step is "
+            f"{MAX_TIMEOUT_MS // 1000} s",
             cure="Scale the runtimes down.",
         )
     times: dict[str, Any] = {"expect": {"mean_ms": expected_ms}} if expected_ms else {}

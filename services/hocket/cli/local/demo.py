@@ -37,11 +37,11 @@ POOL_SIZE = 4
 def demo(
     context: typer.Context,
     question: Annotated[
-        list[str] | None, typer.Argument(help="Your own questions instead of the demo's three.")
+        list[str] | None, typer.Argument(help="Ask your own questions instead of the demo's three.")
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder of the demo's data.", show_default="demo beside the data"),
+        typer.Option(help="Folder for the demo's data.", show_default="demo beside the data"),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the platform running until Ctrl-C.")
@@ -50,14 +50,14 @@ def demo(
         bool,
         typer.Option(
             "--on-platform",
-            help="Ask the platform that --api and DATABASE_URL name, instead of one of its own. Its "
-            "workers must know the database `demo` and the function of the verifier.",
+            help="Use the platform named by --api and DATABASE_URL instead of starting one. Its "
+            "workers must know the database `demo` and the verifier's function.",
         ),
     ] = False,
 ) -> None:
     """Answer three questions over real data, on embedded servers, and show what each run did and cost.
 
-    The second run is quicker: servers, data and pipeline are there.
+    The second time is faster, because servers, data and pipeline are already set up.
     """
     target = target_of(context)
     folder = data_dir or target.data_dir / "demo"
@@ -231,7 +231,7 @@ def _tamper(api: Any, found: dict[str, Any]) -> bool:
     verdict = verdict_of({**verify["input"], "draft": changed[0]})
     out.print()
     out.rule("Tampering", align="left")
-    out.print(f"The same answer with {changed[1]} changed to {changed[2]}:", markup=False)
+    out.print(f"The same answer, with {changed[1]} changed to {changed[2]}:", markup=False)
     out.print(_verdict(verdict), style="green" if not verdict["accepted"] else "red")
     for check in verdict["checks"]:
         if not check["passed"]:
@@ -243,10 +243,10 @@ def _print_farewell(platform: "Platform", folder: Path, *, keep: bool) -> None:
     from hocket.cli.terminal.console import out
 
     out.print()
-    out.rule("Look further", align="left")
+    out.rule("Look around", align="left")
     prefix = f"HOCKET_DATA_DIR={folder} "
     lines = [
-        ("start it again and keep it", f"hocket demo --data-dir {folder} --keep"),
+        ("start it again and keep it running", f"hocket demo --data-dir {folder} --keep"),
         ("then, in another shell", f"{prefix}hocket runs list"),
         ("ask something", f'{prefix}hocket run report -i question="..."'),
         ("what it cost", f"{prefix}hocket cost --by node"),

@@ -126,10 +126,12 @@ def _goes_on(seen: Seen) -> str:
     if seen.approvals:
         asked = "; ".join(f"`{one['step']}`: {one.get('prompt', '')}" for one in seen.approvals)
         return (
-            f"Run {seen.run_id} waits for a person's approval of {asked}. Ask, then call"
-            " hocket_answer_approval, and hocket_get_run for the result."
+            f"Run {seen.run_id} waits for a person's approval of {asked}. Ask them, then call "
+            "hocket_answer_approval, and hocket_get_run for the result."
         )
-    return f"Run {seen.run_id} goes on. Call hocket_get_run with its run_id for the result."
+    return (
+        f"Run {seen.run_id} is still running. Call hocket_get_run with its run_id for the result."
+    )
 
 
 def _seen(run: dict[str, Any]) -> Seen:

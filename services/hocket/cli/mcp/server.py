@@ -58,8 +58,8 @@ class McpPlatform:
         return Server(
             "hocket",
             version=version,
-            instructions="Each tool runs a pipeline. A run that takes long goes on: ask for it by its"
-            f" run_id with {GET_RUN}.",
+            instructions="Each tool runs a pipeline. A run that takes long continues in the background: "
+            f"get its result by run_id with {GET_RUN}.",
             lifespan=lambda _server: connections(),
             get_tool_input_schema=_no_header,
             on_list_tools=self.list_tools,
@@ -92,8 +92,8 @@ class McpPlatform:
                 seen = await runs.wait(api, run_id, self._wait_ms)
             elif params.name == CANCEL_RUN:
                 run_id = await self._run_of(api, given)
-                await runs.cancel(api, run_id, str(given.get("reason") or "asked over MCP"))
-                return _said(f"Run {run_id} was told to end.")
+                await runs.cancel(api, run_id, str(given.get("reason") or "requested over MCP"))
+                return _said(f"Cancellation of run {run_id} was requested.")
             elif params.name == ANSWER:
                 return await self._answer(api, given)
             elif self._pipelines.is_exported(params.name):
@@ -131,10 +131,10 @@ class McpPlatform:
     async def _answer(self, api: KeptApi, given: dict[str, Any]) -> CallToolResult:
         run_id, step = await self._run_of(api, given), _text(given, "step")
         if not isinstance(given.get("approved"), bool):
-            raise MCPError(INVALID_PARAMS, "`approved` has to be true or false.")
+            raise MCPError(INVALID_PARAMS, "`approved` must be true or false.")
         note = str(given.get("note") or "")
         await runs.answer(api, run_id, step, approved=given["approved"], note=note)
-        return _said(f"Run {run_id} was told about `{step}`.")
+        return _said(f"The answer about `{step}` was sent to run {run_id}.")
 
     async def _run_of(self, api: KeptApi, given: dict[str, Any]) -> str:
         """Return the id of a run of an exported pipeline."""
@@ -189,7 +189,7 @@ def _no_header(_tool: str) -> None:
 def _text(given: dict[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str) or not value:
-        raise MCPError(INVALID_PARAMS, f"`{name}` has to be a text.")
+        raise MCPError(INVALID_PARAMS, f"`{name}` must be a string.")
     return value
 
 

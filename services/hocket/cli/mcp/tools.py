@@ -16,11 +16,11 @@ GET_RUN = "hocket_get_run"
 CANCEL_RUN = "hocket_cancel_run"
 ANSWER = "hocket_answer_approval"
 
-_RUN_ID = {"type": "string", "description": "The run's id, as the pipeline's tool gave it."}
+_RUN_ID = {"type": "string", "description": "ID of the run, as returned by the pipeline's tool."}
 RUN_TOOLS = (
     Tool(
         name=GET_RUN,
-        description="Wait for a run that goes on, and show how it ended, or what it waits for.",
+        description="Wait for a run in progress and return its result, or what it is waiting for.",
         input_schema={
             "type": "object",
             "properties": {"run_id": _RUN_ID},
@@ -29,7 +29,7 @@ RUN_TOOLS = (
     ),
     Tool(
         name=CANCEL_RUN,
-        description="End a run that goes on.",
+        description="Cancel a run in progress.",
         input_schema={
             "type": "object",
             "properties": {"run_id": _RUN_ID, "reason": {"type": "string"}},
@@ -38,12 +38,13 @@ RUN_TOOLS = (
     ),
     Tool(
         name=ANSWER,
-        description="Approve or refuse what a run waits for. Only a person may decide it: ask first.",
+        description="Approve or refuse a step that a run is waiting on. Only a person may decide this: "
+        "ask them first.",
         input_schema={
             "type": "object",
             "properties": {
                 "run_id": _RUN_ID,
-                "step": {"type": "string", "description": "The step that waits."},
+                "step": {"type": "string", "description": "The step that is waiting."},
                 "approved": {"type": "boolean"},
                 "note": {"type": "string", "description": "Why."},
             },

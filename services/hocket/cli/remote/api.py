@@ -116,7 +116,7 @@ class Api:
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise self.unreachable("what it answers is not JSON of ours")
+            raise self.unreachable("the response is not JSON that Hocket sends")
         self._note_answer()
         return value
 
@@ -136,7 +136,7 @@ class Api:
             TypeError,
             RecursionError,
         ):  # not ours: a proxy, another server
-            return self.unreachable(f"it answers {status} and no error of ours")
+            return self.unreachable(f"it responded with status {status} and no Hocket error")
 
     def unreachable(self, reason: str) -> "HocketError":
         """Return the error of an API that cannot be asked, or does not answer as ours does."""
@@ -158,7 +158,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
     while len(data) < MAX_REPLY_BYTES and (part := answer.read1(MAX_REPLY_BYTES - len(data))):
         data += part
         if time.monotonic() > until:
-            raise TimeoutError(f"its answer was not whole after {TIMEOUT_S:g} s")
+            raise TimeoutError(f"its response was not complete after {TIMEOUT_S:g} s")
     return bytes(data)
 
 

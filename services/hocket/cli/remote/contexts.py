@@ -107,7 +107,7 @@ def read_contexts() -> Contexts:
     except OSError as error:
         raise ContextsUnreadable(file=file, reason=error.strerror) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ContextsUnreadable(file=file, reason="it is not what this command wrote") from error
+        raise ContextsUnreadable(file=file, reason="it was not written by this command") from error
 
 
 def write_contexts(contexts: Contexts) -> None:
@@ -136,9 +136,9 @@ def _check_name(name: str) -> None:
     if name == LOCAL or _NAME.fullmatch(name) is None:
         raise _invalid(
             "name",
-            "`local` is the platform of this machine"
+            "`local` is reserved for the platform on this machine"
             if name == LOCAL
-            else "it is no name of a context",
+            else "it is not a valid context name",
             "Use letters, digits, `.`, `_` and `-`, at most 64.",
         )
 
@@ -152,13 +152,13 @@ def _check_url(api_url: str) -> None:
     has_more = any(mark in api_url for mark in "?#\\") or parts.username is not None
     if not known or has_more or _URL.fullmatch(api_url) is None:
         raise _invalid(
-            "url", "it is no address of a platform", "Write https://HOST or https://HOST/PATH."
+            "url", "it is not the URL of a platform", "Write https://HOST or https://HOST/PATH."
         )
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
         raise _invalid(
             "url",
-            "by plain http everybody on the way could read the key",
-            "Write https://; plain http is only for this machine.",
+            "with plain http, anyone on the network path could read the key",
+            "Use https://; plain http is only for this machine.",
         )
 
 

@@ -129,7 +129,7 @@ class _Callback(HTTPServer):
             if hmac.compare_digest(self.told.get("state", "").encode(), state.encode()):
                 return self.told
             self.told = {}  # it was not begun here
-        raise ProviderSignInFailed(reason=f"nobody came back within {SIGN_IN_S:.0f} s")
+        raise ProviderSignInFailed(reason=f"no one completed the sign-in within {SIGN_IN_S:.0f} s")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         if is_callback:
             self.server.told = {name: told[0] for name, told in parse_qs(place.query).items()}
         failed = "error" in self.server.told
-        text = "You are not signed in." if failed else "Back to the terminal."
+        text = "You are not signed in." if failed else "Return to the terminal."
         self.send_response(200 if is_callback else 404)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Security-Policy", "default-src 'none'")
@@ -172,7 +172,7 @@ def _metadata(client: ProviderClient) -> _Metadata:
     """Return what a provider says of itself; raise ProviderSignInFailed."""
     found = _json(Request(_safe(client.issuer).rstrip("/") + DISCOVERY))
     if found.get("issuer") != client.issuer:
-        raise ProviderSignInFailed(reason=f"{client.issuer} calls itself by another name")
+        raise ProviderSignInFailed(reason=f"{client.issuer} identifies itself by a different name")
     authorization, token = [
         _safe(str(found.get(name, "")), client.issuer)
         for name in ("authorization_endpoint", "token_endpoint")
@@ -190,15 +190,15 @@ def _safe(address: str, issuer: str = "") -> str:
     if not is_safe_address(address) or (
         issuer.startswith("https:") and not address.startswith("https:")
     ):
-        raise ProviderSignInFailed(reason="the identity provider has no https address")
+        raise ProviderSignInFailed(reason="the identity provider has no https URL")
     return address
 
 
 def _code(told: Mapping[str, str], issuer: str) -> str:
     if told.get("iss", issuer) != issuer:
-        raise ProviderSignInFailed(reason="the answer is that of another provider (`iss`)")
+        raise ProviderSignInFailed(reason="the response is from another provider (`iss`)")
     if "code" not in told:
-        reason = told.get("error", "no code came")[:200]
+        reason = told.get("error", "no code was returned")[:200]
         raise ProviderSignInFailed(reason=f"the identity provider says: {reason}")
     return told["code"]
 
@@ -214,12 +214,14 @@ def _json(request: Request) -> Mapping[str, Any]:
         with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as reply:
             found = json.loads(reply.read(MAX_ANSWER_BYTES))
     except HTTPError as error:
-        raise ProviderSignInFailed(reason=f"the identity provider answers {error.code}") from error
+        raise ProviderSignInFailed(
+            reason=f"the identity provider responded with {error.code}"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
-        reason = f"the identity provider cannot be asked: {error}"
+        reason = f"the identity provider could not be reached: {error}"
         raise ProviderSignInFailed(reason=reason) from error
     if not isinstance(found, dict):
-        raise ProviderSignInFailed(reason="the identity provider answers no JSON object")
+        raise ProviderSignInFailed(reason="the identity provider did not return a JSON object")
     return found
 
 
@@ -228,18 +230,18 @@ def _tokens(
 ) -> ProviderTokens:
     token, refresh = answer.get("id_token"), answer.get("refresh_token")
     if not isinstance(token, str):
-        raise ProviderSignInFailed(reason="the identity provider gave no ID token")
+        raise ProviderSignInFailed(reason="the identity provider did not return an ID token")
     claims = _claims(token)
     audience = claims.get("aud")
     if client.client_id not in (audience if isinstance(audience, list) else [audience]):
-        raise ProviderSignInFailed(reason="the ID token was made for another client (`aud`)")
+        raise ProviderSignInFailed(reason="the ID token was issued for another client (`aud`)")
     if claims.get("iss") != client.issuer:
-        raise ProviderSignInFailed(reason="the ID token is that of another provider (`iss`)")
+        raise ProviderSignInFailed(reason="the ID token was issued by another provider (`iss`)")
     if nonce is not None and claims.get("nonce") != nonce:
-        raise ProviderSignInFailed(reason="the ID token is of another sign-in (`nonce`)")
+        raise ProviderSignInFailed(reason="the ID token belongs to another sign-in (`nonce`)")
     ends_s = claims.get("exp")
     if isinstance(ends_s, bool) or not isinstance(ends_s, int | float):
-        raise ProviderSignInFailed(reason="the ID token does not say when it ends (`exp`)")
+        raise ProviderSignInFailed(reason="the ID token does not say when it expires (`exp`)")
     return ProviderTokens(token, float(ends_s), refresh if isinstance(refresh, str) else None)
 
 

@@ -50,7 +50,7 @@ def recording_of(api: Api, run_id: str) -> Recording:
     _wait_for_bookings(api.get(path("runs", run_id)))
     calls = [call for one in _runs(api, run_id) for call in _calls_of(api, one)]
     if not calls:
-        raise CannotRecord(run=run_id, reason="none of its steps asked a model")
+        raise CannotRecord(run=run_id, reason="none of its steps called a model")
     calls.sort(key=lambda call: call[0])
     return Recording(hocket_recording=FORMAT, run_id=run_id, calls=tuple(call for _, call in calls))
 
@@ -67,7 +67,7 @@ def _runs(api: Api, run_id: str) -> Iterator[Json]:
     """Yield a run and its sub-runs."""
     run = api.get(path("runs", run_id))
     if run["finished_at"] is None:
-        raise CannotRecord(run=run_id, reason="it goes on; wait for its end")
+        raise CannotRecord(run=run_id, reason="it is still running; wait for it to end")
     yield run
     for step in _steps(api, run_id):
         if step["type"] == "pipeline" and step["role"] == "subrun":
@@ -156,7 +156,7 @@ def _answer(run_id: str, content: Json) -> RecordedAnswer:
     answer = content["answer"]
     if not isinstance(answer, dict):
         where = f"the answer that `{content['step']}` got from `{content['model']}`"
-        raise CannotRecord(run=run_id, reason=f"{where} is too long to be kept, and cut")
+        raise CannotRecord(run=run_id, reason=f"{where} was too long to store and was truncated")
     if "error" in answer:
         error_class = answer.get("error_class", ErrorClass.UNAVAILABLE)
         error = RecordedError(code=answer["error"], error_class=ErrorClass(error_class))

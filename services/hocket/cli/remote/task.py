@@ -210,7 +210,7 @@ async def _connected(nats_url: str) -> AsyncIterator[Client]:
             field="--nats", reason=str(error), cure="Write nats://HOST:PORT."
         ) from error
     except (OSError, TimeoutError, NatsError) as error:
-        reason = str(faults[-1] if faults else error) or "nobody listens there"
+        reason = str(faults[-1] if faults else error) or "nothing is listening there"
         raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
     try:
         yield connection

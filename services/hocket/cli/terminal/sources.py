@@ -38,7 +38,7 @@ def read_unpacked(path: str) -> bytes:
         with gzip.open(BytesIO(data)) as file:
             unpacked = file.read(MAX_UNPACKED_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise FileUnreadable(path=path, reason=f"it cannot be unpacked ({error})") from error
+        raise FileUnreadable(path=path, reason=f"it cannot be decompressed ({error})") from error
     return _bounded(path, unpacked, MAX_UNPACKED_BYTES)
 
 

@@ -89,7 +89,7 @@ def test_validate_works_without_a_platform(tmp_path: Path) -> None:
     done = hocket("pipeline", "validate", "-", home=tmp_path, given=PIPELINE)
 
     assert done.stdout == "pipeline greet is valid: 1 node\n"
-    assert "models were not checked" in done.stderr
+    assert "model names were not checked" in done.stderr
     assert done.returncode == 0
 
 
@@ -173,7 +173,7 @@ def test_an_imported_workflow_can_be_validated(tmp_path: Path) -> None:
     [
         (b"{}", "`schemaVersion` is not valid: it is missing"),
         (b"<x/>", "it is not JSON"),
-        (b"\x1f\x8b broken", "cannot be unpacked"),
+        (b"\x1f\x8b broken", "cannot be decompressed"),
     ],
 )
 def test_a_workflow_that_cannot_be_imported_is_one_line_and_exit_code_2(

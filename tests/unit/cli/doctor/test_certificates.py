@@ -20,13 +20,13 @@ def certificate(whole_days: float, left_days: float) -> Certificate:
 @pytest.mark.parametrize(
     ("whole_days", "left_days", "verdict", "said"),
     [
-        (365, 200, Verdict.OK, "nats n1 ends in 200 d"),
-        (365, 29, Verdict.NOTE, "nats n1 ends in 29 d"),
-        (365, 6.5, Verdict.FAILED, "nats n1 ends in 6 d"),
-        (365, -1, Verdict.FAILED, "nats n1 ended on 2026-05-03"),
-        (90, 29, Verdict.OK, "nats n1 ends in 29 d"),  # made anew with 30 days left
-        (1, 0.3, Verdict.OK, "nats n1 ends in 7 h"),  # made anew each day
-        (1, 0.1, Verdict.FAILED, "nats n1 ends in 2 h"),
+        (365, 200, Verdict.OK, "nats n1 expires in 200 d"),
+        (365, 29, Verdict.NOTE, "nats n1 expires in 29 d"),
+        (365, 6.5, Verdict.FAILED, "nats n1 expires in 6 d"),
+        (365, -1, Verdict.FAILED, "nats n1 expired on 2026-05-03"),
+        (90, 29, Verdict.OK, "nats n1 expires in 29 d"),  # made anew with 30 days left
+        (1, 0.3, Verdict.OK, "nats n1 expires in 7 h"),  # made anew each day
+        (1, 0.1, Verdict.FAILED, "nats n1 expires in 2 h"),
     ],
 )
 def test_what_ends_soon_for_its_kind_is_told(
@@ -40,7 +40,7 @@ def test_what_ends_soon_for_its_kind_is_told(
 
 def test_of_several_those_that_end_are_named_and_without_any_nothing_is_said() -> None:
     (found,) = expiry([certificate(365, 200), certificate(365, 3), certificate(365, -1)], NOW)
-    assert found.found == "nats n1 ended on 2026-05-03, nats n1 ends in 3 d"
+    assert found.found == "nats n1 expired on 2026-05-03, nats n1 expires in 3 d"
     assert expiry([], NOW) == []
 
 

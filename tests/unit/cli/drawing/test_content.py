@@ -19,7 +19,7 @@ def test_each_call_shows_who_said_what() -> None:
         "  embed: a",
         "    b",
         "  answer: Hello <EMAIL_1>.",
-        "  what was longer is cut",
+        "  longer texts were truncated",
         "",
         "draft  writer  -  c  personal data replaced",
         '  prompt: {"messages": [',

@@ -55,7 +55,7 @@ invoke_workflow report  0.0 ms  100 ms                             ────�
 │  └─ process ask        10 ms   50 ms                               █████████████
 │     └─ call fast       20 ms   30 ms  east 1,200→34 tok $0.0125       ███████
 └─ look[3]               60 ms   40 ms  failed timeout                            ──────────
-2 spans are not shown: --all shows every one
+2 spans are not shown: --all shows all of them
 """
 
 

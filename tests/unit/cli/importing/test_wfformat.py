@@ -110,7 +110,7 @@ def test_a_task_that_never_ran_can_be_imported_for_a_handler_that_does_its_work(
     [
         ([], "(document)", "not a JSON object"),
         ({}, "schemaVersion", "it is missing"),
-        ({"schemaVersion": "1.3", "workflow": {}}, "schemaVersion", "`1.3` is not known"),
+        ({"schemaVersion": "1.3", "workflow": {}}, "schemaVersion", "`1.3` is not supported"),
         ({"schemaVersion": "1.5"}, "workflow", "it is missing"),
         (workflow([]), "workflow.specification.tasks", "at least 1"),
         (workflow([{"id": "a"}], []), "workflow.specification.tasks[0].parents", "it is missing"),

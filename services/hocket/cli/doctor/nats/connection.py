@@ -40,7 +40,7 @@ async def connect(url: str, only: str | None = None) -> Client:
                 error_cb=note,
             )
     except TimeoutError:
-        raise faults[-1] if faults else TimeoutError("it does not answer") from None
+        raise faults[-1] if faults else TimeoutError("it does not respond") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ async def greeting(url: str, one: str) -> Greeting | None:
         try:
             verb, _, body = (await reader.readline()).partition(b" ")
             if verb != b"INFO":
-                raise ValueError("it is no NATS server")
+                raise ValueError("it is not a NATS server")
             told: dict[str, Any] = json.loads(body)
             context = tls_of(url)
             if context is not None:

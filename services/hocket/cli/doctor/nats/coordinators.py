@@ -104,10 +104,10 @@ def findings_of(coordinators: Coordinators, partitions: int | None) -> list[Find
     if not partitions:
         return found
     if unowned:
-        some = f"{len(unowned)} of {partitions} have no owner that lives: {listed(unowned)}"
+        some = f"{len(unowned)} of {partitions} have no live owner: {listed(unowned)}"
         cure = (
-            f"{START}; others take over within 3 s. Where they do not, their logs say why"
-            " (`partition_free`, `schema_not_ready`)."
+            f"{START}; others take over within 3 s. If they do not, their logs say why "
+            "(`partition_free`, `schema_not_ready`)."
         )
         found.append(Finding("partitions", Verdict.FAILED, some, cure))
     else:
@@ -118,14 +118,17 @@ def findings_of(coordinators: Coordinators, partitions: int | None) -> list[Find
 def _living(coordinators: Coordinators, owned: Mapping[str, list[int]]) -> Finding:
     signs = coordinators.signs
     if not signs:
-        return Finding("coordinator", Verdict.FAILED, "none gives signs of life", START)
+        return Finding("coordinator", Verdict.FAILED, "none is alive", START)
     told = listed(
         f"{name} ({len(owned.get(name, ()))} partitions{_state(sign)})"
         for name, sign in sorted(signs.items())
     )
     if all(sign.state == "full" for sign in signs.values()):
-        cure = "Add coordinators, or see why runs do not end: docs/how-to/runbooks.md#hocketintakepaused"
-        return Finding("coordinator", Verdict.FAILED, f"{told}: no task is taken in", cure)
+        cure = (
+            "Add coordinators, or find out why runs do not end: "
+            "docs/how-to/runbooks.md#hocketintakepaused"
+        )
+        return Finding("coordinator", Verdict.FAILED, f"{told}: no tasks are accepted", cure)
     return Finding("coordinator", Verdict.OK, told)
 
 

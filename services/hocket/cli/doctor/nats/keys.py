@@ -31,8 +31,9 @@ NONCE_BYTES = 8
 USAGE_LETTERS = "hocket.dlq.usage.*"
 NOT_SEALED = "usage_not_sealed"
 CURE = (
-    "Give every coordinator, REST process, gateway and ledger the same HOCKET_CAPABILITY_KEY, gateways"
-    " in workers the same HOCKET_USAGE_KEY; `hocket dlq redrive` books records that are true."
+    "Set the same HOCKET_CAPABILITY_KEY for every coordinator, REST process, gateway and "
+    "ledger, and the same HOCKET_USAGE_KEY for gateways in workers; `hocket dlq redrive` "
+    "books records that are genuine."
 )
 
 
@@ -69,7 +70,9 @@ async def _refused(connection: Client) -> Finding | None:
     at = datetime.fromisoformat(message["time"])
     if datetime.now(UTC) - at > REFUSED_WITHIN:
         return None
-    said = f"a ledger refused usage records without its key's seal at {at:%Y-%m-%d %H:%M:%S} UTC"
+    said = (
+        f"a ledger refused usage records without the seal of its key at {at:%Y-%m-%d %H:%M:%S} UTC"
+    )
     return Finding(NAME, Verdict.FAILED, said, CURE)
 
 
@@ -96,22 +99,22 @@ async def _asked(connection: Client, seals: Capabilities) -> list[Finding]:
             )
         except NoRespondersError:
             cure = "Start: python -m hocket.ledger"
-            return [Finding("ledger", Verdict.FAILED, "none answers", cure)]
+            return [Finding("ledger", Verdict.FAILED, "none responds", cure)]
         except (NatsError, TimeoutError):
             continue
         seal = (reply.headers or {}).get(SEAL, "")
         if not seals.is_sealed(seal, answer_to(subjects.LEDGER_SPENT, body), reply.data):
-            said = "a ledger answers without this environment's key: it may have none"
+            said = "a ledger responds without this environment's key: it may have none"
             return [Finding(NAME, Verdict.FAILED, said, CURE)]
         SpentTold.model_validate_json(reply.data)
         answered += 1
     if answered < QUESTIONS:
         said = (
-            f"{QUESTIONS - answered} of {QUESTIONS} questions with this environment's key were not"
-            " answered: a ledger has another one, or is slow"
+            f"{QUESTIONS - answered} of {QUESTIONS} requests with this environment's key were not "
+            "answered: a ledger has a different key, or is slow"
         )
         return [Finding(NAME, Verdict.FAILED, said, CURE)]
-    return [Finding(NAME, Verdict.OK, "ledgers have the one of this environment")]
+    return [Finding(NAME, Verdict.OK, "ledgers use this environment's key")]
 
 
 def _nonce() -> str:

@@ -80,9 +80,9 @@ def _sync_interval() -> Finding:
     return Finding(
         "sync_interval",
         Verdict.NOTE,
-        "a server does not tell its clients",
-        "On a single server set `jetstream { sync_interval: always }`: with the default of 2 min "
-        "a power failure loses confirmed tasks. In a cluster use 3 replicas.",
+        "a server does not reveal it to clients",
+        "For a single server, set `jetstream { sync_interval: always }`: with the default of "
+        "2 min, a power failure loses confirmed tasks. In a cluster, use 3 replicas.",
     )
 
 

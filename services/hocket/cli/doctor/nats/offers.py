@@ -43,7 +43,9 @@ async def gateway(connection: Client) -> Finding:
     try:
         reply = await connection.request(subjects.GATEWAY_MODELS, b"{}", timeout=TIMEOUT_S)
     except (NatsError, TimeoutError):
-        return Finding("gateway", Verdict.FAILED, "none answers", "Start: python -m hocket.gateway")
+        return Finding(
+            "gateway", Verdict.FAILED, "none responds", "Start: python -m hocket.gateway"
+        )
     return Finding("gateway", Verdict.OK, f"answers: {_models(reply.data)}")
 
 
@@ -92,7 +94,7 @@ def workers(slots: WorkerSlots) -> Finding:
         for pool, count in offers.items():
             counts[pool] += count
     if not workers:
-        return Finding("workers", Verdict.FAILED, "none announces itself", START)
+        return Finding("workers", Verdict.FAILED, "none has announced itself", START)
     told = listed((f"{pool} {count}" for pool, count in sorted(counts.items())), most=20)
     return Finding("workers", Verdict.OK, f"{workers}, with slots for {told}")
 

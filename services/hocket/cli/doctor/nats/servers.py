@@ -86,16 +86,18 @@ def _cluster(told: Sequence[Greeting], named: int) -> list[Finding]:
     if named == 1:
         if not (told and told[0].cluster):
             return []
-        found = f"one server of the cluster {told[0].cluster} is named"
+        found = f"only one server of the cluster {told[0].cluster} is named"
         cure = (
-            "Name all of them in NATS_URL: a process that starts while this one is away finds none."
+            "Name all of them in NATS_URL: a process that starts while this one is down finds none."
         )
         return [Finding("nats cluster", Verdict.NOTE, found, cure)]
     known = [one for one in told if one.server_id]
     clusters = sorted({one.cluster for one in known})
     if len(clusters) > 1 or clusters == [""]:
         found = " and ".join(f"the cluster {name}" if name else "no cluster" for name in clusters)
-        cure = "Give all servers one `cluster { name }` and routes to each other; see their logs."
+        cure = (
+            "Give all servers the same `cluster { name }` and routes to each other; see their logs."
+        )
         return [Finding("nats cluster", Verdict.FAILED, f"they belong to {found}", cure)]
     return [*_doubled(known), *_versions(known)]
 
@@ -105,8 +107,8 @@ def _doubled(known: Sequence[Greeting]) -> list[Finding]:
     names = sorted({one.name for one in known if counts[one.server_id] > 1})
     if not names:
         return []
-    found = f"{listed(names)} stands behind several addresses"
-    cure = "Name each server once: a proxy that leads to any of them hides which one is away."
+    found = f"{listed(names)} is reached through several addresses"
+    cure = "Name each server once: a proxy that leads to any of them hides which one is down."
     return [Finding("nats cluster", Verdict.NOTE, found, cure)]
 
 
@@ -114,7 +116,7 @@ def _versions(known: Sequence[Greeting]) -> list[Finding]:
     versions = sorted({one.version for one in known}, key=_numbers)
     if len(versions) < 2:
         return []
-    found, cure = f"versions {listed(versions)} run beside each other", "Bring all to the newest."
+    found, cure = f"versions {listed(versions)} run side by side", "Upgrade all to the newest."
     return [Finding("nats versions", Verdict.NOTE, found, cure)]
 
 

@@ -58,7 +58,7 @@ class Streams:
 
 async def read_streams(connection: Client) -> Streams | Finding:
     """Return what all streams are, or what is wrong where NATS does not say it."""
-    cure = "Start the server with `-js`, and allow JetStream for this account."
+    cure = "Start the server with `-js`, and enable JetStream for this account."
     try:
         account = await ask(connection, "INFO")
         if account.error:
@@ -93,7 +93,7 @@ def findings_of(streams: Streams, servers: int) -> list[Finding]:
     missing = [name for name in NEEDED if name not in known]
     found = [Finding("jetstream", Verdict.OK, "on")]
     if missing:
-        cure = "`hocket up` or any process makes them."
+        cure = "`hocket up` or any process creates them."
         found.append(Finding("streams", Verdict.FAILED, f"missing: {listed(missing)}", cure))
     else:
         found.append(Finding("streams", Verdict.OK, listed(NEEDED)))
@@ -108,8 +108,11 @@ def _led(streams: Streams) -> list[Finding]:
     }
     if not nobody:
         return []
-    found = f"nobody leads {listed(sorted(nobody))}"
-    cure = "More than half of each stream's servers must run and reach each other. See their logs."
+    found = f"{listed(sorted(nobody))} has no leader"
+    cure = (
+        "More than half of each stream's servers must be running and able to reach each "
+        "other. See their logs."
+    )
     return [Finding("leaders", Verdict.FAILED, found, cure)]
 
 
@@ -120,20 +123,18 @@ def _copies(streams: Streams, servers: int) -> list[Finding]:
     found = []
     if alone and servers >= ENOUGH_SERVERS:
         cure = (
-            "Streams that were made for one server stay there: back up, and restore on empty servers"
-            " with `--replicas 3`: docs/how-to/three-servers.md#from-one-server-to-three"
+            "Streams created for one server stay there: back up, and restore on empty servers "
+            "with `--replicas 3`: docs/how-to/three-servers.md#from-one-server-to-three"
         )
-        said_of = f"on one server of {servers}, and lost with it: {listed(alone)}"
+        said_of = f"on one of {servers} servers, and lost with it: {listed(alone)}"
         found.append(Finding("replicas", Verdict.FAILED, said_of, cure))
     behind = _behind(streams)
     for server, names in sorted(behind.away.items()):
-        cure = f"Start {server}: until then one more loss stops these streams."
-        said_of = f"{server} is away, with copies of {listed(sorted(names))}"
+        cure = f"Start {server}: until then, one more loss stops these streams."
+        said_of = f"{server} is down, with replicas of {listed(sorted(names))}"
         found.append(Finding("replicas", Verdict.FAILED, said_of, cure))
     for server, lags in sorted(behind.late.items()):
-        cure = (
-            "It catches up by itself; where it does not, look at its disk, its network and its log."
-        )
+        cure = "It catches up automatically; if it does not, check its disk, network and log."
         said_of = (
             f"{server} is behind: {listed(f'{name} by {lag:,}' for name, lag in lags.items())}"
         )
@@ -141,7 +142,7 @@ def _copies(streams: Streams, servers: int) -> list[Finding]:
     if not found:
         copies = Counter(info["config"]["num_replicas"] for info in streams)
         told = listed(f"{count} on {number}" for number, count in sorted(copies.items()))
-        found = [Finding("replicas", Verdict.OK, f"all copies are current: {told}")]
+        found = [Finding("replicas", Verdict.OK, f"all replicas are current: {told}")]
     return found
 
 
@@ -172,8 +173,8 @@ def _spread(streams: Streams, servers: int) -> list[Finding]:
     on_the_way = {_leader(streams.by_name[name]) for name in ON_THE_WAY if name in streams.by_name}
     if servers >= ENOUGH_SERVERS and len(on_the_way) == 1:
         (only,) = on_the_way
-        said_of = f"{only} leads {listed(ON_THE_WAY)}: it has the work of all runs"
-        return [Finding("leaders", Verdict.NOTE, said_of, "`hocket nats spread` spreads them.")]
+        said_of = f"{only} leads {listed(ON_THE_WAY)}: it carries the load of all runs"
+        return [Finding("leaders", Verdict.NOTE, said_of, "`hocket nats spread` balances them.")]
     return [Finding("leaders", Verdict.OK, found)]
 
 
@@ -187,8 +188,8 @@ def _room(streams: Streams) -> list[Finding]:
         return []
     found = listed(f"{name} is {part:.0%} full" for name, part in sorted(full.items()))
     cure = (
-        "It refuses when it is full. Is Postgres away, or are ledgers or workers missing?"
-        " docs/how-to/runbooks.md#hocketstreamfillsup"
+        "It refuses messages when full. Is Postgres down, or are ledgers or workers missing? "
+        "docs/how-to/runbooks.md#hocketstreamfillsup"
     )
     return [Finding("room", Verdict.FAILED, found, cure)]
 

@@ -46,7 +46,7 @@ class Told:
 
 async def ask_servers(access_url: str) -> Told | Finding:
     """Return what all servers say, or what is wrong where they cannot be asked."""
-    cure = f"Correct {ACCESS_ENV}: it is the file access.url that `hocket nats accounts` makes."
+    cure = f"Correct {ACCESS_ENV}: it is the file access.url that `hocket nats accounts` creates."
     try:
         bus = await Bus.connect(access_url, name="hocket-doctor")
     except BusUnavailable as error:
@@ -58,7 +58,7 @@ async def ask_servers(access_url: str) -> Told | Finding:
     finally:
         await bus.close()
     if not told.answers:
-        return Finding(NAME, Verdict.FAILED, "no server answers in the account of servers", cure)
+        return Finding(NAME, Verdict.FAILED, "no server responds in the system account", cure)
     return told
 
 
@@ -70,10 +70,10 @@ def findings_of(told: Told, named: Iterable[str]) -> list[Finding]:
 def not_asked() -> Finding:
     """Say what is not known without the user `access`."""
     cure = (
-        f"Set {ACCESS_ENV}_FILE to access.url, which `hocket nats accounts` makes, to see the"
-        " servers themselves."
+        f"Set {ACCESS_ENV}_FILE to access.url, which `hocket nats accounts` creates, to check "
+        "the servers themselves."
     )
-    return Finding(NAME, Verdict.NOTE, "not known: servers tell it in their own account", cure)
+    return Finding(NAME, Verdict.NOTE, "not known: servers report it in their system account", cure)
 
 
 def _meta(told: Told) -> list[Finding]:
@@ -82,8 +82,11 @@ def _meta(told: Told) -> list[Finding]:
         return []
     leaders = {name: meta for name, meta in metas.items() if meta.get("leader") == name}
     if not leaders:
-        found = f"none of {listed(sorted(metas))} leads: nothing can be made, changed or placed"
-        cure = "More than half of the servers must run and reach each other. See their logs."
+        found = f"none of {listed(sorted(metas))} leads: nothing can be created, changed or placed"
+        cure = (
+            "More than half of the servers must be running and able to reach each other. See "
+            "their logs."
+        )
         return [Finding(NAME, Verdict.FAILED, found, cure)]
     leader, meta = next(iter(leaders.items()))
     size = meta.get("cluster_size", len(metas))
@@ -91,15 +94,15 @@ def _meta(told: Told) -> list[Finding]:
     peers = meta.get("replicas") or ()
     away = sorted(one["name"] for one in peers if is_away(one) or one["name"] not in answered)
     if away:
-        found = f"{leader}; of {size} servers {listed(away)} away"
+        found = f"{leader}; {listed(away)} down, of {size} servers"
         left = size - len(away) - size // 2 - 1
-        cure = f"Start what is away: {left} more may be lost before the cluster stands still."
+        cure = f"Start the servers that are down: {left} more may be lost before the cluster stops."
         if left < 1:
-            cure = "Start what is away: with one more loss the cluster stands still."
+            cure = "Start the servers that are down: with one more loss, the cluster stops."
         return [Finding(NAME, Verdict.FAILED, found, cure)]
     if size % 2 == 0:
         found = f"{leader}, {size} servers"
-        cure = f"Run {size + 1}: {size} stand no more losses than {size - 1}."
+        cure = f"Run {size + 1}: {size} survive no more losses than {size - 1}."
         return [Finding(NAME, Verdict.NOTE, found, cure)]
     return [Finding(NAME, Verdict.OK, f"{leader}, {size} servers")]
 
@@ -108,8 +111,8 @@ def _unnamed(told: Told, named: Iterable[str]) -> list[Finding]:
     others = {_name(one) for one in told.answers} - set(named)
     if not others:
         return []
-    found = f"{listed(sorted(others))} is in the cluster, and NATS_URL does not name it"
-    cure = "Name all servers in every process' NATS_URL."
+    found = f"{listed(sorted(others))} is in the cluster but not named in NATS_URL"
+    cure = "Name all servers in NATS_URL of every process."
     return [Finding("nats cluster", Verdict.NOTE, found, cure)]
 
 
@@ -123,12 +126,12 @@ def _room(told: Told) -> list[Finding]:
     full = {name: part for name, part in parts.items() if part >= FULL_PART}
     if full:
         found = listed(f"{name} {part:.0%}" for name, part in sorted(full.items()))
-        cure = "Give JetStream more room (`max_file_store`, the disk), or delete what is old."
+        cure = "Give JetStream more space (`max_file_store`, the disk), or delete old data."
         return [Finding("nats storage", Verdict.FAILED, found, cure)]
     if not parts:
         return []
     name, part = max(parts.items(), key=lambda one: one[1])
-    return [Finding("nats storage", Verdict.OK, f"{name} has most: {part:.0%} of its room")]
+    return [Finding("nats storage", Verdict.OK, f"{name} is fullest: {part:.0%} of its storage")]
 
 
 def _name(answer: Mapping[str, Any]) -> str:
