@@ -149,7 +149,7 @@ def rotate(
     overlap_s: Annotated[
         float,
         typer.Option(
-            min=0, help="Seconds for which the former secret stays valid beside the new one."
+            min=0, help="Seconds for which the former secret stays valid alongside the new one."
         ),
     ] = 86_400.0,
     as_json: AsJson = False,

@@ -33,7 +33,9 @@ def up(
     ] = DEFAULT_API_PORT,
     gateway_port: Annotated[
         int,
-        typer.Option(min=0, max=65_535, help="Port of the OpenAI-compatible API; 0 picks any."),
+        typer.Option(
+            min=0, max=65_535, help="Port of the OpenAI-compatible API; 0 picks any free one."
+        ),
     ] = DEFAULT_GATEWAY_PORT,
     inline_gateway: Annotated[
         bool,
