@@ -105,11 +105,13 @@ Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=r"^[\
 
 
 class Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
+    )
 
 
 class Reply(BaseModel):
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, populate_by_name=True, use_attribute_docstrings=True)
 
 
 class ErrorReply(Reply):

@@ -394,8 +394,12 @@ def _signature(name: str, first: list[_Parameter], then: list[_Parameter], answe
 
 
 def _docstring(text: str) -> str:
-    lines = [line for part in text.split("\n\n") for line in [*wrap(part, WIDTH), ""]][:-1]
-    if len(lines) == 1 and len(lines[0]) < 85:
+    lines = [
+        line
+        for part in text.split("\n\n")
+        for line in [*wrap(part, WIDTH, break_on_hyphens=False), ""]
+    ][:-1]
+    if len(lines) == 1 and len(lines[0]) < 84:
         return f'        """{lines[0]}"""\n'
     return (
         '        """'

@@ -56,8 +56,8 @@ class AsyncNodeTypesApi:
         self._send = send
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> NodeTypeList:
-        """List the node types that workers run, or ran, with their queues; `after` is `next` of the
-        page before.
+        """List the node types that workers run or used to run, with their queues; `after` is `next` of
+        the previous page.
         """
         answer: NodeTypeList = await self._send(
             ApiRequest(
@@ -95,9 +95,9 @@ class AsyncNodeTypesApi:
         for_s: float | None = None,
         reason: str | None = None,
     ) -> QueueList:
-        """Hand out no more steps of a node type, or of a queue of it, for a time: an hour by default,
-        at most a week. Steps that workers have go on, others wait, and their deadlines with them.
-        Only with a key of all tenants.
+        """Stop dispatching steps of a node type, or of one of its queues, for a time: by default one
+        hour, at most a week. Steps already at workers continue; the others wait while their
+        deadlines keep running. Requires an all-tenants key.
         """
         answer: QueueList = await self._send(
             ApiRequest(
@@ -110,8 +110,8 @@ class AsyncNodeTypesApi:
         return answer
 
     async def resume(self, name: str, *, queue: str | None = None) -> QueueList:
-        """Hand out the steps of a drained node type, or of a queue of it, again. Only with a key of
-        all tenants.
+        """Resume dispatching steps of a drained node type, or of one of its queues. Requires an
+        all-tenants key.
         """
         answer: QueueList = await self._send(
             ApiRequest(
@@ -131,7 +131,7 @@ class AsyncCostsApi:
     async def by_pipeline(
         self, *, pipeline: str | None = None, from_: str | None = None, to: str | None = None
     ) -> PipelineCosts:
-        """Cost by pipeline and day; the last 30 days where none are named."""
+        """Show costs by pipeline and day; by default, of the last 30 days."""
         answer: PipelineCosts = await self._send(
             ApiRequest(
                 method="GET",
@@ -144,9 +144,9 @@ class AsyncCostsApi:
         return answer
 
     async def budgets(self) -> BudgetUses:
-        """What is spent of the budgets of the configuration in their present hour, day or month (UTC):
-        of those that hold for the tenant's calls. A budget that is named for every tenant is shown
-        to keys of one tenant once it has spent something of it.
+        """Show how much is spent of the configured budgets in the current hour, day or month (UTC),
+        for budgets that apply to the tenant's calls. Single-tenant keys see a budget that is set
+        for every tenant only once their tenant has spent from it.
         """
         answer: BudgetUses = await self._send(
             ApiRequest(method="GET", path=path_of("costs", "budgets"), may_repeat=True), BudgetUses
@@ -156,7 +156,7 @@ class AsyncCostsApi:
     async def saved_by_cache(
         self, *, pipeline: str | None = None, from_: str | None = None, to: str | None = None
     ) -> CacheSavings:
-        """What steps served from the cache would have cost, by node and day."""
+        """Show what steps served from the cache would have cost, by node and day."""
         answer: CacheSavings = await self._send(
             ApiRequest(
                 method="GET",
@@ -171,7 +171,9 @@ class AsyncCostsApi:
     async def by_kind(
         self, *, pipeline: str | None = None, from_: str | None = None, to: str | None = None
     ) -> KindCosts:
-        """Cost by node, day and kind: calls, attempts made again, branches that lost their race."""
+        """Show costs by node, day and kind: calls, repeated attempts, and branches that lost their
+        race.
+        """
         answer: KindCosts = await self._send(
             ApiRequest(
                 method="GET",
@@ -186,7 +188,7 @@ class AsyncCostsApi:
     async def by_node(
         self, *, pipeline: str | None = None, version: int | None = None
     ) -> NodeCosts:
-        """Cost by pipeline version, node, model and backend over all time."""
+        """Show costs by pipeline version, node, model and backend, over all time."""
         answer: NodeCosts = await self._send(
             ApiRequest(
                 method="GET",
@@ -205,7 +207,7 @@ class AsyncCostsApi:
         since: datetime | None = None,
         limit: int | None = None,
     ) -> RunCosts:
-        """Cost by run, the dearest first; the last 30 days where no time is named."""
+        """Show costs by run, most expensive first; by default, of the last 30 days."""
         answer: RunCosts = await self._send(
             ApiRequest(
                 method="GET",
@@ -225,7 +227,7 @@ class AsyncCallsApi:
         self._send = send
 
     async def list(self, run: str, *, limit: int | None = None) -> CallList:
-        """List the calls of a run, the earliest first, each attempt by itself, with its decision."""
+        """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
         answer: CallList = await self._send(
             ApiRequest(
                 method="GET",
@@ -238,8 +240,8 @@ class AsyncCallsApi:
         return answer
 
     async def explain(self, call_id: str) -> CallExplained:
-        """Show every attempt of a call: the replicas that were looked at, why one was chosen, what
-        became of it; or why nobody was asked.
+        """Show every attempt of a call: the candidate replicas, why one was chosen, and the outcome;
+        or why no backend was called.
         """
         answer: CallExplained = await self._send(
             ApiRequest(method="GET", path=path_of("calls", call_id), may_repeat=True), CallExplained
@@ -254,8 +256,8 @@ class AsyncContentApi:
         self._send = send
 
     async def list(self, run: str, *, limit: int | None = None) -> ContentList:
-        """List the prompts and answers of a run's calls, as far as they are kept: whether, and how,
-        the section `content:` of the gateway's configuration says.
+        """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
+        section `content:` of the gateway's configuration.
         """
         answer: ContentList = await self._send(
             ApiRequest(
@@ -276,8 +278,8 @@ class AsyncExperimentsApi:
         self._send = send
 
     async def list(self) -> ExperimentList:
-        """List the tenant's experiments and those of all tenants, their arms, and what was seen of
-        each lately.
+        """List experiments of the tenant and of all tenants, with their arms and each arm's recent
+        results.
         """
         answer: ExperimentList = await self._send(
             ApiRequest(method="GET", path=path_of("experiments"), may_repeat=True), ExperimentList
@@ -285,7 +287,7 @@ class AsyncExperimentsApi:
         return answer
 
     async def roll_back(self, experiment: str, arm: str) -> ExperimentList:
-        """Switch an arm off: its runs go to the control."""
+        """Switch off an arm: its runs go to the control."""
         answer: ExperimentList = await self._send(
             ApiRequest(
                 method="POST", path=path_of("experiments", experiment, "arms", arm, "rollback")
@@ -295,7 +297,7 @@ class AsyncExperimentsApi:
         return answer
 
     async def restore(self, experiment: str, arm: str) -> ExperimentList:
-        """Switch an arm on again, and forget what was seen of it."""
+        """Switch an arm back on and discard its past results."""
         answer: ExperimentList = await self._send(
             ApiRequest(
                 method="POST", path=path_of("experiments", experiment, "arms", arm, "restore")
@@ -312,7 +314,7 @@ class AsyncBackendsApi:
         self._send = send
 
     async def list(self) -> BackendList:
-        """List the replicas of all backends, as every gateway sees them."""
+        """List the replicas of all backends, as seen by each gateway."""
         answer: BackendList = await self._send(
             ApiRequest(method="GET", path=path_of("backends"), may_repeat=True), BackendList
         )
@@ -321,9 +323,9 @@ class AsyncBackendsApi:
     async def drain(
         self, backend: str, *, replica: str | None = None, reason: str | None = None
     ) -> BackendList:
-        """Send a backend no more calls; those that it has end. Calls go to other replicas and
-        fallbacks, and wait where there is none. It holds until it is resumed, also for gateways
-        that start later.
+        """Stop sending calls to a backend; calls in flight finish. New calls go to other replicas and
+        fallbacks, or wait if there are none. The drain lasts until the backend is resumed, and also
+        applies to gateways started later.
         """
         answer: BackendList = await self._send(
             ApiRequest(
@@ -338,7 +340,7 @@ class AsyncBackendsApi:
     async def resume(
         self, backend: str, *, replica: str | None = None, reason: str | None = None
     ) -> BackendList:
-        """Send a drained backend calls again."""
+        """Resume sending calls to a drained backend."""
         answer: BackendList = await self._send(
             ApiRequest(
                 method="POST",
@@ -352,8 +354,8 @@ class AsyncBackendsApi:
     async def warm(
         self, backend: str, for_s: float, *, replica: str | None = None, reason: str | None = None
     ) -> BackendList:
-        """Start a backend's replicas now, and keep them ready for a time: those that gateways start
-        and stop (`warm:` in the configuration).
+        """Start a backend's replicas now and keep them ready for a time. Only for replicas that
+        gateways start and stop (`warm:` in the configuration).
         """
         answer: BackendList = await self._send(
             ApiRequest(
@@ -368,7 +370,7 @@ class AsyncBackendsApi:
     async def reset(
         self, backend: str, *, replica: str | None = None, reason: str | None = None
     ) -> BackendList:
-        """Close the breakers of a backend at all gateways, and end the rest that it asked for."""
+        """Close a backend's breakers at all gateways, and end any pause that it requested."""
         answer: BackendList = await self._send(
             ApiRequest(
                 method="POST",
@@ -380,8 +382,8 @@ class AsyncBackendsApi:
         return answer
 
     async def rates(self) -> ModelRateList:
-        """List what was used, within the last minute, of the rates of tenants and models: those of the
-        caller's tenant, and those of all tenants together; keys of all tenants see each.
+        """List the usage of tenant and model rate limits in the last minute: those of the caller's
+        tenant and those shared by all tenants. All-tenants keys see every limit.
         """
         answer: ModelRateList = await self._send(
             ApiRequest(method="GET", path=path_of("model-rates"), may_repeat=True), ModelRateList
@@ -402,7 +404,7 @@ class AsyncDeadLettersApi:
         source: Literal["task", "step", "log", "run", "usage"] | None = None,
         unattributed: bool | None = None,
     ) -> DeadLetterList:
-        """List the tenant's dead letters, the latest first, with the beginning of each payload."""
+        """List the tenant's dead letters, newest first, with the beginning of each payload."""
         answer: DeadLetterList = await self._send(
             ApiRequest(
                 method="GET",
@@ -415,7 +417,7 @@ class AsyncDeadLettersApi:
         return answer
 
     async def get(self, seq: int, *, unattributed: bool | None = None) -> DeadLetter:
-        """Show one dead letter with its whole payload and headers."""
+        """Show a dead letter with its full payload and headers."""
         answer: DeadLetter = await self._send(
             ApiRequest(
                 method="GET",
@@ -428,7 +430,7 @@ class AsyncDeadLettersApi:
         return answer
 
     async def drop(self, seq: int, *, unattributed: bool | None = None) -> None:
-        """Remove a dead letter for good."""
+        """Permanently remove a dead letter."""
         await self._send(
             ApiRequest(
                 method="DELETE",
@@ -439,9 +441,9 @@ class AsyncDeadLettersApi:
         )
 
     async def redrive(self, seq: int, *, unattributed: bool | None = None) -> Redriven:
-        """Publish a dead letter again on its own subject, then remove it here. A step whose run has
-        gone on without it is refused (409): retry the run. A usage record is booked then, whoever
-        wrote it.
+        """Publish a dead letter again on its original subject, then remove it here. Fails with 409 for
+        a step whose run has continued without it: retry the run instead. A usage record is booked
+        regardless of who wrote it.
         """
         answer: Redriven = await self._send(
             ApiRequest(
@@ -506,8 +508,8 @@ class AsyncKeysApi:
         requests_per_s: float | None = None,
         expires_at: datetime | None = None,
     ) -> KeyMade:
-        """Make a key for the request's tenant, and return its text, which is shown only now. It may do
-        no more than the key of the request.
+        """Create a key for the request's tenant and return its text, which is shown only once. It
+        cannot have more permissions than the key of the request.
         """
         answer: KeyMade = await self._send(
             ApiRequest(
@@ -538,7 +540,7 @@ class AsyncKeysApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> KeyList:
-        """List keys, the latest first. No secret is among what is shown."""
+        """List keys, newest first. Secrets are never included."""
         answer: KeyList = await self._send(
             ApiRequest(
                 method="GET",
@@ -563,7 +565,7 @@ class AsyncKeysApi:
                 return
 
     async def own(self) -> OwnKey:
-        """Show the key that the request came with, and what it may do."""
+        """Show the key used for the request and what it may do."""
         answer: OwnKey = await self._send(
             ApiRequest(method="GET", path=path_of("keys", "own"), may_repeat=True), OwnKey
         )
@@ -577,15 +579,17 @@ class AsyncKeysApi:
         return answer
 
     async def revoke(self, key_id: str) -> KeyDetail:
-        """Revoke a key, for good: within seconds no door takes it, and what it has open ends."""
+        """Permanently revoke a key: it is refused everywhere within seconds, and its open requests
+        end.
+        """
         answer: KeyDetail = await self._send(
             ApiRequest(method="DELETE", path=path_of("keys", key_id)), KeyDetail
         )
         return answer
 
     async def rotate(self, key_id: str, *, overlap_s: float | None = None) -> KeyMade:
-        """Give a key another secret, and return its text, which is shown only now. The former one
-        counts for `overlap_s` more.
+        """Issue a new secret for a key and return its text, which is shown only once. The former
+        secret stays valid for another `overlap_s` seconds.
         """
         answer: KeyMade = await self._send(
             ApiRequest(
@@ -598,7 +602,7 @@ class AsyncKeysApi:
         return answer
 
     async def roles(self) -> RoleList:
-        """List the roles with their permissions."""
+        """List the roles and their permissions."""
         answer: RoleList = await self._send(
             ApiRequest(method="GET", path=path_of("roles"), may_repeat=True), RoleList
         )
@@ -612,8 +616,8 @@ class AsyncGrantsApi:
         self._send = send
 
     async def get(self) -> Grants:
-        """Show what the pipelines of the request's tenant may use. A list that is `null` restricts
-        nothing.
+        """Show what the pipelines of the request's tenant may use. A list that is `null` is
+        unrestricted.
         """
         answer: Grants = await self._send(
             ApiRequest(method="GET", path=path_of("grants"), may_repeat=True), Grants
@@ -633,7 +637,7 @@ class AsyncGrantsApi:
         if_match: int | str | None = None,
     ) -> Grants:
         """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything.
-        Only with a key of all tenants: nobody widens the grants of his own tenant.
+        Requires an all-tenants key, so that tenants cannot extend their own grants.
         """
         answer: Grants = await self._send(
             ApiRequest(
@@ -664,8 +668,8 @@ class AsyncAuditApi:
         self._send = send
 
     async def list(self, *, after: int | None = None, limit: int | None = None) -> AuditPage:
-        """List what was changed, the earliest first: in the key's tenant, or everywhere where the key
-        is of all tenants.
+        """List audit log entries, oldest first: those of the key's tenant, or all of them for an
+        all-tenants key.
         """
         answer: AuditPage = await self._send(
             ApiRequest(
@@ -689,8 +693,8 @@ class AsyncAuditApi:
                 return
 
     async def verify(self, *, head: str | None = None) -> AuditVerdict:
-        """Read the whole audit, and tell whether each row follows the one before it. Only with a key
-        of all tenants.
+        """Read the whole audit log and check that each row follows the one before it. Requires an
+        all-tenants key.
         """
         answer: AuditVerdict = await self._send(
             ApiRequest(
@@ -711,14 +715,14 @@ class AsyncPlatformApi:
         self._send = send
 
     async def health(self) -> SystemHealth:
-        """Show the state of the platform's parts as this process sees them."""
+        """Show the state of the platform's parts, as seen by this process."""
         answer: SystemHealth = await self._send(
             ApiRequest(method="GET", path=path_of("health"), may_repeat=True), SystemHealth
         )
         return answer
 
     async def tenants(self, *, after: str | None = None, limit: int | None = None) -> TenantList:
-        """List the tenants that have runs, pipelines or keys. Only with a key of all tenants."""
+        """List the tenants that have runs, pipelines or keys. Requires an all-tenants key."""
         answer: TenantList = await self._send(
             ApiRequest(
                 method="GET",
@@ -741,8 +745,8 @@ class AsyncPlatformApi:
                 return
 
     async def workers(self, *, after: str | None = None, limit: int | None = None) -> WorkerList:
-        """List the workers that announced themselves within the last seconds, with the steps that they
-        take. Only with a key of all tenants.
+        """List the workers that announced themselves within the last seconds, with the steps they
+        take. Requires an all-tenants key.
         """
         answer: WorkerList = await self._send(
             ApiRequest(
@@ -766,18 +770,14 @@ class AsyncPlatformApi:
                 return
 
     async def queues(self) -> QueueList:
-        """List the queues of steps with what waits in them, that of all tenants together. Only with a
-        key of all tenants.
-        """
+        """List step queues with their backlog, for all tenants together. Requires an all-tenants key."""
         answer: QueueList = await self._send(
             ApiRequest(method="GET", path=path_of("queues"), may_repeat=True), QueueList
         )
         return answer
 
     async def partitions(self) -> PartitionList:
-        """List the partitions of the runs with the coordinators that own them. Only with a key of all
-        tenants.
-        """
+        """List the partitions and the coordinators that own them. Requires an all-tenants key."""
         answer: PartitionList = await self._send(
             ApiRequest(method="GET", path=path_of("partitions"), may_repeat=True), PartitionList
         )
@@ -786,8 +786,9 @@ class AsyncPlatformApi:
     async def delete_data(
         self, tenant: str, *, label: Mapping[str, str] | None = None, dry_run: bool | None = None
     ) -> DataDeleted:
-        """Delete runs with their results, calls and all else of the request's tenant, or what of it
-        has a label. Runs in flight must have ended. The audit has what was deleted.
+        """Permanently delete the runs of the request's tenant, or only those with a label, with their
+        results, calls and all other data. Runs in flight must have ended. The deletion is recorded
+        in the audit log.
         """
         answer: DataDeleted = await self._send(
             ApiRequest(

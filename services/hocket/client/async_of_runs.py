@@ -64,8 +64,8 @@ class AsyncRunsApi:
         self._send = send
 
     async def compare(self, run_id: str, other: str) -> RunComparison:
-        """Compare a run (`a`) with another one (`b`), node by node, and mark the first node that
-        differs. Inputs and outputs are compared for keys with `content.read`.
+        """Compare a run (`a`) with another one (`b`) node by node, and mark the first node that
+        differs. Inputs and outputs are compared only for keys with `content.read`.
         """
         answer: RunComparison = await self._send(
             ApiRequest(
@@ -92,8 +92,8 @@ class AsyncRunsApi:
         wait_ms: float | None = None,
         traceparent: str | None = None,
     ) -> RunReceipt | RunResult:
-        """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`,
-        200 with the result where the run ends within that time.
+        """Submit a task. Returns 202 with the run's ID once the broker has stored the task or, with
+        `wait_ms`, 200 with the result if the run ends within that time.
         """
         answer: RunReceipt | RunResult = await self._send(
             ApiRequest(
@@ -138,9 +138,9 @@ class AsyncRunsApi:
         min_cost_usd: Decimal | str | None = None,
         contains: str | None = None,
     ) -> RunList:
-        """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those
-        that fit otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on
-        behind them.
+        """List runs, newest first. With `contains`, a page searches the latest 2,000 runs that match
+        the other filters, with `deadline_missed` or `min_cost_usd` the latest 20,000; `next`
+        continues after them.
         """
         answer: RunList = await self._send(
             ApiRequest(
@@ -211,8 +211,8 @@ class AsyncRunsApi:
         return answer
 
     async def journal(self, run_id: str) -> RunJournal:
-        """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
-        quarter of an hour after the run's end.
+        """Show what the handlers of a run's steps have done so far (`context.step` and the like).
+        Available until 15 minutes after the run ends.
         """
         answer: RunJournal = await self._send(
             ApiRequest(method="GET", path=path_of("runs", run_id, "journal"), may_repeat=True),
@@ -221,14 +221,16 @@ class AsyncRunsApi:
         return answer
 
     async def cost(self, run_id: str) -> RunCost:
-        """Show what a run cost so far, by node, model and backend."""
+        """Show what a run has cost so far, by node, model and backend."""
         answer: RunCost = await self._send(
             ApiRequest(method="GET", path=path_of("runs", run_id, "cost"), may_repeat=True), RunCost
         )
         return answer
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> Sent:
-        """Ask for a run's end. 202: its coordinator acts on it in order."""
+        """Request the cancellation of a run. Returns 202; the run's coordinator processes requests in
+        order.
+        """
         answer: Sent = await self._send(
             ApiRequest(
                 method="POST",
@@ -243,7 +245,9 @@ class AsyncRunsApi:
     async def signal(
         self, run_id: str, name: str, *, payload: Any | None = None, signal_id: str | None = None
     ) -> Sent:
-        """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
+        """Send a signal to a run: the answer to an approval, or the event that a `signal` node waits
+        for.
+        """
         answer: Sent = await self._send(
             ApiRequest(
                 method="POST",
@@ -265,8 +269,8 @@ class AsyncRunsApi:
         wait_ms: float | None = None,
         traceparent: str | None = None,
     ) -> RunReceipt | RunResult:
-        """Run again what failed in a run that ended, as a new run of the same version that takes over
-        all that succeeded. The same request twice is one run.
+        """Retry what failed in a run that has ended, as a new run of the same version that reuses
+        everything that succeeded. Repeating the same request does not start another run.
         """
         answer: RunReceipt | RunResult = await self._send(
             ApiRequest(
@@ -304,8 +308,9 @@ class AsyncRunsApi:
         version: int | None = None,
         traceparent: str | None = None,
     ) -> RunReceipt | RunResult:
-        """Run again from a step, with another input or as another version, as a new run that takes
-        over what would be done the same again. The same request twice is one run.
+        """Rerun a run from a step, with another input or with another version, as a new run that
+        reuses the steps that would do exactly the same. Repeating the same request does not start
+        another run.
         """
         answer: RunReceipt | RunResult = await self._send(
             ApiRequest(
@@ -333,8 +338,8 @@ class AsyncRunsApi:
         return answer
 
     async def trace(self, run_id: str) -> RunTrace:
-        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
-        prompt and no answer stands in it.
+        """Show the trace of a run: steps, waits, attempts and model calls, including those of
+        sub-runs. It contains no prompts and no answers.
         """
         answer: RunTrace = await self._send(
             ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
@@ -397,8 +402,8 @@ class AsyncLogsApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> RunLogs:
-        """Show what the handlers of a run's steps logged, the earliest line first, also while it goes
-        on. Without `content.read` the lines come without their texts and fields.
+        """Show what the handlers of a run's steps logged, oldest line first, including while the run
+        is still in progress. Without `content.read`, texts and fields are omitted.
         """
         answer: RunLogs = await self._send(
             ApiRequest(
@@ -437,7 +442,7 @@ class AsyncPipelinesApi:
 
     async def apply(self, document: Document) -> PipelineApplied:
         """Apply a pipeline: a spec that differs from the latest version becomes the next version
-        (201), the same spec is the same version (200).
+        (201); an identical spec returns the latest version (200).
         """
         answer: PipelineApplied = await self._send(
             ApiRequest(method="POST", path=path_of("pipelines"), body=document, may_repeat=True),
@@ -448,8 +453,8 @@ class AsyncPipelinesApi:
     async def list(
         self, *, after: str | None = None, limit: int | None = None, archived: bool | None = None
     ) -> PipelineList:
-        """List the latest version of each pipeline by name; `after` is the last name of the page
-        before. Archived ones are listed by themselves.
+        """List the latest version of each pipeline, by name; `after` is the last name of the previous
+        page. Archived pipelines are listed separately.
         """
         answer: PipelineList = await self._send(
             ApiRequest(
@@ -463,7 +468,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def validate(self, document: Document) -> PipelineValid:
-        """Check a pipeline as `POST /v1/pipelines` does, and keep nothing."""
+        """Check a pipeline as `POST /v1/pipelines` does, without storing it."""
         answer: PipelineValid = await self._send(
             ApiRequest(
                 method="POST", path=path_of("pipelines", "validate"), body=document, may_repeat=True
@@ -473,7 +478,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def get(self, name: str, *, version: int | None = None) -> PipelineDetail:
-        """Show one version of a pipeline with its spec; the latest where none is named."""
+        """Show one version of a pipeline with its spec; by default, the latest."""
         answer: PipelineDetail = await self._send(
             ApiRequest(
                 method="GET",
@@ -486,7 +491,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def delete(self, name: str, *, if_match: int | str | None = None) -> None:
-        """Delete an archived pipeline with all its versions, where no run of it is stored."""
+        """Delete an archived pipeline with all its versions. It must have no stored runs."""
         await self._send(
             ApiRequest(
                 method="DELETE", path=path_of("pipelines", name), headers={"if-match": if_match}
@@ -503,7 +508,9 @@ class AsyncPipelinesApi:
         return answer
 
     async def diff(self, name: str, before: int, *, after: int | None = None) -> PipelineDiff:
-        """Show in what two versions of a pipeline differ, field by field; at most 1,000 places."""
+        """Show the differences between two versions of a pipeline, field by field; at most 1,000
+        places.
+        """
         answer: PipelineDiff = await self._send(
             ApiRequest(
                 method="GET",
@@ -516,7 +523,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def release(self, name: str) -> PipelineRelease:
-        """Show which version runs take that name none, and the canary, if there is one."""
+        """Show which version is used by runs that do not name one, and the canary, if there is one."""
         answer: PipelineRelease = await self._send(
             ApiRequest(method="GET", path=path_of("pipelines", name, "release"), may_repeat=True),
             PipelineRelease,
@@ -526,9 +533,10 @@ class AsyncPipelinesApi:
     async def activate(
         self, name: str, *, version: int | None = None, if_match: int | str | None = None
     ) -> PipelineRelease:
-        """Let runs that name no version take this one, from the next second on; versions that are
-        applied later wait until they are activated. Without a version, the newest is active, as at
-        first. It ends a canary. Runs that are under way go on with their version.
+        """Activate a version: runs that do not name a version use it from the next second on, and
+        versions applied later are not used until they are activated. Without a version, the newest
+        is always active, which is the initial state. Ends a canary. Runs in progress keep their
+        version.
         """
         answer: PipelineRelease = await self._send(
             ApiRequest(
@@ -542,8 +550,8 @@ class AsyncPipelinesApi:
         return answer
 
     async def roll_back(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """Activate the version that was active before, otherwise the one before the active one. It
-        ends a canary.
+        """Activate the previously active version or, if there is none, the one before the active one.
+        Ends a canary.
         """
         answer: PipelineRelease = await self._send(
             ApiRequest(
@@ -556,7 +564,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def canary(self, name: str) -> CanaryReport:
-        """Show how the runs of a canary ended, beside those of the active version."""
+        """Compare how runs of the canary ended with runs of the active version."""
         answer: CanaryReport = await self._send(
             ApiRequest(method="GET", path=path_of("pipelines", name, "canary"), may_repeat=True),
             CanaryReport,
@@ -574,9 +582,9 @@ class AsyncPipelinesApi:
         only_by_hand: bool | None = None,
         if_match: int | str | None = None,
     ) -> PipelineRelease:
-        """Let a share of the runs that name no version take this one, and judge it by how they end: it
-        is ended by itself where more of them fail. The other runs go on with the active version.
-        Activate it to let all runs take it.
+        """Start a canary: a share of the runs that do not name a version use this one, and it is
+        judged by how they end. It ends automatically if more of them fail. The other runs keep
+        using the active version. To make all runs use the canary's version, activate it.
         """
         answer: PipelineRelease = await self._send(
             ApiRequest(
@@ -598,7 +606,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def end_canary(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """End a canary: all runs take the active version."""
+        """End a canary: all runs use the active version."""
         answer: PipelineRelease = await self._send(
             ApiRequest(
                 method="DELETE",
@@ -610,7 +618,9 @@ class AsyncPipelinesApi:
         return answer
 
     async def archive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """Let a pipeline take no new runs, and leave it out of lists. Runs that are under way go on."""
+        """Archive a pipeline: it accepts no new runs and is left out of lists. Runs in progress
+        continue.
+        """
         answer: PipelineRelease = await self._send(
             ApiRequest(
                 method="POST",
@@ -622,7 +632,7 @@ class AsyncPipelinesApi:
         return answer
 
     async def unarchive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """Let an archived pipeline take new runs again."""
+        """Unarchive a pipeline, so that it accepts new runs again."""
         answer: PipelineRelease = await self._send(
             ApiRequest(
                 method="POST",
@@ -641,9 +651,7 @@ class AsyncApprovalsApi:
         self._send = send
 
     async def list(self, *, run: str | None = None) -> ApprovalList:
-        """List the approvals that runs wait for, the one that waits longest first: the first 200, or
-        those of one `run`.
-        """
+        """List pending approvals, longest-waiting first: the first 200, or those of one `run`."""
         answer: ApprovalList = await self._send(
             ApiRequest(
                 method="GET", path=path_of("approvals"), query={"run": run}, may_repeat=True
@@ -662,7 +670,7 @@ class AsyncFlowApi:
     async def list(
         self, *, pipeline: str | None = None, after: str | None = None, limit: int | None = None
     ) -> FlowQueueList:
-        """List the limits at which runs stand, by key, those first at which most wait."""
+        """List the per-key limits that runs hold or wait for, those with the most waiting runs first."""
         answer: FlowQueueList = await self._send(
             ApiRequest(
                 method="GET",
@@ -695,7 +703,7 @@ class AsyncFlowApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> FlowRunList:
-        """List the runs that hold places or wait for one, each with its position, by queue or run."""
+        """List runs that hold or wait for a slot, each with its position, by queue or run."""
         answer: FlowRunList = await self._send(
             ApiRequest(
                 method="GET",
@@ -740,8 +748,8 @@ class AsyncBulkApi:
         self._send = send
 
     async def submit(self, runs: Sequence[RunSubmission | Mapping[str, Any]]) -> BulkReceipt:
-        """Submit up to 1,000 tasks. 202 once the broker has stored those that are taken; each of the
-        others has its error.
+        """Submit up to 1,000 tasks. Returns 202 once the broker has stored the accepted tasks; each
+        rejected task has its own error.
         """
         answer: BulkReceipt = await self._send(
             ApiRequest(method="POST", path=path_of("bulk", "runs"), body=given({"runs": runs})),
@@ -758,7 +766,7 @@ class AsyncBulkApi:
         at_most: int | None = None,
         idempotency_key: str | None = None,
     ) -> BulkPreview:
-        """Count the runs that an operation would change, and change nothing."""
+        """Count the runs that an operation would change, without changing anything."""
         answer: BulkPreview = await self._send(
             ApiRequest(
                 method="POST",
@@ -787,8 +795,9 @@ class AsyncBulkApi:
         at_most: int | None = None,
         idempotency_key: str | None = None,
     ) -> BulkOperation:
-        """Cancel or retry all runs that a filter means, in the background: those that were accepted
-        until now. It goes on where the process that works on it is stopped.
+        """Cancel or retry all runs that match a filter, in the background. Only runs accepted before
+        the request are included. The operation continues even if the process working on it is
+        stopped.
         """
         answer: BulkOperation = await self._send(
             ApiRequest(
@@ -811,7 +820,7 @@ class AsyncBulkApi:
     async def list(
         self, *, after: str | None = None, limit: int | None = None
     ) -> BulkOperationList:
-        """List bulk operations, the latest first."""
+        """List bulk operations, newest first."""
         answer: BulkOperationList = await self._send(
             ApiRequest(
                 method="GET",
@@ -834,7 +843,7 @@ class AsyncBulkApi:
                 return
 
     async def get(self, operation_id: str) -> BulkOperation:
-        """Show how far a bulk operation is."""
+        """Show the progress of a bulk operation."""
         answer: BulkOperation = await self._send(
             ApiRequest(
                 method="GET", path=path_of("bulk", "operations", operation_id), may_repeat=True
@@ -844,7 +853,7 @@ class AsyncBulkApi:
         return answer
 
     async def stop(self, operation_id: str) -> BulkOperation:
-        """Stop a bulk operation where it is. What it has changed stays so."""
+        """Stop a bulk operation. Changes already made are kept."""
         answer: BulkOperation = await self._send(
             ApiRequest(method="POST", path=path_of("bulk", "operations", operation_id, "stop")),
             BulkOperation,
@@ -866,7 +875,7 @@ class AsyncSchedulesApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> ScheduleList:
-        """List schedules, the latest first, each with its next time."""
+        """List schedules, newest first, each with its next time."""
         answer: ScheduleList = await self._send(
             ApiRequest(
                 method="GET",
@@ -898,7 +907,7 @@ class AsyncSchedulesApi:
         jitter_s: float | None = None,
         count: int | None = None,
     ) -> NextTimes:
-        """Show the coming times of a cron expression, and keep nothing."""
+        """Show the upcoming times of a cron expression, without creating a schedule."""
         answer: NextTimes = await self._send(
             ApiRequest(
                 method="POST",
@@ -928,9 +937,7 @@ class AsyncSchedulesApi:
         if_match: int | str | None = None,
         if_none_match: str | None = None,
     ) -> Schedule:
-        """Make a schedule (201), or replace it. Its task is checked as it will be when it is
-        submitted.
-        """
+        """Create a schedule (201), or replace it. Its task is validated as it would be on submission."""
         answer: Schedule = await self._send(
             ApiRequest(
                 method="PUT",
@@ -963,7 +970,7 @@ class AsyncSchedulesApi:
         return answer
 
     async def delete(self, name: str, *, if_match: int | str | None = None) -> None:
-        """Delete a schedule with what became of its times. Its runs stay."""
+        """Delete a schedule and its history. Its runs are kept."""
         await self._send(
             ApiRequest(
                 method="DELETE", path=path_of("schedules", name), headers={"if-match": if_match}
@@ -974,7 +981,7 @@ class AsyncSchedulesApi:
     async def pause(
         self, name: str, *, reason: str | None = None, if_match: int | str | None = None
     ) -> Schedule:
-        """Pause a schedule. Times that come meanwhile are left out."""
+        """Pause a schedule. Times that pass while it is paused are skipped."""
         answer: Schedule = await self._send(
             ApiRequest(
                 method="POST",
@@ -987,7 +994,7 @@ class AsyncSchedulesApi:
         return answer
 
     async def resume(self, name: str, *, if_match: int | str | None = None) -> Schedule:
-        """Let a paused schedule go on, with its next time from now."""
+        """Resume a paused schedule from its next time."""
         answer: Schedule = await self._send(
             ApiRequest(
                 method="POST",
@@ -999,7 +1006,7 @@ class AsyncSchedulesApi:
         return answer
 
     async def trigger(self, name: str, *, idempotency_key: str | None = None) -> Firing:
-        """Submit the task of a schedule now, be it paused or not; its policy of overlaps holds."""
+        """Submit a schedule's task now, whether or not it is paused; its overlap policy applies."""
         answer: Firing = await self._send(
             ApiRequest(
                 method="POST",
@@ -1011,7 +1018,7 @@ class AsyncSchedulesApi:
         return answer
 
     async def next_times(self, name: str, *, count: int | None = None) -> NextTimes:
-        """Show the coming times of a schedule, as they are where it is not paused."""
+        """Show the upcoming times of a schedule, as if it were not paused."""
         answer: NextTimes = await self._send(
             ApiRequest(
                 method="GET",
@@ -1026,7 +1033,7 @@ class AsyncSchedulesApi:
     async def firings(
         self, name: str, *, after: str | None = None, limit: int | None = None
     ) -> FiringList:
-        """List what became of the times of a schedule, the latest first; of the last 1,000."""
+        """List the past times of a schedule and their outcome, newest first; at most the last 1,000."""
         answer: FiringList = await self._send(
             ApiRequest(
                 method="GET",
@@ -1056,7 +1063,7 @@ class AsyncWebhooksApi:
         self._send = send
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> WebhookList:
-        """List webhooks, the latest first."""
+        """List webhooks, newest first."""
         answer: WebhookList = await self._send(
             ApiRequest(
                 method="GET",
@@ -1102,8 +1109,8 @@ class AsyncWebhooksApi:
         if_match: int | str | None = None,
         if_none_match: str | None = None,
     ) -> WebhookMade:
-        """Make a webhook (201, with its secret, which is shown only now), or replace it. It is told of
-        what happens from then on.
+        """Create a webhook (201, with its secret, which is shown only once), or replace it. It
+        receives events from then on.
         """
         answer: WebhookMade = await self._send(
             ApiRequest(
@@ -1134,7 +1141,7 @@ class AsyncWebhooksApi:
         return answer
 
     async def delete(self, name: str, *, if_match: int | str | None = None) -> None:
-        """Delete a webhook with its deliveries; what is not delivered is not told."""
+        """Delete a webhook and its deliveries; undelivered messages are not sent."""
         await self._send(
             ApiRequest(
                 method="DELETE", path=path_of("webhooks", name), headers={"if-match": if_match}
@@ -1143,7 +1150,7 @@ class AsyncWebhooksApi:
         )
 
     async def enable(self, name: str, *, if_match: int | str | None = None) -> Webhook:
-        """Enable a webhook. What waited goes out; it is told of what happens from now on."""
+        """Enable a webhook. Waiting messages are sent, and it receives new events from now on."""
         answer: Webhook = await self._send(
             ApiRequest(
                 method="POST",
@@ -1155,7 +1162,7 @@ class AsyncWebhooksApi:
         return answer
 
     async def disable(self, name: str, *, if_match: int | str | None = None) -> Webhook:
-        """Disable a webhook: nothing is sent, and nothing that happens is kept for it."""
+        """Disable a webhook: nothing is sent, and no new events are stored for it."""
         answer: Webhook = await self._send(
             ApiRequest(
                 method="POST",
@@ -1167,8 +1174,8 @@ class AsyncWebhooksApi:
         return answer
 
     async def rotate_secret(self, name: str, *, overlap_s: float | None = None) -> WebhookMade:
-        """Give a webhook another secret, which is shown only now. The former one signs as well for
-        `overlap_s`.
+        """Issue a new secret for a webhook, which is shown only once. Messages are also signed with
+        the former secret for `overlap_s` seconds.
         """
         answer: WebhookMade = await self._send(
             ApiRequest(
@@ -1190,7 +1197,7 @@ class AsyncWebhooksApi:
     async def redeliver_dead(
         self, name: str, since: datetime, *, until: datetime | None = None
     ) -> Redelivered:
-        """Send again what is dead of some time, the earliest first, up to 1,000 messages."""
+        """Send dead messages of a period again, oldest first, up to 1,000 messages."""
         answer: Redelivered = await self._send(
             ApiRequest(
                 method="POST",
@@ -1209,8 +1216,8 @@ class AsyncWebhooksApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> DeliveryList:
-        """List a webhook's deliveries of the last 14 days, the latest first; `state=dead`: those that
-        were given up.
+        """List a webhook's deliveries of the last 14 days, newest first; `state=dead` lists those that
+        were given up on.
         """
         answer: DeliveryList = await self._send(
             ApiRequest(
@@ -1240,7 +1247,7 @@ class AsyncWebhooksApi:
                 return
 
     async def delivery(self, name: str, message_id: str) -> DeliveryDetail:
-        """Show a delivery with what is sent."""
+        """Show a delivery with its payload."""
         answer: DeliveryDetail = await self._send(
             ApiRequest(
                 method="GET",
@@ -1252,7 +1259,7 @@ class AsyncWebhooksApi:
         return answer
 
     async def redeliver(self, name: str, message_id: str) -> Delivery:
-        """Send a message again, under the same id, delivered or not."""
+        """Send a message again, under the same ID, whether or not it was delivered."""
         answer: Delivery = await self._send(
             ApiRequest(
                 method="POST", path=path_of("webhooks", name, "deliveries", message_id, "redeliver")

@@ -64,8 +64,8 @@ class RunsApi:
         self._send = send
 
     def compare(self, run_id: str, other: str) -> RunComparison:
-        """Compare a run (`a`) with another one (`b`), node by node, and mark the first node that
-        differs. Inputs and outputs are compared for keys with `content.read`.
+        """Compare a run (`a`) with another one (`b`) node by node, and mark the first node that
+        differs. Inputs and outputs are compared only for keys with `content.read`.
         """
         answer: RunComparison = self._send(
             ApiRequest(
@@ -92,8 +92,8 @@ class RunsApi:
         wait_ms: float | None = None,
         traceparent: str | None = None,
     ) -> RunReceipt | RunResult:
-        """Submit a task. 202 with the run's id once the broker has stored the task; with `wait_ms`,
-        200 with the result where the run ends within that time.
+        """Submit a task. Returns 202 with the run's ID once the broker has stored the task or, with
+        `wait_ms`, 200 with the result if the run ends within that time.
         """
         answer: RunReceipt | RunResult = self._send(
             ApiRequest(
@@ -138,9 +138,9 @@ class RunsApi:
         min_cost_usd: Decimal | str | None = None,
         contains: str | None = None,
     ) -> RunList:
-        """List runs, the latest first. With `contains`, a page looks into the latest 2,000 of those
-        that fit otherwise, with `deadline_missed` or `min_cost_usd` into 20,000; `next` goes on
-        behind them.
+        """List runs, newest first. With `contains`, a page searches the latest 2,000 runs that match
+        the other filters, with `deadline_missed` or `min_cost_usd` the latest 20,000; `next`
+        continues after them.
         """
         answer: RunList = self._send(
             ApiRequest(
@@ -210,8 +210,8 @@ class RunsApi:
         return answer
 
     def journal(self, run_id: str) -> RunJournal:
-        """Show what handlers of a run's steps have done so far (`context.step` and the like), until a
-        quarter of an hour after the run's end.
+        """Show what the handlers of a run's steps have done so far (`context.step` and the like).
+        Available until 15 minutes after the run ends.
         """
         answer: RunJournal = self._send(
             ApiRequest(method="GET", path=path_of("runs", run_id, "journal"), may_repeat=True),
@@ -220,14 +220,16 @@ class RunsApi:
         return answer
 
     def cost(self, run_id: str) -> RunCost:
-        """Show what a run cost so far, by node, model and backend."""
+        """Show what a run has cost so far, by node, model and backend."""
         answer: RunCost = self._send(
             ApiRequest(method="GET", path=path_of("runs", run_id, "cost"), may_repeat=True), RunCost
         )
         return answer
 
     def cancel(self, run_id: str, *, reason: str | None = None) -> Sent:
-        """Ask for a run's end. 202: its coordinator acts on it in order."""
+        """Request the cancellation of a run. Returns 202; the run's coordinator processes requests in
+        order.
+        """
         answer: Sent = self._send(
             ApiRequest(
                 method="POST",
@@ -242,7 +244,9 @@ class RunsApi:
     def signal(
         self, run_id: str, name: str, *, payload: Any | None = None, signal_id: str | None = None
     ) -> Sent:
-        """Hand an event to a run: the answer to an approval, or what a `signal` node waits for."""
+        """Send a signal to a run: the answer to an approval, or the event that a `signal` node waits
+        for.
+        """
         answer: Sent = self._send(
             ApiRequest(
                 method="POST",
@@ -264,8 +268,8 @@ class RunsApi:
         wait_ms: float | None = None,
         traceparent: str | None = None,
     ) -> RunReceipt | RunResult:
-        """Run again what failed in a run that ended, as a new run of the same version that takes over
-        all that succeeded. The same request twice is one run.
+        """Retry what failed in a run that has ended, as a new run of the same version that reuses
+        everything that succeeded. Repeating the same request does not start another run.
         """
         answer: RunReceipt | RunResult = self._send(
             ApiRequest(
@@ -303,8 +307,9 @@ class RunsApi:
         version: int | None = None,
         traceparent: str | None = None,
     ) -> RunReceipt | RunResult:
-        """Run again from a step, with another input or as another version, as a new run that takes
-        over what would be done the same again. The same request twice is one run.
+        """Rerun a run from a step, with another input or with another version, as a new run that
+        reuses the steps that would do exactly the same. Repeating the same request does not start
+        another run.
         """
         answer: RunReceipt | RunResult = self._send(
             ApiRequest(
@@ -332,8 +337,8 @@ class RunsApi:
         return answer
 
     def trace(self, run_id: str) -> RunTrace:
-        """Show the trace of a run: steps, waits, attempts and model calls, those of sub-runs too. No
-        prompt and no answer stands in it.
+        """Show the trace of a run: steps, waits, attempts and model calls, including those of
+        sub-runs. It contains no prompts and no answers.
         """
         answer: RunTrace = self._send(
             ApiRequest(method="GET", path=path_of("runs", run_id, "trace"), may_repeat=True),
@@ -395,8 +400,8 @@ class LogsApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> RunLogs:
-        """Show what the handlers of a run's steps logged, the earliest line first, also while it goes
-        on. Without `content.read` the lines come without their texts and fields.
+        """Show what the handlers of a run's steps logged, oldest line first, including while the run
+        is still in progress. Without `content.read`, texts and fields are omitted.
         """
         answer: RunLogs = self._send(
             ApiRequest(
@@ -434,7 +439,7 @@ class PipelinesApi:
 
     def apply(self, document: Document) -> PipelineApplied:
         """Apply a pipeline: a spec that differs from the latest version becomes the next version
-        (201), the same spec is the same version (200).
+        (201); an identical spec returns the latest version (200).
         """
         answer: PipelineApplied = self._send(
             ApiRequest(method="POST", path=path_of("pipelines"), body=document, may_repeat=True),
@@ -445,8 +450,8 @@ class PipelinesApi:
     def list(
         self, *, after: str | None = None, limit: int | None = None, archived: bool | None = None
     ) -> PipelineList:
-        """List the latest version of each pipeline by name; `after` is the last name of the page
-        before. Archived ones are listed by themselves.
+        """List the latest version of each pipeline, by name; `after` is the last name of the previous
+        page. Archived pipelines are listed separately.
         """
         answer: PipelineList = self._send(
             ApiRequest(
@@ -460,7 +465,7 @@ class PipelinesApi:
         return answer
 
     def validate(self, document: Document) -> PipelineValid:
-        """Check a pipeline as `POST /v1/pipelines` does, and keep nothing."""
+        """Check a pipeline as `POST /v1/pipelines` does, without storing it."""
         answer: PipelineValid = self._send(
             ApiRequest(
                 method="POST", path=path_of("pipelines", "validate"), body=document, may_repeat=True
@@ -470,7 +475,7 @@ class PipelinesApi:
         return answer
 
     def get(self, name: str, *, version: int | None = None) -> PipelineDetail:
-        """Show one version of a pipeline with its spec; the latest where none is named."""
+        """Show one version of a pipeline with its spec; by default, the latest."""
         answer: PipelineDetail = self._send(
             ApiRequest(
                 method="GET",
@@ -483,7 +488,7 @@ class PipelinesApi:
         return answer
 
     def delete(self, name: str, *, if_match: int | str | None = None) -> None:
-        """Delete an archived pipeline with all its versions, where no run of it is stored."""
+        """Delete an archived pipeline with all its versions. It must have no stored runs."""
         self._send(
             ApiRequest(
                 method="DELETE", path=path_of("pipelines", name), headers={"if-match": if_match}
@@ -500,7 +505,9 @@ class PipelinesApi:
         return answer
 
     def diff(self, name: str, before: int, *, after: int | None = None) -> PipelineDiff:
-        """Show in what two versions of a pipeline differ, field by field; at most 1,000 places."""
+        """Show the differences between two versions of a pipeline, field by field; at most 1,000
+        places.
+        """
         answer: PipelineDiff = self._send(
             ApiRequest(
                 method="GET",
@@ -513,7 +520,7 @@ class PipelinesApi:
         return answer
 
     def release(self, name: str) -> PipelineRelease:
-        """Show which version runs take that name none, and the canary, if there is one."""
+        """Show which version is used by runs that do not name one, and the canary, if there is one."""
         answer: PipelineRelease = self._send(
             ApiRequest(method="GET", path=path_of("pipelines", name, "release"), may_repeat=True),
             PipelineRelease,
@@ -523,9 +530,10 @@ class PipelinesApi:
     def activate(
         self, name: str, *, version: int | None = None, if_match: int | str | None = None
     ) -> PipelineRelease:
-        """Let runs that name no version take this one, from the next second on; versions that are
-        applied later wait until they are activated. Without a version, the newest is active, as at
-        first. It ends a canary. Runs that are under way go on with their version.
+        """Activate a version: runs that do not name a version use it from the next second on, and
+        versions applied later are not used until they are activated. Without a version, the newest
+        is always active, which is the initial state. Ends a canary. Runs in progress keep their
+        version.
         """
         answer: PipelineRelease = self._send(
             ApiRequest(
@@ -539,8 +547,8 @@ class PipelinesApi:
         return answer
 
     def roll_back(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """Activate the version that was active before, otherwise the one before the active one. It
-        ends a canary.
+        """Activate the previously active version or, if there is none, the one before the active one.
+        Ends a canary.
         """
         answer: PipelineRelease = self._send(
             ApiRequest(
@@ -553,7 +561,7 @@ class PipelinesApi:
         return answer
 
     def canary(self, name: str) -> CanaryReport:
-        """Show how the runs of a canary ended, beside those of the active version."""
+        """Compare how runs of the canary ended with runs of the active version."""
         answer: CanaryReport = self._send(
             ApiRequest(method="GET", path=path_of("pipelines", name, "canary"), may_repeat=True),
             CanaryReport,
@@ -571,9 +579,9 @@ class PipelinesApi:
         only_by_hand: bool | None = None,
         if_match: int | str | None = None,
     ) -> PipelineRelease:
-        """Let a share of the runs that name no version take this one, and judge it by how they end: it
-        is ended by itself where more of them fail. The other runs go on with the active version.
-        Activate it to let all runs take it.
+        """Start a canary: a share of the runs that do not name a version use this one, and it is
+        judged by how they end. It ends automatically if more of them fail. The other runs keep
+        using the active version. To make all runs use the canary's version, activate it.
         """
         answer: PipelineRelease = self._send(
             ApiRequest(
@@ -595,7 +603,7 @@ class PipelinesApi:
         return answer
 
     def end_canary(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """End a canary: all runs take the active version."""
+        """End a canary: all runs use the active version."""
         answer: PipelineRelease = self._send(
             ApiRequest(
                 method="DELETE",
@@ -607,7 +615,9 @@ class PipelinesApi:
         return answer
 
     def archive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """Let a pipeline take no new runs, and leave it out of lists. Runs that are under way go on."""
+        """Archive a pipeline: it accepts no new runs and is left out of lists. Runs in progress
+        continue.
+        """
         answer: PipelineRelease = self._send(
             ApiRequest(
                 method="POST",
@@ -619,7 +629,7 @@ class PipelinesApi:
         return answer
 
     def unarchive(self, name: str, *, if_match: int | str | None = None) -> PipelineRelease:
-        """Let an archived pipeline take new runs again."""
+        """Unarchive a pipeline, so that it accepts new runs again."""
         answer: PipelineRelease = self._send(
             ApiRequest(
                 method="POST",
@@ -638,9 +648,7 @@ class ApprovalsApi:
         self._send = send
 
     def list(self, *, run: str | None = None) -> ApprovalList:
-        """List the approvals that runs wait for, the one that waits longest first: the first 200, or
-        those of one `run`.
-        """
+        """List pending approvals, longest-waiting first: the first 200, or those of one `run`."""
         answer: ApprovalList = self._send(
             ApiRequest(
                 method="GET", path=path_of("approvals"), query={"run": run}, may_repeat=True
@@ -659,7 +667,7 @@ class FlowApi:
     def list(
         self, *, pipeline: str | None = None, after: str | None = None, limit: int | None = None
     ) -> FlowQueueList:
-        """List the limits at which runs stand, by key, those first at which most wait."""
+        """List the per-key limits that runs hold or wait for, those with the most waiting runs first."""
         answer: FlowQueueList = self._send(
             ApiRequest(
                 method="GET",
@@ -689,7 +697,7 @@ class FlowApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> FlowRunList:
-        """List the runs that hold places or wait for one, each with its position, by queue or run."""
+        """List runs that hold or wait for a slot, each with its position, by queue or run."""
         answer: FlowRunList = self._send(
             ApiRequest(
                 method="GET",
@@ -731,8 +739,8 @@ class BulkApi:
         self._send = send
 
     def submit(self, runs: Sequence[RunSubmission | Mapping[str, Any]]) -> BulkReceipt:
-        """Submit up to 1,000 tasks. 202 once the broker has stored those that are taken; each of the
-        others has its error.
+        """Submit up to 1,000 tasks. Returns 202 once the broker has stored the accepted tasks; each
+        rejected task has its own error.
         """
         answer: BulkReceipt = self._send(
             ApiRequest(method="POST", path=path_of("bulk", "runs"), body=given({"runs": runs})),
@@ -749,7 +757,7 @@ class BulkApi:
         at_most: int | None = None,
         idempotency_key: str | None = None,
     ) -> BulkPreview:
-        """Count the runs that an operation would change, and change nothing."""
+        """Count the runs that an operation would change, without changing anything."""
         answer: BulkPreview = self._send(
             ApiRequest(
                 method="POST",
@@ -778,8 +786,9 @@ class BulkApi:
         at_most: int | None = None,
         idempotency_key: str | None = None,
     ) -> BulkOperation:
-        """Cancel or retry all runs that a filter means, in the background: those that were accepted
-        until now. It goes on where the process that works on it is stopped.
+        """Cancel or retry all runs that match a filter, in the background. Only runs accepted before
+        the request are included. The operation continues even if the process working on it is
+        stopped.
         """
         answer: BulkOperation = self._send(
             ApiRequest(
@@ -800,7 +809,7 @@ class BulkApi:
         return answer
 
     def list(self, *, after: str | None = None, limit: int | None = None) -> BulkOperationList:
-        """List bulk operations, the latest first."""
+        """List bulk operations, newest first."""
         answer: BulkOperationList = self._send(
             ApiRequest(
                 method="GET",
@@ -822,7 +831,7 @@ class BulkApi:
                 return
 
     def get(self, operation_id: str) -> BulkOperation:
-        """Show how far a bulk operation is."""
+        """Show the progress of a bulk operation."""
         answer: BulkOperation = self._send(
             ApiRequest(
                 method="GET", path=path_of("bulk", "operations", operation_id), may_repeat=True
@@ -832,7 +841,7 @@ class BulkApi:
         return answer
 
     def stop(self, operation_id: str) -> BulkOperation:
-        """Stop a bulk operation where it is. What it has changed stays so."""
+        """Stop a bulk operation. Changes already made are kept."""
         answer: BulkOperation = self._send(
             ApiRequest(method="POST", path=path_of("bulk", "operations", operation_id, "stop")),
             BulkOperation,
@@ -854,7 +863,7 @@ class SchedulesApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> ScheduleList:
-        """List schedules, the latest first, each with its next time."""
+        """List schedules, newest first, each with its next time."""
         answer: ScheduleList = self._send(
             ApiRequest(
                 method="GET",
@@ -885,7 +894,7 @@ class SchedulesApi:
         jitter_s: float | None = None,
         count: int | None = None,
     ) -> NextTimes:
-        """Show the coming times of a cron expression, and keep nothing."""
+        """Show the upcoming times of a cron expression, without creating a schedule."""
         answer: NextTimes = self._send(
             ApiRequest(
                 method="POST",
@@ -915,9 +924,7 @@ class SchedulesApi:
         if_match: int | str | None = None,
         if_none_match: str | None = None,
     ) -> Schedule:
-        """Make a schedule (201), or replace it. Its task is checked as it will be when it is
-        submitted.
-        """
+        """Create a schedule (201), or replace it. Its task is validated as it would be on submission."""
         answer: Schedule = self._send(
             ApiRequest(
                 method="PUT",
@@ -950,7 +957,7 @@ class SchedulesApi:
         return answer
 
     def delete(self, name: str, *, if_match: int | str | None = None) -> None:
-        """Delete a schedule with what became of its times. Its runs stay."""
+        """Delete a schedule and its history. Its runs are kept."""
         self._send(
             ApiRequest(
                 method="DELETE", path=path_of("schedules", name), headers={"if-match": if_match}
@@ -961,7 +968,7 @@ class SchedulesApi:
     def pause(
         self, name: str, *, reason: str | None = None, if_match: int | str | None = None
     ) -> Schedule:
-        """Pause a schedule. Times that come meanwhile are left out."""
+        """Pause a schedule. Times that pass while it is paused are skipped."""
         answer: Schedule = self._send(
             ApiRequest(
                 method="POST",
@@ -974,7 +981,7 @@ class SchedulesApi:
         return answer
 
     def resume(self, name: str, *, if_match: int | str | None = None) -> Schedule:
-        """Let a paused schedule go on, with its next time from now."""
+        """Resume a paused schedule from its next time."""
         answer: Schedule = self._send(
             ApiRequest(
                 method="POST",
@@ -986,7 +993,7 @@ class SchedulesApi:
         return answer
 
     def trigger(self, name: str, *, idempotency_key: str | None = None) -> Firing:
-        """Submit the task of a schedule now, be it paused or not; its policy of overlaps holds."""
+        """Submit a schedule's task now, whether or not it is paused; its overlap policy applies."""
         answer: Firing = self._send(
             ApiRequest(
                 method="POST",
@@ -998,7 +1005,7 @@ class SchedulesApi:
         return answer
 
     def next_times(self, name: str, *, count: int | None = None) -> NextTimes:
-        """Show the coming times of a schedule, as they are where it is not paused."""
+        """Show the upcoming times of a schedule, as if it were not paused."""
         answer: NextTimes = self._send(
             ApiRequest(
                 method="GET",
@@ -1013,7 +1020,7 @@ class SchedulesApi:
     def firings(
         self, name: str, *, after: str | None = None, limit: int | None = None
     ) -> FiringList:
-        """List what became of the times of a schedule, the latest first; of the last 1,000."""
+        """List the past times of a schedule and their outcome, newest first; at most the last 1,000."""
         answer: FiringList = self._send(
             ApiRequest(
                 method="GET",
@@ -1042,7 +1049,7 @@ class WebhooksApi:
         self._send = send
 
     def list(self, *, after: str | None = None, limit: int | None = None) -> WebhookList:
-        """List webhooks, the latest first."""
+        """List webhooks, newest first."""
         answer: WebhookList = self._send(
             ApiRequest(
                 method="GET",
@@ -1087,8 +1094,8 @@ class WebhooksApi:
         if_match: int | str | None = None,
         if_none_match: str | None = None,
     ) -> WebhookMade:
-        """Make a webhook (201, with its secret, which is shown only now), or replace it. It is told of
-        what happens from then on.
+        """Create a webhook (201, with its secret, which is shown only once), or replace it. It
+        receives events from then on.
         """
         answer: WebhookMade = self._send(
             ApiRequest(
@@ -1119,7 +1126,7 @@ class WebhooksApi:
         return answer
 
     def delete(self, name: str, *, if_match: int | str | None = None) -> None:
-        """Delete a webhook with its deliveries; what is not delivered is not told."""
+        """Delete a webhook and its deliveries; undelivered messages are not sent."""
         self._send(
             ApiRequest(
                 method="DELETE", path=path_of("webhooks", name), headers={"if-match": if_match}
@@ -1128,7 +1135,7 @@ class WebhooksApi:
         )
 
     def enable(self, name: str, *, if_match: int | str | None = None) -> Webhook:
-        """Enable a webhook. What waited goes out; it is told of what happens from now on."""
+        """Enable a webhook. Waiting messages are sent, and it receives new events from now on."""
         answer: Webhook = self._send(
             ApiRequest(
                 method="POST",
@@ -1140,7 +1147,7 @@ class WebhooksApi:
         return answer
 
     def disable(self, name: str, *, if_match: int | str | None = None) -> Webhook:
-        """Disable a webhook: nothing is sent, and nothing that happens is kept for it."""
+        """Disable a webhook: nothing is sent, and no new events are stored for it."""
         answer: Webhook = self._send(
             ApiRequest(
                 method="POST",
@@ -1152,8 +1159,8 @@ class WebhooksApi:
         return answer
 
     def rotate_secret(self, name: str, *, overlap_s: float | None = None) -> WebhookMade:
-        """Give a webhook another secret, which is shown only now. The former one signs as well for
-        `overlap_s`.
+        """Issue a new secret for a webhook, which is shown only once. Messages are also signed with
+        the former secret for `overlap_s` seconds.
         """
         answer: WebhookMade = self._send(
             ApiRequest(
@@ -1175,7 +1182,7 @@ class WebhooksApi:
     def redeliver_dead(
         self, name: str, since: datetime, *, until: datetime | None = None
     ) -> Redelivered:
-        """Send again what is dead of some time, the earliest first, up to 1,000 messages."""
+        """Send dead messages of a period again, oldest first, up to 1,000 messages."""
         answer: Redelivered = self._send(
             ApiRequest(
                 method="POST",
@@ -1194,8 +1201,8 @@ class WebhooksApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> DeliveryList:
-        """List a webhook's deliveries of the last 14 days, the latest first; `state=dead`: those that
-        were given up.
+        """List a webhook's deliveries of the last 14 days, newest first; `state=dead` lists those that
+        were given up on.
         """
         answer: DeliveryList = self._send(
             ApiRequest(
@@ -1224,7 +1231,7 @@ class WebhooksApi:
                 return
 
     def delivery(self, name: str, message_id: str) -> DeliveryDetail:
-        """Show a delivery with what is sent."""
+        """Show a delivery with its payload."""
         answer: DeliveryDetail = self._send(
             ApiRequest(
                 method="GET",
@@ -1236,7 +1243,7 @@ class WebhooksApi:
         return answer
 
     def redeliver(self, name: str, message_id: str) -> Delivery:
-        """Send a message again, under the same id, delivered or not."""
+        """Send a message again, under the same ID, whether or not it was delivered."""
         answer: Delivery = self._send(
             ApiRequest(
                 method="POST", path=path_of("webhooks", name, "deliveries", message_id, "redeliver")

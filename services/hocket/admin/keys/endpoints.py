@@ -133,7 +133,7 @@ async def rotate_key(
 @router.delete("/keys/{key_id}")
 @needs(Permission.KEYS_MANAGE)
 async def revoke_key(key_id: KeyId, context: Ctx, caller: CallerDep) -> KeyDetail:
-    """Permanently revoke a key: within seconds it is refused everywhere and what it has open ends."""
+    """Permanently revoke a key: it is refused everywhere within seconds, and its open requests end."""
     await _check_within(context.pool, caller, key_id)
     async with context.pool.acquire() as connection:
         row = await key_store.revoke(connection, key_id, caller.bearer.tenant, caller.actor)

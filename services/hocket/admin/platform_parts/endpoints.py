@@ -62,7 +62,7 @@ async def list_queues(context: Ctx, caller: CallerDep) -> QueueList:
 @router.get("/partitions")
 @needs(Permission.PLATFORM_READ)
 async def list_partitions(context: Ctx, caller: CallerDep) -> PartitionList:
-    """List the partitions of runs and the coordinators that own them. Requires an all-tenants key."""
+    """List the partitions and the coordinators that own them. Requires an all-tenants key."""
     _check_wide(caller)
     return await reads.partitions(context.pool)
 

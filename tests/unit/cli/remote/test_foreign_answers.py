@@ -113,5 +113,5 @@ def test_a_fault_of_ours_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_that_never_ends_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "TIMEOUT_S", 0.3)
-    with pytest.raises(ApiUnreachable, match="not whole"):
+    with pytest.raises(ApiUnreachable, match="not complete"):
         api.Api(url, "default").get("/slow")
