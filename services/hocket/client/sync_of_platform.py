@@ -284,7 +284,9 @@ class ExperimentsApi:
         return answer
 
     def roll_back(self, experiment: str, arm: str) -> ExperimentList:
-        """Switch off an arm: its runs go to the control."""
+        """Switch off an arm: its runs go to the control. For an experiment of all tenants, this
+        requires an all-tenants key.
+        """
         answer: ExperimentList = self._send(
             ApiRequest(
                 method="POST", path=path_of("experiments", experiment, "arms", arm, "rollback")
@@ -294,7 +296,9 @@ class ExperimentsApi:
         return answer
 
     def restore(self, experiment: str, arm: str) -> ExperimentList:
-        """Switch an arm back on and discard its past results."""
+        """Switch an arm back on and discard its past results. For an experiment of all tenants, this
+        requires an all-tenants key.
+        """
         answer: ExperimentList = self._send(
             ApiRequest(
                 method="POST", path=path_of("experiments", experiment, "arms", arm, "restore")

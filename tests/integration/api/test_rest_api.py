@@ -24,6 +24,7 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     CancelRequested,
+    ExperimentState,
     ReplicaState,
     ReplicasTold,
     RunFinished,
@@ -1104,3 +1105,24 @@ async def test_experiments_are_asked_of_a_gateway_and_its_refusal_is_passed_on(r
     unknown = await rest.post("/v1/experiments/next/arms/canary/restore")
     assert (away.status, away.error["code"]) == (503, "gateway_away")
     assert (unknown.status, unknown.error["code"]) == (404, "experiment_unknown")
+
+
+async def test_only_keys_of_all_tenants_switch_arms_for_all_tenants(rest: Rest) -> None:
+    ours = ExperimentState(experiment="ours", model="writer", tenant="acme")
+    everybodys = ExperimentState(experiment="everybodys", model="writer")
+    await ToldGateways(rest.bus, experiments=(ours, everybodys)).open()
+    operator = {"Authorization": f"Bearer {await rest.make_key('operator', 'acme')}"}
+
+    async def switched(experiment: str, headers: dict[str, str] | None = None) -> list[int]:
+        path = f"/v1/experiments/{experiment}/arms/canary"
+        return [
+            (await rest.post(f"{path}/{way}", headers=headers)).status
+            for way in ("rollback", "restore")
+        ]
+
+    assert await switched("ours", operator) == [200, 200]
+    assert await switched("everybodys", operator) == [403, 403]
+    assert await switched("everybodys") == [200, 200]
+    audit = await rest.get("/v1/audit")
+    changed = [entry["target"] for entry in audit.body["entries"]]
+    assert changed.count("experiment:everybodys/canary") == 2

@@ -14,6 +14,7 @@ from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
+from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.messages import ExperimentControl, ExperimentsTold
 from hocket.schemas.rest import ExperimentList, Token
@@ -39,7 +40,9 @@ async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
 async def roll_back(
     experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
 ) -> ExperimentList:
-    """Switch off an arm: its runs go to the control."""
+    """Switch off an arm: its runs go to the control. For an experiment of all tenants, this requires an
+    all-tenants key."""
+    await _check_reach(context, caller, experiment)
     await record(context, caller, "experiments.rollback", f"experiment:{experiment}/{arm}")
     return await _asked(context, _control("rollback", experiment, arm, caller))
 
@@ -49,9 +52,20 @@ async def roll_back(
 async def restore(
     experiment: ExperimentName, arm: ArmName, context: Ctx, caller: CallerDep
 ) -> ExperimentList:
-    """Switch an arm back on and discard its past results."""
+    """Switch an arm back on and discard its past results. For an experiment of all tenants, this
+    requires an all-tenants key."""
+    await _check_reach(context, caller, experiment)
     await record(context, caller, "experiments.restore", f"experiment:{experiment}/{arm}")
     return await _asked(context, _control("restore", experiment, arm, caller))
+
+
+async def _check_reach(context: Context, caller: Caller, experiment: str) -> None:
+    """Raise TenantForbidden if a key of one tenant would switch an arm for every tenant."""
+    if caller.bearer.tenant is None:
+        return
+    known = await _asked(context, ExperimentControl(action="list", tenant=caller.tenant))
+    if any(one.experiment == experiment and one.tenant is None for one in known.experiments):
+        raise TenantForbidden(key=caller.bearer.key_id)
 
 
 def _control(

@@ -47,6 +47,7 @@ async def console_models(
         "may_control": caller.bearer.tenant is None
         and caller.bearer.may(Permission.MODELS_CONTROL),
         "experiments": experiments,
+        "is_wide": caller.bearer.tenant is None,
         "calls": await model_list.call_table(context.pool, caller.tenant),
         "decisions": await model_list.decisions(
             context.pool, caller.tenant, model or None, backend or None
