@@ -25,13 +25,13 @@ def accept(
     forecast: PlanForecast,
     reuse: Reuse | None = None,
 ) -> Outcome:
-    """Begin a run that was admitted; `reuse` is what it takes over from the run that it repeats."""
+    """Begin an admitted run; `reuse` holds what it takes over from the run that it repeats."""
     completed = complete_input(plan.source, event.input)
     run = _run_of(event, plan, owner, json_of(completed), now_ms)
     if reuse is not None:
         run.reuse = reuse
     if run.parent is not None and reuse is None:
-        run.origin = None  # it had no end yet, and what it comes to is not taken over
+        run.origin = None  # the run that it repeats had not ended, so nothing is taken over
     t = Transition(run, forecast, now_ms)
     t.run_changed = True
     t.arm(run.deadline_at_ms)
@@ -44,13 +44,13 @@ def accept(
 
 
 def reject(event: RunAccepted, owner: Owner, *, now_ms: float) -> Outcome:
-    """End a run that was rejected, as it begins."""
+    """Return a rejected run, already ended."""
     assert event.rejected is not None, event.run_id
     return _ended(event, owner, RUN_REJECTED, event.rejected, now_ms)
 
 
 def refuse(event: RunAccepted, error: ErrorInfo, owner: Owner, *, now_ms: float) -> Outcome:
-    """End a run that could not begin: it has failed."""
+    """Return a run that could not begin, already failed."""
     return _ended(event, owner, RUN_FAILED, error, now_ms)
 
 

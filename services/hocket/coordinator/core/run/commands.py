@@ -1,6 +1,6 @@
-"""What the core asks of the shell. Commands are carried out at once, without waiting for the
-database, except those that say after the commit. `Dispatch` and `EndRun`, which are made by the
-thousand, stand in `run/state/messages.py`."""
+"""Commands: what the core asks the shell to do. They are carried out at once, without waiting for
+the database, except those that are documented to wait for the commit. `Dispatch` and `EndRun`,
+which are created by the thousand, are defined in `run/state/messages.py`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class RecordAttempt:
-    """Keep an attempt that did not give its step the result."""
+    """Record an attempt that did not produce its step's result."""
 
     key: str
     attempt: int
@@ -64,7 +64,8 @@ class RecordAttempt:
 
 @dataclass(frozen=True, slots=True)
 class FlowPlace:
-    """Where a run waits before it starts: the kind of limit, the run's key there, and the limit."""
+    """A limit that a run waits on before it starts: the kind of limit, the run's key under it, and
+    its rule."""
 
     kind: str
     key: str
@@ -73,14 +74,15 @@ class FlowPlace:
 
 @dataclass(frozen=True, slots=True)
 class WaitForFlow:
-    """Keep these places with the run's own row; `FlowDecided` comes to its log when it may start."""
+    """Store these places with the run's own row; `FlowDecided` is posted to its log once it may
+    start."""
 
     places: tuple[FlowPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Publish progress of a run to its caller."""
+    """Publish a run's progress to its caller."""
 
     change: StepChanged
     reply_to: str
@@ -88,15 +90,16 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class ExpectPrompt:
-    """Tell the gateways how the prompt of a node begins that is next."""
+    """Tell the gateways how the prompt of an upcoming node begins."""
 
     expected: PromptExpected
 
 
 @dataclass(frozen=True, slots=True)
 class LookUpCache:
-    """Ask the cache for a step's output; CacheAnswered comes to the run's log, now or when whoever
-    computes it is done. `claim_until_ms`: how long this step may keep others waiting at most."""
+    """Ask the cache for a step's output; `CacheAnswered` is posted to the run's log, now or once
+    the step that computes the same output is done. `claim_until_ms` (epoch ms) bounds how long this
+    step may keep others waiting."""
 
     key: str
     tenant: str
@@ -108,7 +111,7 @@ class LookUpCache:
 
 @dataclass(frozen=True, slots=True)
 class FillCache:
-    """Keep what a step computed, and answer those who wait for it."""
+    """Store what a step computed, and answer the steps that wait for it."""
 
     key: str
     tenant: str

@@ -1,9 +1,10 @@
-"""What a log event claims, held against what can be true, before it is applied.
+"""Plausibility checks on what a log event claims, made before it is applied.
 
-Anybody who reaches NATS may post to a log. An event counts only where its run is of that partition (the
-hash of its id), its names can be names, its numbers lie within what the platform ever makes, and the
-subjects that it names are of the kind that we publish to: an inbox, the acknowledgement of a task. Who
-may post an event is another question: see `schemas/capabilities.py`.
+Anyone who reaches NATS may post to a log. An event counts only if its run belongs to that partition
+(the hash of its id), its names are well formed, its numbers lie within what the platform ever
+produces, and the subjects that it names are of the kind that we publish to: an inbox, or the
+acknowledgement of a task. Who may post an event is a separate question: see
+`schemas/capabilities.py`.
 """
 
 import re
@@ -28,16 +29,16 @@ from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
 
 DAY_MS = 24 * 3_600_000.0
 MAX_AHEAD_MS = DAY_MS
-"""How far a clock may be before ours ..."""
+"""How far a sender's clock may be ahead of ours."""
 MAX_BEHIND_MS = MAX_WAIT_MS + 30 * DAY_MS
-"""... and how old what somebody tells."""
+"""How far in the past a reported time may lie."""
 MAX_TOOK_MS = MAX_TIMEOUT_MS + DAY_MS
 MAX_MEAN_MS = MAX_WAIT_MS + DAY_MS
 MAX_VARIANCE = MAX_MEAN_MS**2
 MAX_WEIGHT = 1e9
 MAX_OUTLOOK_NODES = 2_000
 MAX_DEPTH = 64
-"""Runs above a run that one may tell of; the plan's own bound is lower."""
+"""The most runs that an event may claim to be above its run; the plan's own bound is lower."""
 _TASK_ACK = re.compile(
     rf"\$JS\.ACK\.([^.\s*>]+\.){{0,2}}({subjects.TASKS}|{subjects.TASK_BATCHES})\.[^\s*>]+"
 )
@@ -45,7 +46,7 @@ _ACK_NUMBERS = 5
 
 
 def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) -> str | None:
-    """Return why an event of a partition's log cannot be what it says; None where it can. `now_ms` is
+    """Return why an event of a partition's log cannot be genuine, or None if it can. `now_ms` is
     the log's own time."""
     if isinstance(event, OutlookChanged):
         return _doubt_outlook(event)
@@ -63,8 +64,8 @@ def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) ->
 
 
 def plausible(event: LogEvent, now_ms: float) -> LogEvent:
-    """Return an event without what its sender tells of times that cannot be: who ran an attempt may
-    have a clock that is years away, and its result counts all the same."""
+    """Return an event without reported times that cannot be right: the clock of the worker that ran
+    an attempt may be years off, and its result counts all the same."""
     if not isinstance(event, AttemptFinished):
         return event
     earliest_ms, latest_ms = now_ms - MAX_BEHIND_MS, now_ms + MAX_AHEAD_MS

@@ -1,4 +1,4 @@
-"""Errors of runs that cannot go on, and what to say of an exception."""
+"""Errors of runs that cannot go on, and the text to report for an exception."""
 
 from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.errors import ErrorInfo, HocketError
@@ -35,16 +35,16 @@ class RunNotRestorable(HocketError):
 
 
 def unsendable(error: Exception) -> ErrorInfo:
-    """Return what to say of a message that cannot be sent."""
+    """Return the error info to report for a message that cannot be sent."""
     if isinstance(error, HocketError):
         return error.info()
     return MessageNotSendable(reason=reason_of(error)).info()
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an exception says, as text that everything can carry."""
+    """Return an exception's type and message as text that can be stored, cut to MAX_REASON_CHARS."""
     try:
         text = f"{type(error).__name__}: {error}"
-    except Exception:  # it cannot even be said
+    except Exception:  # its own `__str__` raises
         text = type(error).__name__
     return str(stored_text(text, limit=MAX_REASON_CHARS))

@@ -1,9 +1,10 @@
-"""Whether a run can still make its deadline, and until when one of its nodes may take
+"""Whether a run can still make its deadline, and how long one of its nodes may take
 (`on_infeasible`).
 
-What counts are durations that are measured or said (`sure_ms`) of nodes that must run; of what
-nobody knows a run is never given up. A probe is not judged when its nodes start: it measures a
-pipeline whose estimates would else stand for ever, for what is given up measures nothing.
+Only measured or declared durations (`sure_ms`) of nodes that must run count: a run is never given
+up because of a duration that nobody knows. A probe is not judged when its nodes start: it measures
+a pipeline whose estimates would otherwise never change, because a node that is given up yields no
+measurement.
 """
 
 from hocket.coordinator.core.run.plan.nodes import Node
@@ -14,11 +15,11 @@ from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, HocketError
 
 UNSURE_SHARE = 0.5
-"""A node is left this share of the time at least, where what would come instead of it and behind it
-was never measured."""
+"""The share of the remaining time that a node gets at least, if its replacement or what follows was
+never measured."""
 LAST_MOMENT_SD = 2.326
-"""Standard deviations of tail that are left free for what comes after a node is given up: 99 % of a
-normal distribution, for there is nothing left to be given up then."""
+"""Standard deviations of the tail that are kept free for what follows a node that is given up: 99 %
+of a normal distribution, because nothing is left to give up after that."""
 
 
 class DeadlineInfeasible(HocketError):
@@ -37,18 +38,19 @@ class TooSlow(HocketError):
 
 
 def is_judged(t: Transition) -> bool:
-    """Tell whether the pipeline wants infeasible runs treated in some way."""
+    """Tell whether `on_infeasible` applies when nodes of this run start; not for probes."""
     return t.plan.judges and not t.run.probe
 
 
 def is_watched(t: Transition) -> bool:
-    """Tell whether nodes that run are given up at the last moment. Those of a probe are where the
-    pipeline degrades: they begin as they are, and its run is saved all the same."""
+    """Tell whether running nodes are given up at the last moment. In a pipeline that degrades, this
+    includes those of a probe: they start unjudged, but the run is still saved."""
     return t.plan.degrades or is_judged(t)
 
 
 def was_given_up(run: Run) -> bool:
-    """Tell whether an ended run was given up, or a node of it: for want of time, by the estimates."""
+    """Tell whether an ended run, or one of its nodes, was given up because the estimates left no
+    time."""
     if run.status == RUN_FAILED:
         return run.error is not None and run.error.code == DeadlineInfeasible.code
     if run.status != RUN_DEGRADED:
@@ -65,14 +67,15 @@ def may_be_spared(t: Transition, node: Node) -> bool:
 
 
 def is_too_late(t: Transition, node: Node, expected: Expectation) -> bool:
-    """Tell whether a node that starts now would miss the run's deadline, or be given up most
-    likely."""
+    """Tell whether a node that starts now would miss the run's deadline, or would most likely be
+    given up."""
     return t.run.paused_at_ms is None and t.now_ms > start_by_at_ms(t, node, expected)
 
 
 def start_by_at_ms(t: Transition, node: Node, expected: Expectation) -> float:
-    """Return when a node must have started: so that what is sure of it ends by the moment at which
-    what is sure behind it still fits, and by that at which it is given up, where this is known."""
+    """Return the latest time (epoch ms) at which a node can start: the known part of its duration
+    must end before the known part of what follows has to begin, and before the node would be given
+    up, where that time is known."""
     end_at_ms = t.run.deadline_at_ms - expected.after.sure_ms
     instead = _instead_of(node, expected) if is_watched(t) else None
     if instead is not None and instead.sure_ms >= instead.mean_ms:
@@ -81,7 +84,7 @@ def start_by_at_ms(t: Transition, node: Node, expected: Expectation) -> float:
 
 
 def give_up_at_ms(t: Transition, node: Node, expected: Expectation) -> float | None:
-    """Return when a node that starts now must have ended, or something else is done about it."""
+    """Return when a node that starts now is given up unless it has ended (epoch ms); None if never."""
     if not is_watched(t) or t.run.paused_at_ms is not None:
         return None
     deadline_at_ms = t.run.deadline_at_ms
@@ -99,7 +102,8 @@ def give_up_at_ms(t: Transition, node: Node, expected: Expectation) -> float | N
 
 
 def _instead_of(node: Node, expected: Expectation) -> Estimate | None:
-    """Return what comes instead of a node that is given up, to the run's end."""
+    """Return the estimate from a given-up node's replacement to the run's end; None if the node may
+    not be given up."""
     if node.fast is not None and expected.fast is not None:
         return expected.fast.then(expected.after_least)
     return expected.after_least if node.optional else None

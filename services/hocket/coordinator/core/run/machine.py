@@ -1,8 +1,9 @@
-"""The table of what an event of the log does to a run.
+"""Maps each event of the log to the rule that applies it to a run.
 
 `apply` changes the run in place and returns what changed and what the shell must do. An event for a
-run that has ended, or whose sender cannot be its attempt's worker, changes nothing. What raises is
-an event that cannot be applied: the run is half changed then, and must be read back from its rows.
+run that has ended, or from a sender that cannot be the attempt's worker, changes nothing. If an
+event cannot be applied, an exception is raised: the run is then half changed, and must be read back
+from its rows.
 """
 
 from math import inf
@@ -65,9 +66,8 @@ def apply(
     *,
     believed: bool = False,
 ) -> Outcome:
-    """Do to a run what an event of the log does to it; `now_ms` is the log's own time. `forecast` is
-    None only for a run that has ended. `believed`: whoever sends it is known to be its attempt's
-    worker."""
+    """Apply an event of the log to a run; `now_ms` is the log's own time. `forecast` is None only
+    for a run that has ended. `believed`: the sender is already known to be the attempt's worker."""
     if isinstance(event, AttemptFinished | AttemptReturned) and not (
         believed or may_tell(run, event, run.owner.capabilities)
     ):
@@ -87,7 +87,7 @@ def apply(
 
 def resume(run: Run, now_ms: float, forecast: PlanForecast) -> Outcome:
     """Return what a new owner must do for a run in flight: hand its attempts out again (the same
-    messages; whoever has them already drops the repeat) and ask for its next wake-up."""
+    messages, so that repeats are dropped) and ask for its next wake-up."""
     t = Transition(run, forecast, now_ms)
     hand_out_again(t)
     run.armed_at_ms = None
@@ -137,7 +137,7 @@ def _time_passed(t: Transition) -> None:
     for step in take_due(run, t.now_ms):
         if run.has_ended:
             return
-        if run.is_live(step):  # else it was withdrawn with what it stands in, just now
+        if run.is_live(step):  # otherwise it was just withdrawn with its container
             _step_is_due(t, step)
     t.arm(_next_wake_ms(run))
 
@@ -147,7 +147,7 @@ def _step_is_due(t: Transition, step: Step) -> None:
         if t.run.paused_at_ms is None:
             give_up(t, step)
             return
-        # the deadline stands still: the node is watched again when it does not
+        # the deadline is paused: the node is watched again once it resumes
         step.give_up_at_ms = None
         if step.wake_at_ms is None or step.wake_at_ms > t.now_ms:
             t.keep(step)
@@ -165,7 +165,7 @@ def _next_wake_ms(run: Run) -> float:
 
 
 def _late(run: Run, event: RunEvent, now_ms: float) -> Outcome:
-    """Keep the result of an attempt that nobody waits for any more; give a turn to compute back."""
+    """Record a result that is no longer waited for; give an unused turn to compute back."""
     outcome = Outcome(run)
     if isinstance(event, CacheAnswered) and not event.hit:
         outcome.commands.append(ReleaseCache(event.key, event.run_id, event.step))

@@ -1,7 +1,8 @@
-"""When a run rests: nobody works for it, and nothing is to be done until an event comes or a time.
+"""When a run is idle: nobody works on it, and there is nothing to do until an event or a point in
+time.
 
-Such a run need not be in memory. It is parked: its row says until when, and it is loaded again by
-whatever event names it, or when its time has come.
+Such a run need not stay in memory. It is parked: its row says until when, and it is loaded again by
+the next event that names it, or when its time has come.
 """
 
 from hocket.coordinator.core.flow.entry import waits_for_flow
@@ -17,12 +18,12 @@ from hocket.coordinator.core.run.state.run import (
 )
 
 PERSON_QUIET_MS = 2_000.0
-"""A run that waits for a person, a signal or its turn to start is parked after so long without an
+"""A run that waits for a person, a signal or its turn to start is parked after this long without an
 event ..."""
 PERSON_WAKE_MS = 10_000.0
-"""... unless it wakes within this."""
+"""... unless it wakes within this time."""
 OTHER_QUIET_MS = 30_000.0
-"""One that waits for a sub-run or a backoff, which are over sooner, later ..."""
+"""The same for a run that waits for a sub-run or a backoff, which are over sooner."""
 OTHER_WAKE_MS = 60_000.0
 NEVER_MS = 253_370_764_800_000.0
 """The year 9999."""
@@ -53,5 +54,5 @@ def _is_worked_on(step: Step) -> bool:
 
 
 def _waits(step: Step) -> bool:
-    """Tell whether a step waits for something outside, for how long nobody knows."""
+    """Tell whether a step waits for something outside, for an unknown time."""
     return step.state == WAITING or is_suspended(step)

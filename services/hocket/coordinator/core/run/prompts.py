@@ -1,10 +1,10 @@
 """How the prompt of the next node begins (`prefill`), as far as it is known while the steps before
 it run.
 
-When a step begins, the `llm` nodes that wait for it and have `prefill` are looked at. What their
-`with` takes from the run's input and from steps that are done is known; the prompt is rendered
-until it reads something that is not. A node is told of once: when the last of what it needs begins.
-Nodes with `map` or `loop`, and those that wait for another node to begin, are not.
+When a step begins, the `llm` nodes with `prefill` that wait for it are examined. What their `with`
+takes from the run's input and from finished steps is known; the prompt is rendered up to the first
+value that is not. A node is announced once: when the last of the steps that it needs begins. Nodes
+with `map` or `loop`, and those that wait for another node to begin, are not announced.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ MAX_CHARS = 400_000
 
 
 def expect_prompt(t: Transition, step: Step) -> None:
-    """Tell of the nodes that wait for a step that begins now."""
+    """Announce the nodes that wait for a step that begins now."""
     if step.link != NODE:
         return
     within = step.within
@@ -102,7 +102,7 @@ def _known_input(t: Transition, within: ScopeProgress, node: Node) -> dict[str, 
         if reads <= done.keys():
             try:
                 known[field] = evaluate(names)
-            except HocketError:  # the node itself will say so
+            except HocketError:  # the node itself will report it
                 continue
     return known
 

@@ -1,4 +1,4 @@
-"""Whether and when a failed attempt is tried again. Jitter is a hash of (run, step, attempt): a
+"""Whether and when a failed attempt is retried. Jitter is a hash of (run, step, attempt), so that a
 replay waits exactly as long."""
 
 from hocket.schemas.errors import ErrorInfo
@@ -10,7 +10,7 @@ MAX_JITTER = 0.5
 ASKED = "retryable"
 """The code of the error by which a handler asks for another attempt (`hocket.workers.errors`)."""
 DEFAULT = Retry()
-"""For a step whose handler asks for another attempt and whose node has no `retry`."""
+"""The policy of a step whose handler asks for another attempt although its node has no `retry`."""
 
 
 NOT_HERE = HandlerNotHere.code
@@ -18,7 +18,8 @@ NOT_HERE = HandlerNotHere.code
 ASKED_ANEW_MS = (50.0, 5_000.0)
 """The shortest and the longest time until a step that was passed on is handed out again."""
 ASKED_ANEW_SHARE = 0.5
-"""Of the time that it has waited: what waits for long is handed out seldom."""
+"""The next wait as a share of the time waited so far: the longer a step waits, the less often it is
+handed out."""
 
 
 def matches(patterns: tuple[str, ...], error: ErrorInfo) -> bool:
@@ -41,7 +42,7 @@ def backoff_ms(
 
 
 def asked_anew_ms(waited_ms: float, *, run_id: str, step: str) -> float:
-    """Return how long a step waits that a worker has passed on, before it is handed out again."""
+    """Return how long a step that a worker has passed on waits before it is handed out again (ms)."""
     shortest, longest = ASKED_ANEW_MS
     base = min(max(shortest, waited_ms * ASKED_ANEW_SHARE), longest)
     return base * (1.0 + MAX_JITTER * fraction(run_id, step, str(round(waited_ms))))

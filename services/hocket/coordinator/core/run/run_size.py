@@ -1,9 +1,9 @@
-"""How large a run is: what its inputs, outputs, errors and held messages come to as JSON, and how
-many operations its expressions have taken.
+"""How large a run is: the JSON size of its inputs, outputs, errors and held messages, and how many
+operations its expressions have taken.
 
-Values are counted as they are kept, so that a run which multiplies what it was given fails before it
-fills the memory, the log or a batch of the committer. Values that several steps share count for each of
-them: each has a row of its own.
+Values are counted as they are kept, so that a run which multiplies its input fails before it fills
+the memory, the log or a batch of the committer. A value that several steps share counts for each of
+them, because each has a row of its own.
 """
 
 from typing import Any
@@ -14,16 +14,17 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished
 
 MAX_RUN_STATE_BYTES = 64 * 1024 * 1024
-"""Of all inputs and outputs of one run's steps."""
+"""The limit for the inputs and outputs of all steps of one run."""
 
 
 MAX_VALUE_DEPTH = 190
-"""How deep a step's value may nest: what reads messages goes 200 levels deep, and they wrap it."""
+"""How deep a step's value may nest: message parsers go 200 levels deep, and messages wrap the value."""
 _AROUND = 200 - MAX_VALUE_DEPTH
 MAX_RUN_OPERATIONS = 300_000_000
-"""Operations of all expressions of one run, with what its steps count: 8 to 30 s of one core."""
+"""The limit for the operations of all expressions of one run, including what its steps count: 8 to
+30 s of one core."""
 FREE_EVENT_OPERATIONS = 5_000
-"""An event that takes no more costs less than its own reading and writing, and is not counted."""
+"""An event that takes no more than this costs less than reading and writing it, and is not counted."""
 
 
 class ValueTooDeep(HocketError):
@@ -61,13 +62,13 @@ class ExpressionsUsedUp(HocketError):
 
 
 def counted(operations: int) -> int:
-    """Return how many operations of one event count for the run: none of a small event."""
+    """Return how many operations of one event count for the run: none if the event is small."""
     return 0 if operations <= FREE_EVENT_OPERATIONS else operations
 
 
 def size_of(value: Any) -> int:
-    """Return about how many bytes a value has as JSON; raise ValueTooDeep where no message could hold
-    it."""
+    """Return the approximate size of a value as JSON (bytes); raise ValueTooDeep if no message
+    could hold it."""
     if value is None:
         return 0
     if isinstance(value, str):
@@ -93,12 +94,12 @@ def _text_of(value: Any) -> bytes:
 
 
 def error_size(error: ErrorInfo | None) -> int:
-    """Return how large what is said of an error is."""
+    """Return the approximate size of an error's message and details (bytes)."""
     if error is None:
         return 0
     return len(error.message) + (len(to_json(error.details)) if error.details else 0)
 
 
 def result_size(event: AttemptFinished) -> int:
-    """Return how large a result is that is held."""
+    """Return the approximate size of a held result (bytes)."""
     return size_of(event.output) + error_size(event.error)

@@ -1,4 +1,4 @@
-"""One event in the making: what the rules of all constructs read, change and ask for.
+"""One event being applied: what the rules of all constructs read, change and ask for.
 
 Rules change the run in place and note here what changed and what the shell must do. They do not
 call each other across constructs: they put work on `todo`, so that neither nesting nor long loops
@@ -33,23 +33,23 @@ from hocket.schemas.templates.budget import Account
 ACTIVATE: Final = 0
 """All needs of a step's node are met."""
 SETTLED: Final = 1
-"""A step reached a terminal state; its parent must hear of it."""
+"""A step reached a terminal state; its parent must be notified."""
 FAILING: Final = 2
-"""A step failed; its node's fallbacks are asked before it settles."""
+"""A step failed; its node's fallbacks are tried before it settles."""
 START: Final = 3
-"""Begin a step, from the layer inward that its link leaves open."""
+"""Begin a step at the outermost layer that its link has not opened yet."""
 START_FAST: Final = 4
 """Begin a step with its node's fast variant."""
 
 Work = tuple[int, Step, ErrorInfo | None]
 
 STEP_OPERATIONS: Final = 500
-"""What beginning a step counts beside its expressions (`templates/budget.py`)."""
+"""Operations charged for beginning a step, apart from its expressions (`templates/budget.py`)."""
 
 
 class Outcome:
-    """What an event did: the steps whose rows must be written (unless they are marked already),
-    whether the run's own must be, and what the shell must do, in this order."""
+    """The outcome of an event: the steps whose rows must be written (unless they are already
+    marked), whether the run's own row must be, and the commands for the shell, in order."""
 
     __slots__ = ("changed", "commands", "run", "run_changed")
 
@@ -78,7 +78,7 @@ class Transition(Outcome):
     # ---- steps ------------------------------------------------------------------------------
 
     def begin(self, step: Step) -> None:
-        """Take a new step into the run."""
+        """Add a new step to the run."""
         self.account.spend(STEP_OPERATIONS)
         self.run.steps[step.key] = step
         within, link = step.within, step.link
@@ -88,7 +88,7 @@ class Transition(Outcome):
             _join(step.parent, step)
 
     def keep(self, step: Step) -> None:
-        """Have a step written as it is now, and bring what is derived from it up to date."""
+        """Mark a step to be written, and update what is derived from it."""
         run = self.run
         size = step.input.size + step.output.size
         if step.error is not None:
@@ -112,7 +112,7 @@ class Transition(Outcome):
             self._announce(step, run.reply_to)
 
     def note(self, step: Step) -> None:
-        """Have a step written of which nothing changed that others see."""
+        """Mark a step to be written, although nothing that others see has changed."""
         if not step.is_changed:
             step.is_changed = True
             self.changed.append(step)
@@ -126,7 +126,7 @@ class Transition(Outcome):
         error: ErrorInfo | None = None,
         degraded: bool = False,
     ) -> None:
-        """End a step and let its parent hear of it; raises ValueTooDeep, having done nothing."""
+        """End a step and notify its parent; raise ValueTooDeep before anything is changed."""
         assert step.state not in TERMINAL, step.key
         _ = output.size
         step.state = state
@@ -187,8 +187,8 @@ class Transition(Outcome):
     # ---- the run ----------------------------------------------------------------------------
 
     def arm(self, at_ms: float) -> None:
-        """Ask for a wake-up, unless an earlier one is already asked for. One whose time is over counts
-        no more: after a rewound log its event may have been applied before, and does not come again."""
+        """Ask for a wake-up, unless an earlier one is pending. One whose time has passed does not
+        count: after a rewound log its event may already have been applied, and does not come again."""
         armed_at_ms = self.run.armed_at_ms
         is_covered = armed_at_ms is not None and self.now_ms < armed_at_ms <= at_ms
         if at_ms != inf and not is_covered:
@@ -197,7 +197,7 @@ class Transition(Outcome):
 
     @property
     def operations(self) -> int:
-        """What the run's expressions have taken, those of this event included."""
+        """The operations that the run's expressions have taken, including those of this event."""
         return self.run.operations + counted(self.account.operations)
 
     def _note_wake(self, step: Step) -> None:
@@ -273,7 +273,7 @@ def next_due_ms(run: Run) -> float:
 
 
 def take_due(run: Run, now_ms: float) -> list[Step]:
-    """Return the steps that want to be woken by now, by key, once."""
+    """Return the steps that are due by now, each once, in the order of their keys."""
     found: set[str] = set()
     due = run.due
     while due and due[0][0] <= now_ms:

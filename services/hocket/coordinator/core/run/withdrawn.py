@@ -1,12 +1,12 @@
-"""What was handed out and cancelled within one event goes out not at all."""
+"""Drops what was handed out and cancelled within the same event."""
 
 from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, StartSubRun
 from hocket.coordinator.core.run.state.messages import Command, Dispatch
 
 
 def without_withdrawn(commands: list[Command]) -> list[Command]:
-    """Drop what was handed out and cancelled within one event: a race whose winner is taken over
-    pays for no loser."""
+    """Drop what was handed out and cancelled within the same event, so that a race whose winner is
+    taken over does not pay for its losers."""
     made: set[tuple[str, int] | str] = set()
     withdrawn: set[tuple[str, int] | str] = set()
     for command in commands:

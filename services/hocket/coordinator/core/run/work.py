@@ -1,6 +1,6 @@
-"""Working an event off: each piece of work goes to the rule of its construct, until nothing is left
-or the run has ended; then the run is held to its bounds, and its deadline runs again where nobody
-is waited for."""
+"""Works off an event: each piece of work goes to the rule of its construct, until nothing is left
+or the run has ended. Then the run is held to its bounds, and its deadline resumes if nobody is
+waited for."""
 
 from hocket.coordinator.core.run.constructs.containers.fallbacks import failing, fallback_settled
 from hocket.coordinator.core.run.constructs.containers.loops import round_settled
@@ -42,13 +42,13 @@ from hocket.schemas.templates.budget import MAX_TOGETHER_OPERATIONS
 
 
 def work_off(t: Transition) -> None:
-    """Do all that an event brings with it."""
+    """Do all the work that an event causes."""
     run, todo, account = t.run, t.todo, t.account
     while todo and run.status == RUNNING:
         _work_on(t, *todo.popleft())
         if account.operations > FREE_EVENT_OPERATIONS or run.size_bytes > MAX_RUN_STATE_BYTES:
             _check_bounds(t)
-    if run.size_bytes > MAX_RUN_STATE_BYTES:  # also what an event only keeps
+    if run.size_bytes > MAX_RUN_STATE_BYTES:  # also if the event only stored something
         _check_bounds(t)
     operations = t.operations
     if operations != run.operations:
@@ -76,7 +76,8 @@ def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> N
 
 
 def _child_settled(t: Transition, child: Step) -> None:
-    """Move the container of an item, round, branch or fallback that ended, or the caller of a call."""
+    """Advance the container of an item, round, branch or fallback that ended, or the caller of a
+    call."""
     parent = child.parent
     assert parent is not None, child.key
     if child.link == CALL:

@@ -1,6 +1,6 @@
-"""What is kept of an attempt that ended, and what follows where it gave no output: the step is tried
-again after a backoff (`retry`), handed out again where its worker did not know the handler, waits
-(`suspension/`), or fails."""
+"""What is kept of an attempt that ended, and what follows if it gave no output: the step is retried
+after a backoff (`retry`), handed out again because its worker did not know the handler, suspended
+(`suspension/`), or failed."""
 
 from decimal import Decimal
 
@@ -20,15 +20,15 @@ from hocket.schemas.messages import AttemptFinished
 
 PYTHON = "python"
 MAX_COUNTED = 64
-"""Paid executions of one step that are remembered, to know a result that comes again."""
+"""The most paid executions of one step that are remembered, so that a repeated result is recognized."""
 _OUTSIDE = -1
-"""Stands, where the number of a delivery does, for the calls that named a sub-run."""
+"""Takes the place of a delivery's number for the costs of calls that named a sub-run."""
 _NOTHING = Decimal(0)
 
 
 def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
-    """Keep what whoever ran the present attempt says of it."""
-    if step.is_repeated:  # the second message of it may reach a worker yet
+    """Record what the worker of the present attempt reports about it."""
+    if step.is_repeated:  # its second message may still reach a worker
         t.commands.append(cancel_attempt(t.run, step, "its result has come"))
         step.set_seldom(is_repeated=False)
     started_at_ms = event.started_at_ms
@@ -45,7 +45,7 @@ def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
 
 
 def gave_nothing(t: Transition, step: Step, event: AttemptFinished) -> bool:
-    """Do what follows an attempt that failed, or whose handler waits; tell whether the step's next one
+    """Handle an attempt that failed, or whose handler waits; tell whether the step's next attempt
     is to go out at once."""
     if event.waits:
         record(t, step, event, "suspended")
@@ -56,9 +56,9 @@ def gave_nothing(t: Transition, step: Step, event: AttemptFinished) -> bool:
 
 
 def count_spend(t: Transition, step: Step, event: AttemptFinished) -> None:
-    """Add what an attempt cost to what the run has spent, once however often its result comes. Each
-    delivery costs; what is executed twice under one number makes the same calls, and costs as much
-    as the dearer of the two."""
+    """Add what an attempt cost to what the run has spent, once however often its result arrives.
+    Each delivery costs; an execution repeated under one number makes the same calls, and counts as
+    much as the dearer of the two."""
     execution = (event.attempt, event.delivery)
     is_first = all(one[:2] != execution for one in step.counted)
     news_usd = _news_usd(t, step, execution, event.spend.cost_usd)
@@ -76,7 +76,7 @@ def count_spend(t: Transition, step: Step, event: AttemptFinished) -> None:
 
 
 def _news_usd(t: Transition, step: Step, execution: tuple[int, int], cost_usd: Decimal) -> Decimal:
-    """Return how much more an execution cost than was counted of it; now that is counted."""
+    """Return by how much an execution's cost exceeds what was counted of it so far, and count it."""
     if not cost_usd:
         return _NOTHING
     counted = {(attempt, delivery): known for attempt, delivery, known in step.counted}
@@ -90,7 +90,7 @@ def _news_usd(t: Transition, step: Step, execution: tuple[int, int], cost_usd: D
 
 
 def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
-    """Try a step again after a backoff, where its policy and the deadline leave room; else it fails."""
+    """Retry a step after a backoff if its policy and the deadline leave room; otherwise let it fail."""
     run = t.run
     retry = step.node.spec.retry
     if error.code == NOT_HERE and step.node.type == PYTHON:
@@ -115,8 +115,8 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
 
 
 def attempt_after_backoff(step: Step) -> int:
-    """Return the number of a step's next attempt: that of the one which its worker passed on, or one
-    more."""
+    """Return the number of a step's next attempt: the same again if its worker passed it on,
+    otherwise one more."""
     if step.error is not None and step.error.code == NOT_HERE:
         step.error = None
         return step.attempt
@@ -131,14 +131,15 @@ def supersede(t: Transition, step: Step) -> None:
 
 
 def late_outcome(step: Step, event: AttemptFinished) -> str:
-    """Tell the end of an attempt that was stopped from one that nobody waited for any more."""
+    """Return `cancelled` for an attempt that was stopped, `late` for one that was no longer waited
+    for."""
     error = event.error
     stopped = error is not None and error.error_class is ErrorClass.CANCELLED
     return "cancelled" if stopped and step.state == CANCELLED else "late"
 
 
 def record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> None:
-    """Have an attempt recorded that did not end its step."""
+    """Record an attempt that did not end its step."""
     t.commands.append(
         RecordAttempt(
             key=step.key,
@@ -154,8 +155,9 @@ def record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> N
 
 
 def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
-    """Hand an attempt out again after a while, under its number, that its worker does not know: another
-    one may. It is no failure, and waits until the run's deadline."""
+    """Hand an attempt whose worker does not know the handler out again after a while, under the
+    same number: another worker may know it. This is no failure, and goes on until the run's
+    deadline."""
     waited_ms = t.now_ms - step.ready_at_ms
     wait_ms = asked_anew_ms(waited_ms, run_id=t.run.run_id, step=step.key)
     if t.now_ms + wait_ms >= t.run.deadline_at_ms:

@@ -1,10 +1,10 @@
-"""The step cache (`cache`): look the output up before computing it, fill the entry after.
+"""The step cache (`cache`): look the output up before computing it, fill the entry afterwards.
 
-States of such a step: looking up (asked, or waiting for whoever computes the same) -> done with the
-kept output, or computing like any other step with the entry's key in hand. Whatever way it then
-ends, the entry is filled or released. A step that waits asks again after a while, for an answer can
-be lost, and computes by itself once waiting would cost it its deadline: the cache can be slow,
-empty or away, and no run hangs on it.
+States of such a step: looking up (asked, or waiting while another step computes the same) -> done
+with the stored output, or computing like any other step while it holds the entry's key. However it
+then ends, the entry is filled or released. A waiting step asks again after a while, because an
+answer can be lost, and computes by itself once waiting would cost it its deadline: the cache can be
+slow, empty or down, and no run hangs on it.
 """
 
 from decimal import Decimal
@@ -19,9 +19,9 @@ from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.ids import content_hash
 
 ASK_AGAIN_MS = 5_000.0
-"""How long a step waits before it asks again: an answer is lost only with a process."""
+"""How long (ms) a step waits before it asks again: an answer is lost only with a process."""
 LEAST_WAIT_MS = 100.0
-"""How long an answer is waited for even by a step without slack."""
+"""How long (ms) even a step without slack waits for an answer."""
 
 
 def look_up(t: Transition, step: Step) -> None:
@@ -35,7 +35,7 @@ def look_up(t: Transition, step: Step) -> None:
 
 
 def look_again(t: Transition, step: Step) -> bool:
-    """Ask once more for a step that has had no answer; tell whether it should wait on."""
+    """Ask once more for a step that has had no answer; tell whether it should keep waiting."""
     patience_ms = _patience_ms(t, step)
     if patience_ms <= 0:
         return False
@@ -44,7 +44,7 @@ def look_again(t: Transition, step: Step) -> bool:
 
 
 def ask_of(t: Transition, step: Step) -> LookUpCache:
-    """Return the question of a step that is looking its output up."""
+    """Return the lookup of a step whose output is being looked up."""
     assert step.cache_key is not None, step.key
     assert step.node.cache is not None, step.key
     return LookUpCache(
@@ -58,7 +58,7 @@ def ask_of(t: Transition, step: Step) -> LookUpCache:
 
 
 def fill(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> None:
-    """Hand what a step computed to the cache, where it computes for it."""
+    """Hand a step's output to the cache, if it holds the entry's key."""
     if step.cache_key is None:
         return
     assert step.node.cache is not None, step.key
@@ -77,8 +77,8 @@ def fill(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> None:
 
 
 def key_of(t: Transition, step: Step) -> str:
-    """Return the key of a step's entry: a hash of tenant, node type, own fields and input, or of
-    the value of `cache.key` in the input's place."""
+    """Return the key of a step's entry: a hash of tenant, node type, own fields, and its input or,
+    if given, the value of `cache.key`."""
     plan = step.node.plan
     content: dict[str, Any] = {
         "tenant": t.run.tenant,
@@ -99,8 +99,8 @@ def _wait(t: Transition, step: Step, patience_ms: float) -> None:
 
 
 def _patience_ms(t: Transition, step: Step) -> float:
-    """Return how long waiting for somebody else's output is still better than computing: while
-    there is slack, or for as long as computing would take, and never longer than an attempt may."""
+    """Return how long (ms) waiting for another step's output still beats computing it: while there
+    is slack, or for as long as computing would take, and never longer than an attempt may take."""
     forecast = t.forecast_of(step)
     waited_ms = t.now_ms - step.ready_at_ms
     slack_ms = forecast.slack_ms(t.run.deadline_at_ms, t.now_ms)

@@ -1,4 +1,4 @@
-"""What is done about a node that the run can wait for no longer (`on_infeasible`): the run ends,
+"""What is done about a node that the run can no longer wait for (`on_infeasible`): the run ends,
 the node's fast variant takes over, or the node is left out."""
 
 from hocket.coordinator.core.run.constructs.containers.fallbacks import open_fast
@@ -27,9 +27,9 @@ from hocket.schemas.messages import AttemptFinished
 
 
 def give_up(t: Transition, step: Step) -> None:
-    """Act on a node whose time has come, by what the pipeline wants."""
+    """Act on a node that has run out of time, as its pipeline specifies."""
     node = step.node
-    # else it would be due again at this very moment
+    # otherwise it would be due again at this very moment
     step.give_up_at_ms = None
     t.keep(step)
     if t.plan.fails_infeasible:
@@ -49,14 +49,15 @@ def give_up(t: Transition, step: Step) -> None:
 
 
 def waited_in_vain(event: AttemptFinished) -> bool:
-    """Tell whether an attempt did not run, but waited for its turn until it was too late."""
+    """Tell whether an attempt never ran, because it waited too long for its turn."""
     return event.error is not None and event.error.code == HeldTooLong.code
 
 
 def turn_came(t: Transition, event: AttemptFinished) -> None:
-    """Decide about a step that waited too long, at the gate or on its way to a worker: what its run
-    does where it cannot make its deadline any more; else it goes out, and is not asked for again.
-    What a worker gave back is another attempt, for streams drop the name of the former."""
+    """Decide about a step that waited too long, at the gate or on its way to a worker. If it is now
+    too late for the run's deadline, `on_infeasible` applies; otherwise the step goes out and is not
+    judged again. A step that a worker gave back becomes a new attempt, because streams would drop a
+    repeat of the former one."""
     step = t.run.steps.get(event.step)
     if step is None or step.state != DISPATCHED or step.attempt != event.attempt:
         return
@@ -70,8 +71,8 @@ def turn_came(t: Transition, event: AttemptFinished) -> None:
 
 
 def watch_again(t: Transition) -> None:
-    """Watch the nodes that run by the deadline as it is now, after it was moved; none, where nothing is
-    done about deadlines."""
+    """Set anew when running nodes are given up, after the deadline was moved; does nothing if the
+    pipeline gives no nodes up."""
     if not is_watched(t):
         return
     for step in t.run.live():

@@ -1,5 +1,5 @@
-"""Scopes: the nodes of a run, of a `graph` node or of what a planner emitted. Which of them may
-start, what a finished one sets free, when a scope is done."""
+"""Scopes: the nodes of a run, of a `graph` node or of what a planner emitted. Decides which nodes
+may start, which ones a finished node unblocks, and when a scope is done."""
 
 from contextlib import suppress
 
@@ -42,7 +42,7 @@ def open_run(t: Transition) -> None:
 
 
 def open_scope(t: Transition, owner: Step, plan: Scope, home: Step | None) -> None:
-    """Begin a scope under a step: the nodes that need nothing start."""
+    """Begin a scope under a step, and start the nodes that need nothing."""
     progress = owner.scope = ScopeProgress(plan, owner, home)
     _activate_roots(t, progress)
 
@@ -51,7 +51,7 @@ def activate(t: Transition, step: Step) -> None:
     """Start a node whose needs are met, or skip it."""
     within, node = step.within, step.node
     if not within.is_open:
-        return  # the scope ended while this waited its turn
+        return  # the scope ended while this step was queued
     if node.needs and all(_is_skipped(within, need) for need in node.needs):
         _skip(t, step)
         return
@@ -74,7 +74,8 @@ def activate(t: Transition, step: Step) -> None:
 
 
 def node_settled(t: Transition, step: Step) -> None:
-    """Count a finished node and set free what waited for it; a failed one fails its scope."""
+    """Count a finished node and activate those that waited for it; a failure that is not tolerated
+    fails the scope."""
     within, node = step.within, step.node
     if not within.is_open:
         return
@@ -109,8 +110,8 @@ def _activate(t: Transition, progress: ScopeProgress, place: int) -> None:
 
 
 def _start_late(t: Transition, step: Step) -> None:
-    """Do what the pipeline wants of a node that cannot end in time: it fails the run, its fast
-    variant serves, it is left out, or it starts all the same."""
+    """Apply `on_infeasible` to a node that cannot end in time: fail the run, start the node's fast
+    variant, leave the node out, or start it all the same."""
     if t.plan.fails_infeasible:
         end_run(t, RUN_FAILED, error=DeadlineInfeasible(node=step.node.path).info())
     elif step.node.fast is not None:
@@ -175,8 +176,8 @@ def _degrade(t: Transition, progress: ScopeProgress) -> None:
 
 
 def _is_skipped(progress: ScopeProgress, place: int) -> bool:
-    """Tell whether a node was skipped because it is not wanted; what needs one that was left out
-    for want of time runs without it."""
+    """Tell whether a node was skipped because it was not wanted. One that was left out for lack of
+    time does not count: what needs it runs without it."""
     step = progress.steps[place]
     return step is not None and step.state == SKIPPED and step.error is None
 
@@ -187,8 +188,8 @@ def _skip(t: Transition, step: Step) -> None:
 
 
 def _placeholder(t: Transition, step: Step) -> None:
-    """Take a node that never starts into the run, so that its end can be told like any other."""
+    """Add a node that never starts to the run, so that its end can be recorded like any other."""
     t.begin(step)
     t.keep(step)
-    with suppress(PlanExceeded):  # it counts, as when the run is read again; it does nothing
+    with suppress(PlanExceeded):  # it counts, as in a restored run, but it does no work
         count_step(step)

@@ -1,8 +1,8 @@
-"""Steps that somebody else runs: workers (`leaf`) and other runs (`subrun`), up to the moment at
-which an attempt goes out. How they end stands in `results.py`.
+"""Steps that run elsewhere: in workers (`leaf`) or as other runs (`subrun`), up to the moment at
+which an attempt goes out. How they end is handled in `results.py`.
 
-A step is taken over from the run that is repeated, or looked up in the cache, or dispatched; it
-fails at once where the run, or a planner above it, has no money left.
+A step is taken over from the repeated run, looked up in the cache, or dispatched; it fails at once
+if the run, or a planner above it, has no money left.
 """
 
 from hocket.coordinator.core.run.constructs.caching import key_of, look_up
@@ -29,7 +29,7 @@ class BudgetExhausted(HocketError):
 
 def begin_leaf(t: Transition, step: Step) -> Kept | AttemptFinished | None:
     """Dispatch the first attempt of a step, unless the cache is asked first. Return what ends the
-    step at once: what it takes over, or a result that was here before."""
+    step at once, if anything: what it takes over, or a result that arrived earlier."""
     if t.run.reuse is not None:
         kept = kept_for(t.run, step)
         if kept is not None:
@@ -44,7 +44,7 @@ def begin_leaf(t: Transition, step: Step) -> Kept | AttemptFinished | None:
 
 
 def compute(t: Transition, step: Step) -> AttemptFinished | None:
-    """Dispatch the first attempt of a step; as `dispatch`."""
+    """Dispatch the first attempt of a step; returns what `dispatch` returns."""
     if step.role == SUBRUN:
         try:
             check_sub_run(t, step)
@@ -58,8 +58,9 @@ def compute(t: Transition, step: Step) -> AttemptFinished | None:
 def dispatch(
     t: Transition, step: Step, attempt: int, *, judged: bool = True
 ) -> AttemptFinished | None:
-    """Hand an attempt out; fail the step where there is no money. Return the attempt's result where
-    it is here already. `judged`: whether its run is asked where it cannot begin in time."""
+    """Dispatch an attempt; fail the step if there is no money. Return the attempt's result if it
+    has already arrived. `judged`: whether `on_infeasible` applies if the attempt cannot begin in
+    time."""
     run = t.run
     held = run.early.get((step.key, attempt)) if run.early else None
     if held is None and not _may_spend(t, step):
@@ -91,7 +92,7 @@ def dispatch(
 
 
 def dispatch_again(t: Transition, step: Step, *, judged: bool = True) -> Dispatch:
-    """Return the dispatch of a step's present attempt once more."""
+    """Return another dispatch of a step's present attempt."""
     return _dispatch_of(t, step, t.forecast_of(step), judged=judged, again=True)
 
 
@@ -112,7 +113,7 @@ def _dispatch_of(
 
 
 def _join_left(step: Step) -> int:
-    """Return for how many steps, this one included, what comes next still waits."""
+    """Return how many steps, including this one, the next step still waits for."""
     if step.link == NODE:
         within = step.within
         dependents = step.node.dependents
@@ -146,5 +147,5 @@ def _may_spend(t: Transition, step: Step) -> bool:
 
 
 def _is_spent(run: Run) -> bool:
-    """Tell whether nothing may be spent any more; a budget of nothing allows what costs nothing."""
+    """Tell whether nothing more may be spent; a budget of 0 still allows steps that cost nothing."""
     return run.budget_usd is not None and 0 < run.cost_usd >= run.budget_usd

@@ -1,5 +1,5 @@
-"""Opening a step, with its input. A node unfolds from the outside in: map, then loop, then what its type
-says."""
+"""Opening a step, with its input. A node unfolds from the outside in: map, then loop, then what its
+type does."""
 
 from hocket.coordinator.core.run.constructs.containers.fallbacks import open_fast
 from hocket.coordinator.core.run.constructs.containers.loops import open_loop
@@ -19,22 +19,22 @@ from hocket.coordinator.core.time.timestamps import nearest
 
 
 def open_step(t: Transition, step: Step, given: Json, *, fast: bool) -> None:
-    """Open the outermost layer that a step's link still has to. `given` is its input so far; `fast`: its
-    node's fast variant is to serve."""
+    """Open the outermost layer that a step's link has not opened yet. `given` is its input so far;
+    with `fast`, its node's fast variant serves."""
     if fast:
         _start_fast(t, step, given)
     elif step.role == MAP:
         open_map(t, step)
     elif step.role == LOOP:
         if step.node.agent is not None or _takes_over(step):
-            step.input = _sized(_input_of(t, step, given))  # that of each of its rounds
+            step.input = _sized(_input_of(t, step, given))  # the input of each of its rounds
         open_loop(t, step)
     else:
         _open_base(t, step, given)
 
 
 def _open_base(t: Transition, step: Step, given: Json) -> None:
-    """Begin a step in the way of its node's type, with its input."""
+    """Begin a step according to its node's type, with its input."""
     edited = None if t.run.origin is None else edited_input(t.run, step.key)
     step.input = _sized(_input_of(t, step, given) if edited is None else json_of(edited))
     role = step.role
@@ -60,8 +60,7 @@ def _start_fast(t: Transition, step: Step, given: Json) -> None:
 
 
 def _input_of(t: Transition, step: Step, given: Json) -> Json:
-    """Return the input of a step. `given`: what a branch or fallback without a `with` takes
-    over."""
+    """Return the input of a step. `given` is what a branch or fallback without a `with` takes over."""
     if _takes_over(step):
         return given
     if step.link == ROUND:
@@ -79,33 +78,33 @@ def _input_of(t: Transition, step: Step, given: Json) -> Json:
         return json_of(evaluate(names))
     nodes = names.pop("nodes")
     names.pop("run")
-    if node.spec.map:  # the lists it maps over would go out once per item
+    if node.spec.map:  # otherwise the lists it maps over would go out with every item
         names.pop("input")
         return json_of(dict(names))
     return json_of(names | {need: nodes[need]["output"] for need in node.plan.needs})
 
 
 def _takes_over(step: Step) -> bool:
-    """Tell whether a step has the input of what it stands for, or that of the call."""
+    """Tell whether a step's input is that of the race or node it serves for, or that of the call."""
     if step.link == CALL:
         return True
     return step.node.plan.input is None and step.link in (BRANCH, FALLBACK)
 
 
 def _sized(made: Json) -> Json:
-    """Return an input; raise ValueTooDeep where no message could hold it."""
+    """Return an input unchanged; raise ValueTooDeep if no message could hold it."""
     _ = made.size
     return made
 
 
 def _sees_its_scope(step: Step) -> bool:
-    """Tell whether `input` and `nodes` are those of the scope for the expressions of a step's node:
-    no map around it gives an item such a name."""
+    """Tell whether `input` and `nodes` in the expressions of a step's node are those of its scope:
+    no map around it can have given an item one of these names."""
     return step.link == NODE or (step.parent is not None and step.parent.link == NODE)
 
 
 def _limit_time(t: Transition, step: Step) -> None:
-    """Keep a graph or race, with the time that it may take where its node says one."""
+    """Store a graph or race, with a timeout if its node has one."""
     timeout_ms = step.node.spec.timeout_ms
     if timeout_ms is not None:
         step.wake_at_ms = nearest(t.now_ms + timeout_ms)

@@ -1,8 +1,9 @@
-"""Planners that emit steps (`planning` with `emit`), and rounds of agents, whose model calls tools:
-their sub-graph is spliced in under them, within the bounds of their policy, held while it runs.
+"""Planners that emit steps (`planning` with `emit`), and rounds of agents whose model calls tools.
+Their sub-graph is spliced in under them, within the bounds of their policy, which is enforced while
+it runs.
 
-Each step that does work (a worker's, a sub-run, a wait) counts for the planner that emitted it and
-for those around that one, whether it is an item, a round, a fallback or a node. So does what it
+Each step that does work (a worker's, a sub-run, a wait) counts towards the planner that emitted it
+and those around that one, whether it is an item, a round, a fallback or a node. So does what it
 spends.
 """
 
@@ -45,14 +46,14 @@ WORKING = (LEAF, SUBRUN, WAIT)
 
 
 def emits(step: Step, output: Json) -> bool:
-    """Tell whether steps are made of a step's output; raise TurnInvalid where it cannot be what an
-    agent's round came to."""
+    """Tell whether steps are made from a step's output; raise TurnInvalid if it cannot be the
+    output of an agent's round."""
     return step.node.emit is not None or calls_tools(step, output.value)
 
 
 def emitted_by(step: Step, output: Json, *, degrades: bool, applied: bool = False) -> Emitted:
-    """Return what a planner emitted or an agent's model called, compiled; raise PlanRefused where it
-    breaks the policy, TurnInvalid where it cannot be. `applied`: it was accepted before."""
+    """Compile what a planner emitted or an agent's model called; raise PlanRefused if it breaks the
+    policy, TurnInvalid if it is malformed. `applied`: it was accepted before."""
     node = step.node
     if node.agent is not None:
         policy = policy_of(node.agent)
@@ -67,7 +68,7 @@ def emitted_by(step: Step, output: Json, *, degrades: bool, applied: bool = Fals
 
 
 def count_step(step: Step) -> None:
-    """Count a step that begins; raise PlanExceeded where a planner above it may have no more."""
+    """Count a step that begins; raise PlanExceeded if a planner above it has reached its bound."""
     if step.home is None or step.role not in WORKING:
         return
     exceeded: PlanExceeded | None = None
@@ -107,14 +108,14 @@ def check_budget(step: Step) -> None:
 
 
 def count_cost(step: Step, cost_usd: Decimal) -> None:
-    """Add what an attempt of a step cost to what the planners above it spent, and its agents."""
+    """Add the cost of a step's attempt to what the planners and agents above it have spent."""
     count_for_agents(step, cost_usd)
     for _, emitted in planners_above(step):
         emitted.spent_usd += cost_usd
 
 
 def count_restored(step: Step) -> None:
-    """Count a step that was read back."""
+    """Count a restored step and what it spent."""
     spent_usd = sum((cost for _, _, cost in step.counted), Decimal(0))
     count_for_agents(step, spent_usd)
     for _, emitted in planners_above(step):

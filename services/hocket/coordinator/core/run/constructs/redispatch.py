@@ -1,4 +1,4 @@
-"""What is in flight of a run, handed out again: by a new owner, and where a server may have lost it."""
+"""Hands a run's work in flight out again: for a new owner, or where a server may have lost it."""
 
 from hocket.coordinator.core.run.constructs.caching import ask_of
 from hocket.coordinator.core.run.constructs.leaf import dispatch_again
@@ -10,7 +10,8 @@ from hocket.schemas.messages import AttemptReturned
 
 
 def hand_out_again(t: Transition) -> None:
-    """Ask anew for all that the steps of a run wait for; who has it already drops the repeat."""
+    """Ask again for everything that the steps of a run wait for; repeats are dropped where the
+    first one arrived."""
     for step in t.run.live():
         if step.state == LOOKING_UP:
             t.commands.append(ask_of(t, step))
@@ -21,7 +22,7 @@ def hand_out_again(t: Transition) -> None:
 
 
 def returned(t: Transition, event: AttemptReturned) -> None:
-    """Hand an attempt out again that its worker gave back, unless it has ended all the same."""
+    """Hand out again an attempt that its worker gave back, unless it has ended meanwhile."""
     step = t.run.steps.get(event.step)
     if step is None or step.state != DISPATCHED or step.role == SUBRUN:
         return

@@ -1,4 +1,4 @@
-"""What must be so of a result before it counts: whose it is, and that it is of what was asked."""
+"""What must hold of a result before it counts: who sent it, and that it belongs to the present input."""
 
 from pydantic_core import from_json
 
@@ -13,9 +13,9 @@ from hocket.schemas.messages import AttemptFinished, AttemptReturned
 def may_tell(
     run: Run, event: AttemptFinished | AttemptReturned, capabilities: Capabilities | None
 ) -> bool:
-    """Tell whether a result comes from who got its attempt: it has the capability of that dispatch.
-    What was dispatched without one, by a release that knew none, needs none until it has ended:
-    whether a step that ended had one is not kept."""
+    """Tell whether a result comes from the worker that got the attempt: it carries the capability
+    of that dispatch. A step that was dispatched without one, by a release that knew none, needs
+    none until it has ended; afterwards it is no longer known whether it had one."""
     if capabilities is None:
         return True
     if event.capability is not None:
@@ -34,9 +34,8 @@ def may_tell(
 
 
 def is_of_another_input(step: Step, event: AttemptFinished) -> bool:
-    """Tell whether what was executed under the number of the present attempt is something else: the
-    end of the log was lost after it was handed out, and what came before the step came out
-    otherwise."""
+    """Tell whether the present attempt's number was executed for a different input: the end of the
+    log was lost after that dispatch, and the steps before this one then came out differently."""
     if event.dispatched_at_ms is None or event.dispatched_at_ms == step.dispatched_at_ms:
         return False
     if event.input_digest == "":

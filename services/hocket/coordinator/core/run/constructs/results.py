@@ -1,8 +1,8 @@
 """How attempts end: with a result, or with an error (`attempt_ends.py`).
 
-A result that the run has not asked for yet is held (the log lost its tail); one that it does not
-wait for any more is recorded as late. What an attempt cost is counted once, however often its
-result comes.
+A result that the run has not asked for yet, because the log lost its tail, is held; one that it no
+longer waits for is recorded as late. The cost of an attempt is counted once, however often its
+result arrives.
 """
 
 from decimal import Decimal
@@ -42,7 +42,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import AttemptFinished, CacheAnswered
 
 MAX_EARLY = 10_000
-"""Results held before their step is dispatched; one more is dropped, and its step runs again."""
+"""The most results that are held before their step is dispatched; others are dropped, and their
+steps run again."""
 
 
 class StepTimedOut(HocketError):
@@ -56,7 +57,7 @@ _NOTHING = Decimal(0)
 
 
 def start_leaf(t: Transition, step: Step) -> None:
-    """Begin a step that somebody else runs, or that ends with what is here already."""
+    """Begin a step that runs elsewhere, or end it with what is already here."""
     found = begin_leaf(t, step)
     if isinstance(found, Kept):
         _take_over(t, step, found)
@@ -87,15 +88,15 @@ def finished(t: Transition, event: AttemptFinished) -> None:
 
 
 def cache_answered(t: Transition, event: CacheAnswered) -> None:
-    """Take the output that the cache has for a step, or compute it; an answer that its step does
-    not wait for any more is given back where it is a turn to compute."""
+    """Take the output that the cache has for a step, or compute it. If the step no longer waits for
+    the answer, a turn to compute is given back."""
     step = t.run.steps.get(event.step)
     if step is None or step.cache_key != event.key:
         if not event.hit:
             t.commands.append(ReleaseCache(event.key, event.run_id, event.step))
         return
     if step.state != LOOKING_UP:
-        return  # it computes already
+        return  # it is already computing
     if not event.hit:
         _take_held(t, step, compute(t, step))
         return
@@ -112,8 +113,8 @@ def cache_answered(t: Transition, event: CacheAnswered) -> None:
 
 
 def woken(t: Transition, step: Step) -> None:
-    """Act on a step whose time has come: the backoff is over, nobody answered it, or it took too
-    long."""
+    """Act on a step whose time has come: its backoff is over, its lookup had no answer, or it took
+    too long."""
     if step.state == BACKOFF:
         _take_held(t, step, dispatch(t, step, attempt_after_backoff(step)))
     elif step.state == LOOKING_UP:
@@ -125,7 +126,7 @@ def woken(t: Transition, step: Step) -> None:
 
 
 def hand_out(t: Transition, step: Step, *, judged: bool = True) -> None:
-    """Hand the next attempt of a step out, or take its result where it is here."""
+    """Hand out the next attempt of a step, or take its result if it is already here."""
     _take_held(t, step, dispatch(t, step, step.attempt + 1, judged=judged))
 
 
@@ -153,7 +154,7 @@ def _take_over(t: Transition, step: Step, kept: Kept) -> None:
 
 
 def _gave(t: Transition, step: Step, event: AttemptFinished) -> None:
-    if event.degraded:  # the makeshift is not kept for others
+    if event.degraded:  # a degraded output is not cached for others
         release_cache(t, step)
         step.degraded = True
     try:
@@ -163,11 +164,11 @@ def _gave(t: Transition, step: Step, event: AttemptFinished) -> None:
 
 
 def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> None:
-    """End a step with the output of its attempt; the steps of a planner, or of an agent's round, are
-    spliced in instead. Raises PlanRefused, TurnInvalid or ValueTooDeep, having done nothing."""
+    """End a step with the output of its attempt, or splice in the steps of a planner or of an
+    agent's round. Raises PlanRefused, TurnInvalid or ValueTooDeep before anything is changed."""
     if not emits(step, output):
         _ = output.size
-        if step.children is not None:  # what its handler called and did not wait for
+        if step.children is not None:  # calls that its handler made and did not wait for
             cancel_below(t, step, "its handler has ended")
         fill(t, step, output, cost_usd)
         t.settle(step, SUCCEEDED, output=output)
@@ -183,8 +184,8 @@ def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> No
 
 
 def _ask_anew(t: Transition, step: Step) -> None:
-    """Hand a step out under the next number: streams and workers may know the present one
-    already."""
+    """Hand a step out under the next attempt number: streams and workers may already know the
+    present one."""
     supersede(t, step)
     hand_out(t, step)
 

@@ -1,12 +1,12 @@
 """What a run that repeats another takes over from it: the outputs of steps that would do the same
 again.
 
-A step is not computed again when the step of the same key in the origin run succeeded with the same
-type, the same own fields and the same input, and it is not among the forced: the step that the
-re-run starts from, and all that comes after it. Containers are always opened, so that what is
-inside them decides one by one; a planner's steps are spliced in again as they were. A step that
-failed and was got over there (its fallback served it, or its race was won without it) fails again
-at once, with the same error, so that the same fallback or branch goes on.
+A step is not computed again if the step with the same key in the origin run succeeded with the same
+type, own fields and input, and if it is not forced. Forced are the step that the re-run starts from
+and everything after it. Containers are always opened, so that the steps inside them are decided one
+by one; a planner's steps are spliced in again as they were. A step whose failure the origin run
+survived (its fallback served, or its race was won without it) fails again at once, with the same
+error, so that the same fallback or branch takes over.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,12 +40,12 @@ from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunOrigin
 
 _MARKS = "/[#~!"
-"""What follows a step's key in the keys of the steps under it."""
+"""The characters that separate a step's key from the rest in the keys of the steps under it."""
 
 
 class Kept:
-    """A step of the origin run that may be taken over. `error`: it is to fail again with this;
-    `child`: the sub-run it started, from which a new one takes over, and nothing else is known."""
+    """A step of the origin run that may be taken over. With `error`, it fails again with that
+    error; with `child`, only the sub-run that it started is known, from which a new one takes over."""
 
     __slots__ = ("child", "config", "error", "output", "step")
 
@@ -65,8 +65,8 @@ class Kept:
 
 
 class Reuse:
-    """By key what can be taken over, and the keys of the steps that run in any case, with all under
-    them."""
+    """What can be taken over, by step key, and the keys of the steps that run in any case, together
+    with all steps under them."""
 
     __slots__ = ("forced", "kept")
 
@@ -76,7 +76,8 @@ class Reuse:
 
 
 def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
-    """Return what a run of `plan` takes over from a run that has ended (with its steps)."""
+    """Return what a run of `plan` takes over from `origin`, a run that has ended (loaded with its
+    steps)."""
     forced = frozenset(_forced(origin, plan, asked.from_step))
     again = asked.operation == "retry" and origin.status == RUN_DEGRADED
     kept: dict[str, Kept] = {}
@@ -89,7 +90,7 @@ def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
 
 
 def edited_input(run: Run, key: str) -> dict[str, Any] | None:
-    """Return the input that a re-run gives to the step it starts from, if this is it."""
+    """Return the input that a re-run sets for the step it starts from; None for any other step."""
     origin = run.origin
     return None if origin is None or origin.from_step != key else origin.step_input
 
@@ -105,8 +106,7 @@ def kept_for(run: Run, step: Step) -> Kept | None:
 
 
 def child_origin(run: Run, step: Step) -> RunOrigin | None:
-    """Return the run that a sub-run repeats: the one which the same step of the origin run
-    started."""
+    """Return the origin of a sub-run: the run that the same step of the origin run started."""
     kept = _known(run, step)
     if kept is None or kept.child is None:
         return None
@@ -114,8 +114,8 @@ def child_origin(run: Run, step: Step) -> RunOrigin | None:
 
 
 def source_of(run: Run, kept: Kept) -> Source:
-    """Return where a step's output comes from: the run that computed it, however often it was taken
-    over since."""
+    """Return where a step's output comes from: the run that computed it, however often it has been
+    taken over since."""
     assert run.origin is not None
     before = kept.step.source
     if before is not None:
@@ -124,7 +124,7 @@ def source_of(run: Run, kept: Kept) -> Source:
 
 
 def is_forced(run: Run, step: Step) -> bool:
-    """Tell whether a step runs in any case: no cache serves it."""
+    """Tell whether a step runs in any case, even if the cache could serve it."""
     reuse: Reuse | None = run.reuse
     return reuse is not None and _within(reuse.forced, step.key)
 
@@ -145,7 +145,7 @@ def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
     was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
     if _has_output(step, again=again, was_fast=was_fast):
         return Kept(step, output=step.output)
-    if was_fast:  # now there may be time
+    if was_fast:  # there may be time for the node itself now
         return None
     if not again and step.error is not None and _was_got_over(step):
         return Kept(step, error=step.error)
@@ -155,16 +155,16 @@ def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
 
 
 def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
-    """Tell whether a step's output is its node's own, or that of its fast variant that need not be tried
-    `again`."""
+    """Tell whether a step has an output to take over: its node's own, or its fast variant's. With
+    `again`, degraded outputs and those of fast variants are tried once more instead."""
     if step.state != SUCCEEDED or (step.fallbacks and not was_fast):
         return False
     return not again or not (step.degraded or was_fast)
 
 
 def _was_got_over(step: Step) -> bool:
-    """Tell whether the run went on without a step that failed: by its fallback, or by another branch
-    of a race."""
+    """Tell whether the run survived a step's failure: by its fallback, or by another branch of a
+    race."""
     if step.state == SUCCEEDED:
         return True
     if step.state != FAILED:
@@ -181,8 +181,8 @@ def _was_got_over(step: Step) -> bool:
 
 
 def _forced(origin: Run, plan: PipelinePlan, from_step: str | None) -> Iterator[str]:
-    """Yield the keys of the steps that run again with all under them: the chosen one, the later
-    rounds of its loops, and what needs it or what it stands in."""
+    """Yield the keys of the steps that run again with everything under them: the chosen step, the
+    later rounds of its loops, and whatever needs it or its containers."""
     if from_step is None or from_step not in origin.steps:
         return
     step = _whole(origin.steps[from_step])
@@ -203,8 +203,9 @@ def _forced(origin: Run, plan: PipelinePlan, from_step: str | None) -> Iterator[
 
 
 def _whole(step: Step) -> Step:
-    """Return the outermost race, fallback's owner or caller around a step, or the step: a race is one
-    decision, a fallback comes after its node, and what a handler calls is part of what it does."""
+    """Return the outermost race, node with fallbacks, or caller around a step, otherwise the step
+    itself: a race is one decision, a fallback comes after its node, and what a handler calls is
+    part of what it does."""
     chosen = step
     while step.parent is not None:
         if step.link in (BRANCH, FALLBACK, CALL):
@@ -214,7 +215,7 @@ def _whole(step: Step) -> Step:
 
 
 def _scopes(origin: Run, plan: PipelinePlan, step: Step) -> Iterator[Scope]:
-    """Yield the scope that a step stands in, as it was and as it is now."""
+    """Yield the scope that contains a step, as it was and as it is now."""
     parent = step.parent
     if parent is None:
         before: CompiledPlan | None = origin.plan
@@ -244,7 +245,7 @@ def _downstream(scope: Scope, name: str) -> set[str]:
 
 
 def _within(forced: frozenset[str], key: str) -> bool:
-    """Tell whether a step is one of these or stands under one."""
+    """Tell whether a step is one of these or lies under one."""
     if not forced:
         return False
     return key in forced or any(
@@ -253,7 +254,7 @@ def _within(forced: frozenset[str], key: str) -> bool:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are equal; true is not 1, but 1 is 1.0."""
+    """Tell whether two JSON values are equal; true differs from 1, but 1 equals 1.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict):

@@ -1,5 +1,5 @@
-"""The beginning of a step: whether it is still wanted, until when it may take, and that the run does not
-unfold without end. How it is opened stands in `opening.py`."""
+"""The beginning of a step: checks that it is still wanted, sets how long it may take, and keeps the
+run from unfolding without end. The step is then opened in `opening.py`."""
 
 from hocket.coordinator.core.run.constructs.opening import open_step
 from hocket.coordinator.core.run.constructs.planned import count_step
@@ -31,8 +31,8 @@ class TooManySteps(HocketError):
 
 
 def start(t: Transition, step: Step, *, fast: bool = False) -> None:
-    """Begin a step, unless its scope or container ended while it waited its turn. `fast`: its
-    node's fast variant is to serve from the start."""
+    """Begin a step, unless its scope or container ended while it was queued. With `fast`, its
+    node's fast variant serves from the start."""
     if not _is_wanted(step):
         return
     given, step.input = step.input, NULL
@@ -43,7 +43,7 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
         t.keep(step)
         _set_deadline(t, step)
     elif t.run.progress or step.give_up_at_ms is not None:
-        t.keep(step)  # else nobody sees it before it is dispatched
+        t.keep(step)  # otherwise nobody sees it before it is dispatched
     if step.node.prefills:
         expect_prompt(t, step)
     try:
@@ -58,7 +58,7 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
 
 
 def _watch(t: Transition, step: Step) -> None:
-    """Note until when the run can wait for a node."""
+    """Note how long the run can wait for a node."""
     if is_watched(t):
         expected = t.expected(step.home, step.node).expectation
         step.give_up_at_ms = give_up_at_ms(t, step.node, expected)
@@ -80,7 +80,7 @@ def _set_deadline(t: Transition, step: Step) -> None:
 
 
 def _forget(step: Step) -> None:
-    """Leave a step that could not begin as it was when it became ready."""
+    """Reset a step that could not begin to what it was when it became ready."""
     step.input = NULL
     step.source = None
     step.cache_key = None

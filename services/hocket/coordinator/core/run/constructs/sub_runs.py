@@ -1,10 +1,11 @@
-"""Sub-runs (`pipeline` nodes), and how many runs one task may come to, shared out down the tree.
+"""Sub-runs (`pipeline` nodes), and the bound on how many runs one task may lead to, divided down
+the tree.
 
-The run at the top may begin `max_runs` of its pipeline. What a run may begin is divided among all
-that its plan could ask for: evenly among its `pipeline` nodes, the attempts of each, the items of a
-map, the rounds of a loop, the steps of a planner. A sub-run gets its part, less one for itself, and
-divides it further. So no count has to be kept across partitions: whatever each run does, the parts
-never come to more than the whole, and a replay gives the same.
+The run at the top may start `max_runs` runs, a bound set by its pipeline. What a run may start is
+divided evenly among all places where its plan could start one: its `pipeline` nodes, the attempts
+of each, the items of a map, the rounds of a loop, the steps of a planner. A sub-run gets its share,
+less one for itself, and divides it further. So no count has to be kept across partitions: whatever
+each run does, the shares never add up to more than the whole, and a replay gives the same ones.
 """
 
 from dataclasses import replace
@@ -42,7 +43,8 @@ class TooManyRuns(HocketError):
 
 
 MAX_RUN_DEPTH = 32
-"""Runs above a run: pipelines that call each other in a circle end here and not at their deadline."""
+"""The most runs above a run: pipelines that call each other in a circle end here, not at their
+deadline."""
 
 
 class RunsNestTooDeep(HocketError):
@@ -54,20 +56,20 @@ class RunsNestTooDeep(HocketError):
 
 
 def check_sub_run(t: Transition, step: Step) -> None:
-    """Raise RunsNestTooDeep or TooManyRuns for a step that may begin no run."""
+    """Raise RunsNestTooDeep or TooManyRuns if a step may not start a run."""
     if t.run.depth >= MAX_RUN_DEPTH:
         raise RunsNestTooDeep(step=step.key, depth=t.run.depth)
     _share(t, step, 1)
 
 
 def check_map_of_runs(t: Transition, step: Step, items: int) -> None:
-    """Raise TooManyRuns for a map of sub-runs whose items could not all be begun."""
+    """Raise TooManyRuns if the items of a map of sub-runs could not all be started."""
     if items and step.node.role_in_round == SUBRUN:
         _share(t, step, items)
 
 
 def start_sub_run(t: Transition, step: Step) -> StartSubRun:
-    """Return the beginning of the run that does a step's present attempt."""
+    """Return the command that starts the run for a step's present attempt."""
     node = step.node.spec
     assert isinstance(node, PipelineNode)
     run = t.run
@@ -104,13 +106,13 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
 
 
 def _traceparent(run: Run, step: Step) -> str:
-    """Return the context by which a sub-run stands in its parent's trace, below the step."""
+    """Return the trace context that puts a sub-run below its step in the parent's trace."""
     trace = context_of_run(run.run_id, run.traceparent)
     return replace(trace, span_id=step_span_id(run.run_id, step.key)).header
 
 
 def child_input(step: Step) -> dict[str, Any]:
-    """Return the input of a sub-run: an object always."""
+    """Return the input of a sub-run, which is always an object."""
     value = step.input.value
     return value if isinstance(value, dict) else {"value": value}
 
@@ -149,8 +151,7 @@ def _share(t: Transition, step: Step, items: int) -> int:
 
 
 def _ways(step: Step, items: int) -> int:
-    """Return how often the node of a step could come to be in its run, by attempts, items, rounds and
-    calls."""
+    """Return how often the node of a step could run at most, by attempts, items, rounds and calls."""
     retry = step.node.spec.retry
     attempts = 1 if retry is None else retry.max_attempts
     ways = attempts * items
@@ -169,7 +170,7 @@ def _ways(step: Step, items: int) -> int:
             ways *= parent.node.spec.max_calls
         if parent is None:
             return ways
-        if parent.emitted is not None:  # its policy counts all that works inside
+        if parent.emitted is not None:  # its policy counts all steps that work inside
             ways = attempts * parent.emitted.policy.max_steps
         step = parent
 

@@ -1,5 +1,5 @@
-"""Steps that wait for the outside: approvals, signals, and handlers that were suspended. They hold no
-worker; approvals and signals may make the run's deadline stand still."""
+"""Steps that wait for the outside: approvals, signals, and suspended handlers. They hold no worker;
+approvals and signals may pause the run's deadline."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ from hocket.schemas.messages import MAX_SIGNALS_BYTES, MAX_UNREAD_SIGNALS, Signa
 from hocket.schemas.pipeline.spec import ApprovalNode, SignalNode
 
 MAX_NOTE_CHARS = 2_000
-"""Of the note with which an approval is refused, in the run's error."""
+"""The length to which the note of a refused approval is cut in the run's error."""
 MAX_HELD_SIGNALS = 2 * MAX_UNREAD_SIGNALS
-"""Where the API refuses more, others that were sent at the same time may be on their way."""
+"""The API refuses signals beyond the limit, but others sent at the same time may be on their way."""
 
 
 class ApprovalRefused(HocketError):
@@ -66,7 +66,7 @@ class WaitTimedOut(HocketError):
 
 
 def begin_wait(t: Transition, step: Step) -> None:
-    """Wait for a signal, or take one that is already here, or that the repeated run had."""
+    """Wait for a signal, or take one that is already here or that the repeated run had."""
     run = t.run
     kept = kept_for(run, step)
     if kept is not None:
@@ -116,7 +116,7 @@ def signal_received(t: Transition, event: SignalReceived) -> None:
 
 
 def wait_timed_out(t: Transition, step: Step) -> None:
-    """Fail a wait that nobody answered, or let a handler go on."""
+    """Fail a wait that nobody answered, or resume a suspended handler."""
     if step.role == LEAF:
         if time_came(t, step):
             hand_out(t, step)
@@ -125,7 +125,7 @@ def wait_timed_out(t: Transition, step: Step) -> None:
 
 
 def call_settled(t: Transition, caller: Step, called: Step) -> None:
-    """Let a handler go on with what a node came to that it called."""
+    """Resume a handler with the outcome of a node that it called."""
     waited = is_suspended(caller)
     if caller.state in TERMINAL or not ended_call(caller, called):
         return
@@ -137,8 +137,8 @@ def call_settled(t: Transition, caller: Step, called: Step) -> None:
 
 
 def resume_deadline(t: Transition) -> bool:
-    """Let the deadline run again, moved by the time waited, once nobody is waited for; tell whether
-    it does so now."""
+    """Resume the paused deadline, moved by the time waited, once nobody is waited for; tell whether
+    it has just resumed."""
     run = t.run
     since_ms = run.paused_at_ms
     if since_ms is None or run.pausing or run.has_ended:
@@ -186,7 +186,7 @@ def _node(step: Step) -> ApprovalNode | SignalNode:
 
 
 def signals_fault(unread: Sequence[Signal]) -> ErrorInfo | None:
-    """Return the error of a run whose unread signals are too many, or too large."""
+    """Return the error of a run whose unread signals are too many or too large; None if they are not."""
     if len(unread) > MAX_HELD_SIGNALS:
         return TooManySignals(count=len(unread), limit=MAX_UNREAD_SIGNALS).info()
     size_bytes = sum(size_of(signal.payload) for signal in unread)
@@ -196,5 +196,5 @@ def signals_fault(unread: Sequence[Signal]) -> ErrorInfo | None:
 
 
 def note_of(answer: Mapping[str, Any]) -> str:
-    """Return why an approval was refused, as the run's error tells it: short enough for any message."""
+    """Return why an approval was refused, for the run's error: short enough for any message."""
     return str(answer.get("note") or "no reason given")[:MAX_NOTE_CHARS]

@@ -1,1 +1,1 @@
-"""How a run ends: every way to a terminal run, its critical path, and which ends may be untold."""
+"""How a run ends: every way to a terminal run, its critical path, and which ends may be unannounced."""

@@ -1,9 +1,9 @@
-"""Ends of runs that cannot go on: an event that no rule can apply, rows that Postgres refuses, a run
-that cannot be read back.
+"""Ends of runs that cannot go on: an event that no rule can apply, rows that Postgres refuses, or a
+run that cannot be read back.
 
-Such a run ends `failed` at once, by the ordinary ending where that works, otherwise by `closed`, which
-asks nothing of the run's plan. Nobody else's run is touched. A run that an exception left half changed
-is read back from its rows before.
+Such a run ends `failed` at once: by the ordinary ending if that works, otherwise by `closed`, which
+needs nothing from the run's plan. No other run is affected. A run that an exception left half
+changed is read back from its rows first.
 """
 
 from collections.abc import Iterable
@@ -36,13 +36,13 @@ def aborted(run: Run, error: ErrorInfo, *, now_ms: float) -> Outcome:
     if run.plan is not None:
         try:
             return abort(run, error, now_ms)
-        except Exception:  # what cannot be applied may not be endable by the rules either
+        except Exception:  # an event that the rules cannot apply may keep them from ending the run
             return closed(run, error, now_ms=now_ms)
     return closed(run, error, now_ms=now_ms)
 
 
 def altered(run: Run, error: ErrorInfo) -> Outcome:
-    """End a run again that ended in a way which cannot be stored: a success is none then."""
+    """End again a run whose end cannot be stored as it is: if it had succeeded, it has now failed."""
     run.revision += 1
     succeeded = run.status in (RUN_SUCCEEDED, RUN_DEGRADED)
     if succeeded:
@@ -53,8 +53,8 @@ def altered(run: Run, error: ErrorInfo) -> Outcome:
 
 
 def closed(run: Run, error: ErrorInfo, *, now_ms: float, unread: Iterable[Columns] = ()) -> Outcome:
-    """End a run by its steps alone: those that live are cancelled, and whoever works on them is told;
-    also of `unread`, the rows of steps that could not be made steps of."""
+    """End a run by its steps alone: live ones are cancelled, and whoever works on them is told. The
+    same goes for `unread`, the rows of steps that could not be restored."""
     finished_at_ms = not_before(now_ms)
     run.revision += 1
     outcome = Outcome(run)

@@ -1,18 +1,18 @@
-"""The critical path of a run that ends: the chain of steps that its end waited for, and where on it
-the time went.
+"""The critical path of a run that ends: the chain of steps that its end waited for, and where the
+time on it went.
 
 It is walked backward: from the step that ended last, through its attempts to the moment it became
-ready, on to whatever was the last to make it so (a need, the round before, the item that made room,
-the step it is a fallback of, the container around it), until the run's acceptance. Each piece of
-time gets one kind, and the pieces follow each other without gap or overlap: their sum is the run's
-time, to the microsecond.
+ready, on to whatever last made it ready (a need, the round before, the item that made room, the
+step it is a fallback of, the container around it), until the run's acceptance. Each piece of time
+has one kind, and the pieces follow each other without gap or overlap: their sum is the run's time,
+to the microsecond.
 
-Moments of different clocks meet here. The log's and the stream's are the server's; what a worker
-says is taken as a duration (its own clock), and its start is moved to where it fits between the
-moments of the server. Where the log's own time goes back, the piece is empty.
+Times from different clocks meet here. Those of the log and the stream are the server's; what a
+worker reports is taken as a duration (by its own clock), and its start is moved to where it fits
+between the server's times. Where the log's own time goes back, the piece is empty.
 
-The work is in proportion to the steps on the path and what each of them waited for; of a map with
-more items than its concurrency, all items are looked at once.
+The work is proportional to the steps on the path and what each of them waited for; in a map with
+more items than its concurrency, every item is looked at once.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ from hocket.coordinator.core.run.state.run import (
 from hocket.schemas.messages import Timing
 
 MAX_SEGMENTS = 1_000
-"""Pieces kept one by one, the latest; the earlier ones are folded by node, attempt and kind."""
+"""How many of the latest pieces are kept one by one; earlier ones are folded by node, attempt and
+kind."""
 _MAX_HOPS_PER_STEP = 4
 _US_PER_MS = 1_000
 
@@ -44,18 +45,19 @@ class Kind(StrEnum):
     """What a run waited for."""
 
     COORDINATOR = "coordinator"
-    """An event on its way into the log, a decision on its way into the stream."""
+    """An event on its way into the log, or a decision on its way into the stream."""
     QUEUE = "queue"
-    """For a slot in a worker: in the coordinator, in the stream of steps, in the worker."""
+    """Waiting for a slot in a worker: in the coordinator, in the stream of steps, or in the worker."""
     EXECUTION = "execution"
-    """In a worker, and no model call was out."""
+    """Running in a worker, with no model call in flight."""
     GATEWAY_QUEUE = "gateway_queue"
     MODEL = "model"
     BACKOFF = "backoff"
     CACHE = "cache"
-    """For the cache's answer, or for another run that computed the same."""
+    """Waiting for the cache's answer, or for another run that computed the same."""
     WAITING = "waiting"
-    """For a person, a signal from outside, a moment that a handler waits for, or its turn to start."""
+    """Waiting for a person, an outside signal, a moment that a handler waits for, or its turn to
+    start."""
 
 
 (
@@ -67,7 +69,7 @@ class Kind(StrEnum):
     _BACKOFF,
     _CACHE,
     _WAITING,
-) = (kind.value for kind in Kind)  # plain text, a third of the cost of a member
+) = (kind.value for kind in Kind)  # plain strings, at a third of the cost of enum members
 _IN_A_CHILD = (
     _QUEUE,
     _BACKOFF,
@@ -77,7 +79,7 @@ _IN_A_CHILD = (
     _MODEL,
     _EXECUTION,
 )
-"""The order in which the kinds of a sub-run's time are laid out, behind the coordinators' part."""
+"""The order in which the kinds of a sub-run's time are laid out, after the coordinators' part."""
 
 
 def critical_path(run: Run, ended_at_ms: float) -> list[Segment]:
@@ -86,7 +88,7 @@ def critical_path(run: Run, ended_at_ms: float) -> list[Segment]:
 
 
 def timing_of(path: Sequence[Segment]) -> Timing | None:
-    """Return what a path took by kind, None for an empty one."""
+    """Return the time on a path by kind; None for an empty path."""
     if not path:
         return None
     us = dict.fromkeys((kind.value for kind in Kind), 0)
@@ -96,7 +98,7 @@ def timing_of(path: Sequence[Segment]) -> Timing | None:
 
 
 class _Walk:
-    """One walk backward. `_at` is where it stands, in microseconds from the acceptance."""
+    """One walk backward. `_at` is its present position, in microseconds from the acceptance."""
 
     __slots__ = ("_accepted_at_ms", "_at", "_ended_at_ms", "_freed", "_path", "_run")
 
@@ -123,7 +125,7 @@ class _Walk:
         return _folded(self._path)
 
     def _through(self, step: Step) -> Step | None:
-        """Go back from the end of a step; return the step whose end made the way on."""
+        """Walk back from the end of a step; return the step whose end comes next on the way back."""
         inner = step.fallbacks[-1] if step.fallbacks else _last_child(step, step.finished_at_ms)
         if inner is not None:
             return inner
@@ -132,7 +134,7 @@ class _Walk:
     # ---- which step was waited for ----------------------------------------------------------
 
     def _before(self, step: Step) -> Step | None:
-        """Return the step whose end made this one ready, None for the run's acceptance."""
+        """Return the step whose end made this one ready; None if that was the run's acceptance."""
         while True:
             parent = step.parent
             found = self._freed_by(step, parent)
@@ -151,8 +153,7 @@ class _Walk:
             step = parent
 
     def _freed_by(self, step: Step, parent: Step | None) -> Step | None:
-        """Return the step beside this one that it waited for; None where it began with its
-        parent."""
+        """Return the sibling that this step waited for; None if it began with its parent."""
         if step.link == NODE:
             return _latest_need(step, _scope_around(self._run, parent))
         assert parent is not None, step.key
@@ -166,8 +167,8 @@ class _Walk:
         return None
 
     def _frees(self, parent: Step) -> dict[float, Step]:
-        """Return the items of a map by the moment at which they made room for another; those that
-        began and ended at one moment made room for nobody but at it."""
+        """Return the items of a map by the moment at which they made room for another. Those that
+        began and ended at the same moment are left out: they made room only at that moment."""
         found = self._freed.get(parent.key)
         if found is None:
             found = self._freed[parent.key] = {}
@@ -181,8 +182,8 @@ class _Walk:
     # ---- where a step's own time went ---------------------------------------------------------
 
     def _own(self, step: Step) -> Step | None:
-        """Go back over the attempts of a step to where it became ready, or to where it went on because a
-        call of its handler had ended; return the call's step."""
+        """Walk back over the attempts of a step to where it became ready, or to where it resumed
+        because a call of its handler had ended; return the call's step in that case."""
         if step.role == WAIT:
             self._back(self._us(step.ready_at_ms), step, 0, _WAITING)
             return None
@@ -202,8 +203,8 @@ class _Walk:
         return None
 
     def _awaited(self, step: Step, one: PastAttempt) -> Step | None:
-        """Return the call that ended last of those for which a step was suspended that stands still
-        since this attempt."""
+        """Of the calls for which a step was suspended after this attempt, return the one that ended
+        last."""
         if not one.is_suspended or step.children is None:
             return None
         since, found = self._us(one.finished_at_ms), None
@@ -221,12 +222,13 @@ class _Walk:
             self._subrun(step, number, one.timing, sent, cut=cut)
             return
         if one.started_at_ms is None:
-            # cut off, nobody here knows when it began; without a start it never left the queue
+            # a cut-off attempt may have begun unseen; any other without a start never left the
+            # queue
             self._back(sent, step, number, _EXECUTION if cut else _QUEUE)
             return
         stored = sent if one.queued_at_ms is None else self._us(one.queued_at_ms)
         stored = min(max(stored, sent), self._at)
-        if one.took_ms is None:  # of a release that did not keep it
+        if one.took_ms is None:  # from a release that did not record it
             took = max(0, self._at - max(stored, self._us(one.started_at_ms)))
         else:
             took = min(round(one.took_ms * _US_PER_MS), self._at - stored)
@@ -253,7 +255,7 @@ class _Walk:
         self._back(sent, step, number, _EXECUTION if cut else _COORDINATOR)
 
     def _back(self, to: int, step: Step, attempt: int, kind: str) -> None:
-        """Go back to a moment, if it is before where the walk stands."""
+        """Walk back to a moment, unless it is at or after the present position."""
         if to < 0:
             to = 0
         if to >= self._at:
@@ -266,7 +268,7 @@ class _Walk:
 
 
 def _last_child(step: Step, ended_at_ms: float | None) -> Step | None:
-    """Return the child, fallbacks apart, that was the last before this time."""
+    """Return the child, fallbacks apart, that ended last before this time."""
     role = step.role
     if step.emitted is not None or role == GRAPH:
         return None if step.scope is None else _last_of(step.scope.steps, ended_at_ms)
@@ -279,9 +281,9 @@ def _last_child(step: Step, ended_at_ms: float | None) -> Step | None:
 
 
 def _last_of(children: Sequence[Step | None], ended_at_ms: float | None) -> Step | None:
-    """Return the child that ended last of itself. Where its container was ended from outside
-    (a timeout, the deadline, a cancellation), return the child of those that this cut off which
-    had waited or worked longest."""
+    """Return the child that ended last by itself. If its container was ended from outside (a
+    timeout, the deadline, a cancellation), return the child that had been ready longest of those
+    cut off."""
     last: Step | None = None
     last_at_ms = 0.0
     cut: Step | None = None
@@ -299,7 +301,7 @@ def _last_of(children: Sequence[Step | None], ended_at_ms: float | None) -> Step
 
 
 def _latest_need(step: Step, around: ScopeProgress | None) -> Step | None:
-    """Return the need of a node that ended last, the first of those that ended together."""
+    """Return the need of a node that ended last; of several that ended together, the first."""
     found: Step | None = None
     assert around is not None, step.key
     for place in step.node.needs:
@@ -336,7 +338,7 @@ def _present(step: Step) -> PastAttempt:
 
 
 def _folded(path: list[Segment]) -> list[Segment]:
-    """Keep a long path bounded: of its beginning one piece per node, attempt and kind."""
+    """Bound a long path: its beginning is reduced to one piece per node, attempt and kind."""
     if len(path) <= MAX_SEGMENTS:
         return path
     found: dict[tuple[str, int, str], Segment] = {}

@@ -1,5 +1,5 @@
-"""Ends: of what runs under a step, and of the run. Every path to a terminal run goes through
-`end_run`, which leaves nothing alive."""
+"""The ends of everything that runs under a step, and of the run. Every way to a terminal run goes
+through `end_run`, which leaves nothing alive."""
 
 from hocket.coordinator.core.run.commands import CancelSubRun, ReleaseCache
 from hocket.coordinator.core.run.ends.critical_path import critical_path
@@ -34,7 +34,7 @@ def cancel_below(t: Transition, step: Step | None, reason: str) -> None:
 
 
 def cancel_step(t: Transition, step: Step, reason: str) -> None:
-    """Cancel a live step, and every live step under it; nobody hears of it."""
+    """Cancel a live step and every live step under it; nobody is notified."""
     cancel_below(t, step, reason)
     _cancel(t, step, reason)
 
@@ -49,7 +49,7 @@ def _cancel(t: Transition, live: Step, reason: str) -> None:
 
 
 def withdraw(t: Transition, step: Step, reason: str) -> None:
-    """Tell whoever works on a step that nobody waits for it any more."""
+    """Tell whoever works on a step that its result is no longer wanted."""
     if step.state == DISPATCHED and step.role == LEAF:
         t.commands.append(cancel_attempt(t.run, step, reason))
     elif step.state == DISPATCHED and step.role == SUBRUN:
@@ -58,7 +58,7 @@ def withdraw(t: Transition, step: Step, reason: str) -> None:
 
 
 def release_cache(t: Transition, step: Step) -> None:
-    """Let the cache know that a step has no output for it, so that another computes."""
+    """Tell the cache that a step has no output for it, so that another step computes it."""
     if step.cache_key is not None:
         t.commands.append(ReleaseCache(step.cache_key, t.run.run_id, step.key))
         step.cache_key = None
@@ -67,7 +67,7 @@ def release_cache(t: Transition, step: Step) -> None:
 def end_run(
     t: Transition, status: str, *, output: Json = NULL, error: ErrorInfo | None = None
 ) -> None:
-    """End the run: nothing of it stays alive, and after the commit its caller hears of it."""
+    """End the run: nothing of it stays alive, and its caller is told after the commit."""
     run = t.run
     assert not run.has_ended, run.run_id
     cancel_below(t, None, error.code if error else status)
@@ -86,7 +86,7 @@ def end_run(
 
 
 def move_deadline(t: Transition, since_ms: float) -> None:
-    """Let the deadline run again, later by the time that it stood still since then."""
+    """Resume the deadline, moved by the time that has passed since `since_ms`."""
     run = t.run
     run.deadline_at_ms = nearest(run.deadline_at_ms + (t.now_ms - since_ms))
     run.paused_at_ms = None
@@ -94,8 +94,8 @@ def move_deadline(t: Transition, since_ms: float) -> None:
 
 
 def fail_run(t: Transition, error: ErrorInfo) -> None:
-    """End the run for an error; one that fails when its deadline has come has expired: attempts are
-    stopped at that moment, and what they say may be in the log before the timer."""
+    """End the run because of an error. If its deadline has come, it has expired instead: attempts
+    are stopped at that moment, and their reports may be in the log before the timer."""
     if deadline_has_come(t):
         expire_run(t)
     else:
@@ -111,11 +111,11 @@ def expire_run(t: Transition) -> None:
 
 
 def deadline_has_come(t: Transition) -> bool:
-    """Tell whether the run's time is over; it stands still while the run is paused."""
+    """Tell whether the run's deadline has come; it does not while the run is paused."""
     return t.run.paused_at_ms is None and t.run.deadline_at_ms <= t.now_ms
 
 
 def close_scope(step: Step) -> None:
-    """Let nothing begin any more under a step that failed or was given up."""
+    """Let nothing more begin under a step that failed or was given up."""
     if step.scope is not None:
         step.scope.is_open = False

@@ -2,9 +2,9 @@
 sees.
 
 A `with` of constants and plain paths (`{{ input.question }}`, `{{ nodes.plan.output }}`), and the
-input of a node without `with`, are spliced from texts that are there. Whatever is not as it should
-be (a name that is missing, a value that is large or deep) goes the general way, which knows what to
-say of it; and so does all that is not plain. Both ways count the same operations.
+input of a node without `with`, are spliced from existing texts. Anything unusual (a missing name, a
+large or deep value) and anything that is not plain is evaluated the general way, which also reports
+the errors. Both ways count the same operations.
 """
 
 import re
@@ -34,7 +34,7 @@ class Field:
 
 
 class BoundInput:
-    """A plain input, and what it counts (`templates/budget.py`)."""
+    """A plain input, and the operations that it counts (`templates/budget.py`)."""
 
     __slots__ = ("fields", "operations", "text")
 
@@ -47,8 +47,8 @@ class BoundInput:
 
 
 def bound_input(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
-    """Return the plain input of a node, None where it has to be evaluated. `places`: of the nodes
-    that it sees."""
+    """Return the plain input of a node; None if it has to be evaluated. `places`: those of the
+    nodes that it sees, by name."""
     if plan.node.map or plan.node.loop:
         return None
     if plan.node.with_ is None:
@@ -66,8 +66,7 @@ def bound_input(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
 
 
 def _of_needs(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
-    """Return the input of a node that says nothing of it: the scope's input, and what its needs
-    gave."""
+    """Return the input of a node without `with`: the scope's input, and the outputs of its needs."""
     if "input" in plan.needs:
         return None
     fields = [Field('"input":', RUN_INPUT, ())]

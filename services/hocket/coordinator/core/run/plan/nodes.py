@@ -1,5 +1,5 @@
-"""A plan compiled for runs: nodes with integer places, edges as places, what each message repeats
-as text.
+"""A plan compiled for runs: nodes and edges as integer places, and what every message repeats as
+text.
 
 `PipelinePlan` is made once for a pipeline's version, `CompiledPlan` once for what a planner emits.
 """
@@ -34,8 +34,8 @@ _ROLES: Final = {"graph": GRAPH, "race": RACE, "pipeline": SUBRUN}
 
 
 class Node:
-    """A node of a plan with all that is known of it before a run. `index` is its number in its
-    plan, `place` that in its scope; `needs` and `dependents` are places."""
+    """A node of a plan, with all that is known of it before a run. `index` is its number in its
+    plan, `place` its number in its scope; `needs` and `dependents` are places."""
 
     __slots__ = (
         "agent",
@@ -82,7 +82,7 @@ class Node:
         self.needs: list[int] = []
         self.dependents: list[int] = []
         self.prefills: list[int] = []
-        """Those of the dependents whose prompts are told of when this node begins."""
+        """The dependents whose prompts are announced when this node begins."""
         self.optional: bool = spec.optional
         self.timeout_ms: float = spec.timeout_ms or DEFAULT_TIMEOUT_MS
         self.cache = spec.cache
@@ -104,7 +104,7 @@ class Node:
 
 
 class Scope:
-    """The nodes that see each other, by place; `finals` nobody needs."""
+    """Nodes that see each other, by place; `finals` are those that no other node needs."""
 
     __slots__ = ("finals", "nodes", "output", "pending", "places", "plan", "roots")
 
@@ -115,7 +115,7 @@ class Scope:
         self.roots: list[int] = [self.places[name] for name in plan.roots]
         self.finals: list[int] = [self.places[name] for name in plan.finals]
         self.pending: list[int] = [len(node.plan.needs) for node in nodes]
-        """How many needs of each node are not met when the scope begins."""
+        """How many needs of each node are unmet when the scope begins."""
         self.output = plan.output
 
 
@@ -151,7 +151,7 @@ class CompiledPlan:
         node.calls = {name: self.by_path[one.path] for name, one in plan.calls.items()}
 
     def _bind_beside(self, node: Node, scope: Scope) -> None:
-        """Branches, fallbacks, fast variants and what is called stand in the place of their node."""
+        """Give branches, fallbacks, fast variants and called nodes the place of their node."""
         fast = [] if node.fast is None else [node.fast]
         for inner in (*node.branches, *node.fallbacks, *fast, *node.calls.values()):
             inner.place = node.place
@@ -161,7 +161,7 @@ class CompiledPlan:
 
 
 class PipelinePlan(CompiledPlan):
-    """That of a pipeline's version."""
+    """The compiled plan of a pipeline's version."""
 
     __slots__ = ("degrades", "fails_infeasible", "flow", "judges", "max_runs", "source")
 
@@ -176,8 +176,8 @@ class PipelinePlan(CompiledPlan):
 
 
 def answers_to(node: Node, key: str) -> tuple[str, ...]:
-    """Return the names of the signals that end a step's wait: an approval hears to its step's key
-    and to its node's name, a signal node to the name that it says."""
+    """Return the names of the signals that end a step's wait: for an approval, its step's key and
+    its node's name; for a signal node, the name in its spec."""
     if isinstance(node.spec, SignalNode):
         return (node.spec.signal,)
     return (key,) if key == node.name else (key, node.name)
@@ -189,7 +189,7 @@ def _is_told_of(node: Node) -> bool:
 
 
 def _static(plan: NodePlan, *, is_external: bool) -> str:
-    """Return what all messages of a node's steps say alike."""
+    """Return what the messages of all steps of a node share."""
     fields: dict[str, Any] = {
         "node": plan.path,
         "type": plan.node.type,

@@ -1,9 +1,10 @@
-"""Deadlines of steps, worked backward from the run's.
+"""Deadlines of steps, computed backward from the run's.
 
-A step's deadline is the run's deadline less the tail of the path behind it; its slack is what is left
-beyond its own expected time. When not even what is *sure* of it and of that path fits, the deadline is
-out of reach. The durations come from `core/time/duration_estimates.py`; sums and tails, which every
-dispatch reads, are worked out once for a plan and a state of what was measured (`PlanForecast`).
+A step's deadline is the run's deadline minus the tail of the path behind it; its slack is what is
+left beyond its own expected time. If not even the *sure* durations of the step and of that path
+fit, the deadline is out of reach. The durations come from `core/time/duration_estimates.py`; sums
+and tails, which every dispatch reads, are computed once per plan and state of the measurements
+(`PlanForecast`).
 """
 
 from typing import Final
@@ -47,17 +48,18 @@ class NodeForecast:
         return nearest(run_deadline_at_ms - self.after_tail_ms)
 
     def slack_ms(self, run_deadline_at_ms: float, now_ms: float) -> float:
-        """Return what is left when the step and the path behind it take their tail."""
+        """Return how much time (ms) is left if the step and the path behind it take their tail."""
         return run_deadline_at_ms - now_ms - self.both_tail_ms
 
     def latest_feasible_start_at_ms(self, run_deadline_at_ms: float) -> float:
-        """Return when the step must start so that the run may just make it (epoch ms)."""
+        """Return the latest start of the step with which the run may just make its deadline (epoch
+        ms)."""
         return run_deadline_at_ms - self.sure_ms - self.after_sure_ms
 
 
 class PlanForecast:
-    """What to expect of the nodes of a plan, by their index; of a node with `map` or `loop` as a
-    whole, and in `units` of one of its steps."""
+    """What to expect of the nodes of a plan, by their index. For a node with `map` or `loop`,
+    `nodes` has the node as a whole, and `units` one of its steps."""
 
     __slots__ = ("expected", "nodes", "units")
 

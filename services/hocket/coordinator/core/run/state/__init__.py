@@ -1,1 +1,1 @@
-"""What a run is made of, and how it stands in rows and messages."""
+"""What a run is made of, and its form as rows and messages."""

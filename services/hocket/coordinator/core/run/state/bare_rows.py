@@ -1,5 +1,5 @@
-"""What is kept of a run that Postgres refuses to store: names, states, times and the error, and no
-value that an expression or a worker made."""
+"""What is kept of a run that Postgres refuses to store: names, states, times and the error, but no
+value that an expression or a worker produced."""
 
 import math
 from dataclasses import replace
@@ -16,16 +16,16 @@ from hocket.schemas.errors import ErrorInfo
 
 MAX_TEXT_CHARS = 1_000
 MAX_INPUT_BYTES = 1024 * 1024
-"""A larger input is not kept with a run whose rows were refused."""
+"""A larger input is not stored with a run whose rows were refused."""
 MAX_USD = Decimal(10) ** 12
 SMALLEST_USD = Decimal("1e-18")
 FIRST_MS, LAST_MS = 0.0, 4_102_444_800_000.0
-"""Moments (epoch ms) outside of these years, 1970 to 2100, are moved to their edge."""
+"""Times (epoch ms) outside the years 1970 to 2100 are clamped to these."""
 
 
 def bare_run_row(run: Run, *, first: bool, barest: bool = False) -> Row:
-    """Return the row of a run that ended, without what it computed; the `barest` has no input, caller
-    or key either."""
+    """Return the row of an ended run without what it computed; with `barest`, also without input,
+    caller and key."""
     assert run.error is not None, run.run_id
     keep_input = first and not barest and _is_plain(run.input)
     path = json_column(run.critical_path) if run.critical_path and not barest else None
@@ -88,7 +88,7 @@ def bare_step_row(run_id: str, step: Step) -> Row:
 
 
 def bare_attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
-    """Return the row of an attempt without what its worker said."""
+    """Return the row of an attempt without what its worker reported."""
     bare = replace(
         attempt,
         error=None if attempt.error is None else bare_error(attempt.error),
@@ -101,7 +101,7 @@ def bare_attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
 
 
 def bare_error(error: ErrorInfo) -> ErrorInfo:
-    """Return an error without its details, in text that everything can carry."""
+    """Return an error without its details, as text that can be stored."""
     return ErrorInfo(
         code=str(stored_text(error.code, limit=MAX_TEXT_CHARS)),
         message=str(stored_text(error.message, limit=MAX_TEXT_CHARS)),
@@ -111,7 +111,7 @@ def bare_error(error: ErrorInfo) -> ErrorInfo:
 
 
 def moment(at_ms: float | None) -> float:
-    """Return a moment that Postgres and messages can hold."""
+    """Return a time (epoch ms) clamped to what Postgres and messages can hold."""
     if at_ms is None or not math.isfinite(at_ms):
         return LAST_MS
     return min(max(at_ms, FIRST_MS), LAST_MS)

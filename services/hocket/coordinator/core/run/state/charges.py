@@ -1,9 +1,9 @@
-"""What calls cost a run of which none of its steps tells: those of the gateway's HTTP door that name the
-run, and those that name its sub-runs.
+"""What a run's calls cost that none of its steps reports: calls through the gateway's HTTP door
+that name the run, and those that name its sub-runs.
 
-Each source tells the sum that it knows of. A source that is heard again after MAX_SOURCES others would
-count twice: gateways begin a new one where they forgot a run or started anew, and the one that was
-heard longest ago is put together with those before it.
+Each source reports its running total. A source that reports again after MAX_SOURCES others would
+count twice: gateways begin a new source when they have forgotten a run or were restarted, and the
+one heard from longest ago is merged with those before it.
 """
 
 from decimal import Decimal
@@ -14,15 +14,15 @@ from hocket.schemas.messages import RunCharged
 
 MAX_SOURCES: Final = 64
 EARLIER: Final = "earlier"
-"""Stands for sources that are put together."""
+"""The key under which old sources are merged."""
 SUB_RUNS: Final = "sub-runs"
 RESERVED: Final = (EARLIER, SUB_RUNS)
 _NOTHING = Decimal(0)
 
 
 def charge(run: Run, event: RunCharged) -> bool:
-    """Take in what a source knows of, and tell whether it is news: what is no more than it told before,
-    or of another tenant, changes nothing."""
+    """Record a source's total, and tell whether it is news: a total that is no higher than before,
+    or that is of another tenant, changes nothing."""
     if event.tenant != run.tenant:
         return False
     charges = run.charges or {}
@@ -38,7 +38,7 @@ def charge(run: Run, event: RunCharged) -> bool:
 
 
 def add_of_sub_run(run: Run, usd: Decimal) -> None:
-    """Take in what was found to be spent beside the steps of a sub-run."""
+    """Add what was found to be spent outside the steps of a sub-run."""
     charges = run.charges or {}
     charges[SUB_RUNS] = charges.get(SUB_RUNS, _NOTHING) + usd
     run.charges = charges

@@ -1,5 +1,5 @@
-"""The columns of runs, steps and attempts in Postgres, and how their values are carried: JSON as text,
-times as epoch milliseconds. Rows are tuples in the order of the columns."""
+"""The columns of runs, steps and attempts in Postgres, and how their values are represented: JSON
+as text, times as epoch milliseconds. Rows are tuples in the order of the columns."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from pydantic_core import from_json, to_json
 from hocket.coordinator.core.run.commands import RecordAttempt
 
 Columns = Mapping[str, Any]
-"""A row by the names of its columns."""
+"""A row, by the names of its columns."""
 Row = tuple[Any, ...]
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-"""The escape of U+0000 in a JSON text, and not the six characters that look like it."""
+"""The escape of U+0000 in a JSON text, but not the same six characters behind an escaped backslash."""
 
 RUN_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
@@ -92,13 +92,13 @@ FLOW_COLUMNS: Mapping[str, str] = {
 }
 
 KEPT_COLUMNS = ("input", "deadline_at", "slack_ms")
-"""Columns of a step that a later row without them leaves as they are: the run need not have them any
-more when the step has ended."""
+"""Columns of a step that a later row without them leaves as they are: the run need not keep them in
+memory once the step has ended."""
 _KEPT_PLACES = tuple(list(STEP_COLUMNS).index(name) for name in KEPT_COLUMNS)
 
 
 def completed(row: Row, before: Row) -> Row:
-    """Return a step's row with what only its earlier row says."""
+    """Return a step's row, completed with what only its earlier row has."""
     made = list(row)
     for place in _KEPT_PLACES:
         if made[place] is None:
@@ -107,7 +107,7 @@ def completed(row: Row, before: Row) -> Row:
 
 
 def attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
-    """Return the row of an attempt that did not give its step the result."""
+    """Return the row of an attempt that did not produce its step's result."""
     return (
         run_id,
         attempt.key,
@@ -122,12 +122,12 @@ def attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
 
 
 def json_column(value: Any) -> str | None:
-    """Return a value as a JSON column holds it."""
+    """Return a value as the text of a JSON column; None for None."""
     return None if value is None else without_nul(to_json(value, inf_nan_mode="null").decode())
 
 
 def without_nul(text: str) -> str:
-    """Return a JSON text that Postgres' jsonb takes: it has no U+0000, and a model's output may."""
+    """Return a JSON text without U+0000, which jsonb refuses and a model's output may contain."""
     return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
 
 
@@ -137,5 +137,7 @@ def parsed(text: str | None) -> Any:
         return None
     try:
         return from_json(text)
-    except ValueError:  # it nests deeper than that parser goes, and Postgres and Python go
+    except (
+        ValueError
+    ):  # it nests deeper than that parser goes, but not too deep for Postgres and Python
         return json.loads(text)

@@ -1,9 +1,7 @@
-"""The messages that every run makes, spliced from texts that are there: steps for workers, the
-run's end.
+"""The messages that every run sends, spliced from existing texts: steps for workers, the run's end.
 
-A step's message is what all steps of the run say alike, what all steps of the node say alike, its
-numbers and its input. The contract is `StepRequested` and `RunFinished` in
-`hocket.schemas.messages`.
+A step's message is what all steps of the run share, what all steps of the node share, its numbers
+and its input. The contract is `StepRequested` and `RunFinished` in `hocket.schemas.messages`.
 """
 
 from decimal import Decimal
@@ -35,12 +33,12 @@ from hocket.schemas.messages import (
 
 
 class Dispatch:
-    """Publish a step to its workers when it is its turn; after the commit where `is_external`.
+    """Publish a step to its workers when it is its turn; after the commit if `is_external`.
 
     Its turn depends on when it must start to keep the run's deadline (`latest_start_at_ms`) or to
     just make it (`latest_feasible_start_at_ms`), on how long it is expected to run, and on how many
-    steps, this one included, the next join still waits for. `again`: whoever had the run before may
-    have published it.
+    steps, including this one, the next join still waits for. `again`: it may have been published
+    before, by this owner or a former one.
     """
 
     __slots__ = (
@@ -129,8 +127,8 @@ class Dispatch:
         return ids.capable(ids.dispatch_id(self.attempt_id, self.dispatched_at_ms), self.capability)
 
     def body(self, slack_ms: float, held_ms: float) -> bytes:
-        """Return the message, for a step that has so much slack now and was held back so long;
-        raises ValueError for an input that JSON does not have."""
+        """Return the message, given the step's present slack and how long it was held back (ms);
+        raises ValueError for an input that JSON cannot represent."""
         return (
             f'{self._text}"slack_ms":{slack_ms!r},"held_ms":{held_ms!r},'
             f'"input":{self._input.text}}}'
@@ -138,7 +136,7 @@ class Dispatch:
 
 
 class EndRun:
-    """After the commit: publish the fact, answer the caller, tell the parent run."""
+    """After the commit, publish the public fact, answer the caller and notify the parent run."""
 
     __slots__ = ("run",)
 
@@ -146,13 +144,13 @@ class EndRun:
         self.run = run
 
     def body(self) -> bytes:
-        """Return the public fact; raises ValueError for an output that JSON does not have."""
+        """Return the public fact; raises ValueError for an output that JSON cannot represent."""
         return end_message(self.run)
 
 
 def end_message(run: Run, *, with_output: bool = True) -> bytes:
     """Return the public fact of a run that has ended; raises ValueError for an output that JSON
-    does not have."""
+    cannot represent."""
     error = "null" if run.error is None else to_json(run.error).decode()
     output = run.output.text if with_output else "null"
     labels = f',"labels":{to_json(run.labels).decode()}' if run.labels else ""
@@ -191,13 +189,13 @@ Command = (
 
 
 def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
-    """Return the withdrawal of a step's present attempt."""
+    """Return the command that cancels a step's present attempt."""
     dispatched = (run.tenant, step.dispatched_at_ms) if step.capable else None
     return CancelAttempt(run.run_id, step.key, step.attempt, reason, dispatched)
 
 
 def _head(run: Run) -> str:
-    """Return what the messages of all steps of a run say alike while its deadline is the same."""
+    """Return what the messages of all steps of a run share as long as its deadline is the same."""
     head = run.message_head
     if head is not None and head[0] == run.deadline_at_ms:
         return head[1]
@@ -214,7 +212,7 @@ def _head(run: Run) -> str:
 
 
 def _budgets(run: Run, budget_usd: Decimal, *, is_capable: bool) -> str:
-    """Return a run's budget, and that at the top of its tree, without which no sub-run has one."""
+    """Return the fields for a run's budget and, in a sub-run, for the budget at the top of its tree."""
     left_usd = max(Decimal(0), budget_usd - run.cost_usd)
     own = f'"budget_usd":"{budget_usd}","budget_left_usd":"{left_usd}",'
     root = root_budget_of(run)
@@ -222,13 +220,14 @@ def _budgets(run: Run, budget_usd: Decimal, *, is_capable: bool) -> str:
 
 
 def root_budget_of(run: Run) -> RootBudget | None:
-    """Return the budget at the top of a sub-run's tree; None where there is none, or the run is at the
-    top."""
+    """Return the budget at the top of a sub-run's tree; None if there is none, or if the run is at
+    the top."""
     return None if run.parent is None else run.parent.root_budget
 
 
 def _root_budget(run: Run, root: RootBudget, *, is_capable: bool) -> str:
-    """Return the budget at the top of a run's tree, which that run alone can name."""
+    """Return the field for the budget at the top of a run's tree, sealed so that no other run can
+    name it."""
     capabilities = run.owner.capabilities
     if capabilities is not None and is_capable:
         seal = capabilities.of_root_budget(run.tenant, run.run_id, root.run_id, root.budget_usd)

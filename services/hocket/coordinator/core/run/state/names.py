@@ -26,8 +26,8 @@ SPLICED_CHARS = 1_000_000
 
 
 class NodesView(Mapping[str, Any]):
-    """`nodes` in an expression: each node of the scope as `{output, error, state}`; a node that was
-    skipped, or failed and is optional, has the output null."""
+    """`nodes` in an expression: each node of the scope as `{output, error, state}`. The output is
+    null if the node was skipped, or is optional and failed."""
 
     def __init__(self, progress: ScopeProgress) -> None:
         self._progress = progress
@@ -47,7 +47,7 @@ class NodesView(Mapping[str, Any]):
 
 
 def names_in(t: Transition, progress: ScopeProgress) -> Names:
-    """Return the lexical scope of a scope's nodes: `input`, `nodes`, `run`."""
+    """Return the names that the nodes of a scope see: `input`, `nodes`, `run`."""
     if progress.view is None:
         progress.view = NodesView(progress)
     given = input_of(t.run, progress).value
@@ -85,8 +85,8 @@ def input_of(run: Run, progress: ScopeProgress) -> Json:
 
 
 def round_of(step: Step) -> Json | None:
-    """Return the input of a round of a loop that has an input itself: that, with what the round before
-    came to. None where each round makes its own."""
+    """Return the input of a round whose loop has an input itself: that input, with the output of
+    the previous round. None if each round makes its own."""
     loop = step.parent
     assert loop is not None, step.key
     given = loop.input.value
@@ -100,7 +100,7 @@ def round_of(step: Step) -> Json | None:
 
 
 def spliced_input(t: Transition, step: Step, bound: BoundInput) -> Json | None:
-    """Return the input of a step from texts that are there; None where it must be evaluated."""
+    """Return the input of a step, spliced from existing texts; None if it must be evaluated."""
     text = bound.text
     if text is None:
         parts: list[str] = []

@@ -1,7 +1,7 @@
 """A run read back from its rows, with everything that is derived from them.
 
 The rows are those of Postgres: columns by name, JSON as text, times as epoch milliseconds. What a
-rule changed and could not finish is thrown away with the run it was done to.
+failed rule left half done is discarded together with the run object that it changed.
 """
 
 import heapq
@@ -76,8 +76,8 @@ def restored(stored: StoredRun, plan: PipelinePlan, owner: Owner) -> Run:
 
 
 def readable(row: Columns) -> tuple[Run, Exception | None]:
-    """Return the run of a row, without plan and steps; where it cannot be read, what remains of it
-    and why."""
+    """Return the run of a row, without plan and steps; if it cannot be read, what remains of it and
+    the reason."""
     try:
         return run_of(row), None
     except Exception as error:
@@ -85,7 +85,7 @@ def readable(row: Columns) -> tuple[Run, Exception | None]:
 
 
 def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None = None) -> Run:
-    """Return the run of a row, without steps; an `owner` is not needed for one that has ended."""
+    """Return the run of a row, without steps; `owner` is not needed for a run that has ended."""
     facts = parsed(row["facts"]) or {}
     error, parent = parsed(row["error"]), parsed(row["parent"])
     owner = owner or Owner(row["partition"], 0, None)
@@ -109,13 +109,13 @@ def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None =
 
 
 def _early_of(facts: dict[str, Any]) -> dict[tuple[str, int], AttemptFinished]:
-    """Return the results that are held for attempts which were not dispatched yet."""
+    """Return the held results of attempts that have not been dispatched yet."""
     held = map(AttemptFinished.model_validate, facts.get("early", ()))
     return {(event.step, event.attempt): event for event in held}
 
 
 def _plain_run_of(row: Columns, plan: PipelinePlan | None, owner: Owner, given: Json) -> Run:
-    """Return a run with what stands in columns that are no JSON."""
+    """Return a run made from the columns that are not JSON."""
     run = Run(
         owner,
         plan,
@@ -156,7 +156,8 @@ def _read(text: str | None, read: Callable[[Any], Any]) -> Any:
 
 
 def _take_in(run: Run, row: Columns) -> None:
-    """Make a step of its row and put it into its place. Its parent is there, and its planner."""
+    """Make a step from its row and put it in its place; its parent and its planner must already be
+    there."""
     facts = parsed(row["facts"]) or {}
     parent = run.steps[row["parent"]] if row["parent"] else None
     link: str = facts.get("link", NODE)
@@ -266,7 +267,7 @@ def _place(step: Step, parent: Step | None, within: ScopeProgress) -> None:
 
 
 def _derive(run: Run, step: Step) -> None:
-    """Work out what an event needs to know of a step besides its row."""
+    """Derive what an event needs to know of a step besides its row."""
     run.size_bytes += _measured(step)
     count_restored(step)
     if step.role == RACE and step.children is not None:
@@ -330,8 +331,8 @@ def _derive_children(step: Step) -> None:
 
 
 def _outer_first(row: Columns) -> tuple[int, int, str]:
-    """Order steps so that a parent and a planner come before what is under them, and children by
-    their number."""
+    """Return a sort key that puts parents and planners before what is under them, and children in
+    the order of their numbers."""
     facts = parsed(row["facts"]) or {}
     key: str = row["key"]
     depth = sum(key.count(mark) for mark in "/[#~!")

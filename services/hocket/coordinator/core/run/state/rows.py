@@ -1,5 +1,5 @@
-"""A run and its steps as rows (`columns.py` has them): JSON columns hold text,
-times are epoch milliseconds."""
+"""A run and its steps as rows (the columns are in `columns.py`): JSON columns hold text, times are
+epoch milliseconds."""
 
 from dataclasses import asdict
 from typing import Any
@@ -22,11 +22,11 @@ from hocket.coordinator.core.run.state.run import (
 from hocket.coordinator.core.run.state.values import NULL, Json
 
 _CAPABLE = json_column({"capable": True})
-"""The facts of most steps that are under way."""
+"""The facts of most steps in flight."""
 
 
 def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = None) -> Row:
-    """Return a run's own row; input and labels, which never change, only in the first.
+    """Return a run's own row; input and labels, which never change, only if it is the `first`.
     `parked_until_ms`: until when it need not be in memory (`parking.py`)."""
     return (
         run.run_id,
@@ -58,7 +58,7 @@ def run_row(run: Run, *, first: bool = True, parked_until_ms: float | None = Non
 
 
 def step_row(run_id: str, step: Step) -> Row:
-    """Return a step's row, without what was let go (`KEPT_COLUMNS`)."""
+    """Return a step's row, without values that are no longer in memory (`KEPT_COLUMNS`)."""
     node = step.node
     return (
         run_id,

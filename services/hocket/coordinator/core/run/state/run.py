@@ -1,8 +1,8 @@
 """What a run is made of. Everything here is changed in place, by one event at a time.
 
-Steps, the run's own fields, held results and unread signals are persisted (`rows.py`). What stands
-under "derived" is worked out of them when a run is read back (`restore.py`), and keeps an event's
-work independent of the run's size.
+Steps, the run's own fields, held results and unread signals are persisted (`rows.py`). Fields under
+"derived" are computed from them when a run is read back (`restore.py`), and keep the work of an
+event independent of the run's size.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,7 @@ from hocket.schemas.pipeline.node_parts import PlanPolicy
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the output of a step comes from that was not computed by its own run, and what it cost
-    there."""
+    """Where a step's output comes from if its own run did not compute it, and what it cost there."""
 
     kind: Literal["cache", "run"]
     run_id: str
@@ -47,7 +46,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal that came before its step waits for it."""
+    """A signal that arrived before any step waited for it."""
 
     signal_id: str
     name: str
@@ -89,14 +88,15 @@ CALL: Final = "call"
 
 NOTHING_SPENT: Final = Decimal(0)
 MAX_READ_IDS = 1_000
-"""Ids of signals that a run read last, known as repeats. Those of unread ones always are."""
+"""How many ids of signals that a run has read are remembered, to detect repeats. Those of unread
+signals always are."""
 Segment = tuple[str, str, int, str, int, int]
-"""A piece of a critical path: step, node, attempt, kind, microseconds, how many pieces it stands
-for."""
+"""A piece of a critical path: step, node, attempt, kind, microseconds, and how many pieces are
+folded into it."""
 
 
 class Owner:
-    """A partition in the hands of one coordinator: what its messages say of it."""
+    """A partition owned by one coordinator, as its messages name it."""
 
     __slots__ = ("capabilities", "epoch", "partition")
 
@@ -107,8 +107,8 @@ class Owner:
 
 
 class PastAttempt:
-    """An attempt that another one followed: when it went out and came back, and what its worker said of
-    the time between. `is_suspended`: its handler waited then."""
+    """An attempt that was followed by another: when it went out and came back, and what its worker
+    reported of the time between. `is_suspended`: it ended because its handler waited."""
 
     __slots__ = (
         "dispatched_at_ms",
@@ -141,9 +141,9 @@ class PastAttempt:
 
 
 class ScopeProgress:
-    """A scope in a run: its steps by place, how many needs of each node are unmet, how many nodes
-    are not done. `owner` is the step that holds it (None for the run itself), `home` the planning
-    step whose nodes these are (None for the spec's)."""
+    """A scope in a run: its steps by place, how many needs of each node are unmet, and how many
+    nodes are not done. `owner` is the step that holds it (None for the run itself), `home` the
+    planning step that emitted its nodes (None for those of the spec)."""
 
     __slots__ = ("home", "is_open", "left", "owner", "pending", "plan", "prefix", "steps", "view")
 
@@ -161,9 +161,9 @@ class ScopeProgress:
 
 
 class Children:
-    """The items of a map, the rounds of a loop, the branches of a race or the calls of a handler: how
-    many were started, how many run (but of calls), and their steps in that order; what an agent's
-    rounds spent, tools included."""
+    """The items of a map, the rounds of a loop, the branches of a race or the calls of a handler:
+    how many were started, how many are running (not kept for calls), and their steps in order; for
+    an agent's rounds, also what they spent, tools included."""
 
     __slots__ = ("running", "spent_usd", "started", "steps")
 
@@ -175,8 +175,8 @@ class Children:
 
 
 class Emitted:
-    """A planner's sub-graph, compiled; how many steps under the planner do work, and what they
-    spent."""
+    """A planner's compiled sub-graph, with how many working steps under the planner have begun, and
+    what they spent."""
 
     __slots__ = ("begun", "forecast", "plan", "policy", "spent_usd", "value")
 
@@ -192,12 +192,13 @@ class Emitted:
 
 
 class Seldom:
-    """What has fields that few have: they stand in its `__dict__`, which is made when one is set."""
+    """Base of objects with rare fields: those are stored in `__dict__`, which is created when one
+    is set."""
 
     __slots__ = ()
 
     def set_seldom(self, **fields: Any) -> None:
-        """Set such fields, as far as it is news."""
+        """Set such fields, as far as their values have changed."""
         for name, value in fields.items():
             if getattr(self, name) != value:
                 setattr(self, name, value)
@@ -236,44 +237,44 @@ class Step(Seldom):
         "worker",
     )
 
-    # what few steps have: it takes memory where it is set, so that a step's `__dict__` is made then
+    # rare fields: they take memory only in steps that set one, because `__dict__` is created then
     home: "Step | None" = None
     """The planning step that emitted its node."""
     error: ErrorInfo | None = None
     wake_at_ms: float | None = None
     give_up_at_ms: float | None = None
-    """When the run can wait for this node no longer (`on_infeasible`)."""
+    """When the run can no longer wait for this node (`on_infeasible`)."""
     degraded: bool = False
     emitted: Emitted | None = None
     winner: str = ""
     """The key of the branch that won a race."""
     cache_key: str | None = None
-    """While the step looks its output up or computes it for the cache: the entry's key."""
+    """The cache entry's key, while the step looks its output up or computes it for the cache."""
     source: Source | None = None
     """Where its output comes from, if its own run did not compute it."""
     counted: tuple[tuple[int, int, Decimal], ...] = ()
-    """What is in the run's `spent_usd` for this step: (attempt, delivery, cost)."""
+    """What the run's `spent_usd` contains for this step: (attempt, delivery, cost)."""
     charged_usd: Decimal = NOTHING_SPENT
-    """What of that is of no model's call."""
+    """The part of that which was not spent on model calls."""
     timing: Timing | None = None
     tries: tuple[PastAttempt, ...] = ()
     suspensions: int = 0
-    """How often its handler was suspended: so many of its attempts are no retries."""
+    """How often its handler was suspended: that many of its attempts are not retries."""
     waits: tuple[HandlerWait, ...] = ()
     """What its handler waits for, or waited for when it was suspended last."""
     ended: tuple[WaitEnded, ...] = ()
-    """What came of it; kept until the step's journal has it."""
+    """The outcomes of those waits; kept until the step's journal has them."""
     # derived:
     scope: ScopeProgress | None = None
     children: Children | None = None
     fallbacks: "list[Step] | None" = None
-    """Those that were begun in its place, in their order; the fast variant is one."""
+    """The fallbacks that were begun in its place, in order, including the fast variant."""
     due_at_ms: float | None = None
-    """When it wants to be woken, as it stands in the run's `due`."""
+    """When it wants to be woken, as entered in the run's `due`."""
     is_repeated: bool = False
-    """Whether this owner handed out again an attempt that it found under way."""
+    """Whether this owner handed out again an attempt that was already in flight."""
     is_pausing: bool = False
-    """Whether it is one of the waits for which the deadline stands still."""
+    """Whether it is one of the waits that pause the deadline."""
 
     def __init__(
         self,
@@ -317,7 +318,7 @@ class Step(Seldom):
         """Whether its row must be written."""
 
     def past(self, finished_at_ms: float, *, is_suspended: bool = False) -> PastAttempt:
-        """Return what is kept of the present attempt, which another one follows."""
+        """Return what is kept of the present attempt when another one follows."""
         assert self.dispatched_at_ms is not None, self.key
         return PastAttempt(
             self.dispatched_at_ms,
@@ -330,8 +331,9 @@ class Step(Seldom):
         )
 
     def let_go(self) -> None:
-        """Drop what its row has, now that it is made, and nobody reads again (`KEPT_COLUMNS` of an ended
-        step that has nothing under it), and values that can be read from their texts."""
+        """Drop what the step's row, which has been made, holds and nobody reads again
+        (`KEPT_COLUMNS` of an ended step with nothing under it), and values that can be parsed from
+        their texts."""
         self.output.forget_value()
         if self.role == LEAF and self.fallbacks is None and self.state in TERMINAL:
             self.input = self.input.left_to_row()
@@ -374,7 +376,7 @@ class Run(Seldom):
         "version",
     )
 
-    # what few runs have: it takes memory where it is set
+    # rare fields: they take memory only in runs that set one
     degraded: bool = False
     traceparent: str | None = None
     parent: RunParent | None = None
@@ -382,27 +384,27 @@ class Run(Seldom):
     labels: dict[str, str] | None = None
     """Inherited by its sub-runs and calls, for chargeback."""
     probe: bool = False
-    """Whether it measures a pipeline whose runs are given up: it is not given up itself."""
+    """Whether it measures a pipeline whose runs are given up: a probe is not given up itself."""
     paused_at_ms: float | None = None
-    """Since when the deadline stands still for a person."""
+    """Since when the deadline has been paused for a person (epoch ms)."""
     signals: tuple[Signal, ...] = ()
-    """Those that came before a step waits for them."""
+    """Signals that arrived before any step waited for them."""
     seen_signals: tuple[str, ...] = ()
-    """Ids of those that were read last."""
+    """Ids of the signals that were read last."""
     early: dict[tuple[str, int], AttemptFinished] | None = None
-    """Results of attempts that were not dispatched yet: a log that lost its tail."""
+    """Results of attempts that were not dispatched yet, because the log lost its tail."""
     charges: dict[str, Decimal] | None = None
-    """What calls cost of which no step of this run tells (`charges.py`), by source; that of the longest
-    known source first."""
+    """The costs of calls that no step of this run reports (`charges.py`), by source; the one heard
+    from longest ago first."""
     # derived:
     due: list[tuple[float, str]] | None = None
     """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""
     waiting: dict[str, list[str]] | None = None
-    """By the name of a signal: a heap of the keys of steps that wait for it, and stale ones."""
+    """For each signal name, a heap of the keys of steps that wait for it, with stale entries."""
     pausing: int = 0
-    """Waits for which the deadline stands still."""
+    """How many waits pause the deadline."""
     reuse: Any = None
-    """What a repeated run takes over (`reuse.Reuse`)."""
+    """What it takes over from the run that it repeats (`reuse.Reuse`)."""
     names: dict[str, Any] | None = None
     """What expressions see as `run` (`names.py`)."""
 
@@ -441,39 +443,40 @@ class Run(Seldom):
         self.reply_to: str | None = None
         self.progress = False
         self.operations = 0
-        """What its expressions have taken."""
+        """The operations that its expressions have taken."""
         self.critical_path: tuple[Segment, ...] = ()
         # derived:
         self.steps: dict[str, Step] = {}
         self.scope: ScopeProgress | None = None
         self.armed_at_ms: float | None = None
         self.revision = 0
-        """How often something was done to it since it is in memory."""
+        """How often it was changed since it has been in memory."""
         self.message_head: tuple[float, str] | None = None
-        """How the messages of its steps begin while it has this deadline (`messages.py`)."""
+        """The deadline for which it holds, and how the messages of its steps begin (`messages.py`)."""
         self.size_bytes = 0
         self.counted_bytes: int | None = None
-        """What its values count among the runs in memory, and the events that it was made of."""
+        """The bytes of its values, and below of the events that it was made of, that are counted
+        for the runs in memory."""
         self.events_bytes = 0
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing happens to it any more."""
+        """Whether it is over: nothing changes it any more."""
         return self.status != RUNNING
 
     @property
     def outside_usd(self) -> Decimal:
-        """What calls cost of which no step tells."""
+        """The cost of calls that no step reports."""
         return NOTHING_SPENT if self.charges is None else sum(self.charges.values(), NOTHING_SPENT)
 
     @property
     def cost_usd(self) -> Decimal:
-        """What was spent in all: what steps tell (`spent_usd`), and what they do not."""
+        """All that was spent: what steps report (`spent_usd`), and what they do not."""
         return self.spent_usd if self.charges is None else self.spent_usd + self.outside_usd
 
     @property
     def depth(self) -> int:
-        """Runs above this one."""
+        """The number of runs above this one."""
         return 0 if self.parent is None else self.parent.depth
 
     def live(self) -> "list[Step]":
@@ -482,28 +485,29 @@ class Run(Seldom):
         return sorted(found, key=lambda step: step.key)
 
     def is_live(self, step: Step) -> bool:
-        """Tell whether a step was taken into the run, and has not ended."""
+        """Tell whether a step belongs to the run and has not ended."""
         return step.state not in TERMINAL and step.key in self.steps
 
     def wanted_due(self) -> list[tuple[float, str]]:
-        """Return the heap of when steps want to be woken, to add to it."""
+        """Return the heap of wake-up times, creating it if needed."""
         if self.due is None:
             self.due = []
         return self.due
 
     def remember(self, signal_id: str) -> None:
-        """Know a signal as a repeat, that is read now."""
+        """Remember the id of a signal that is being read, to detect repeats."""
         self.seen_signals = (*self.seen_signals, signal_id)[-MAX_READ_IDS:]
 
     def waiting_for(self, name: str) -> list[str]:
-        """Return the heap of the steps that wait for a signal, to add to it."""
+        """Return the heap of the steps that wait for a signal, creating it if needed."""
         if self.waiting is None:
             self.waiting = {}
         return self.waiting.setdefault(name, [])
 
     def untie(self) -> None:
-        """Cut what its steps and scopes know of each other, so that whoever drops it last frees it
-        at once: nothing can be done to it any more. Its rows can be made still."""
+        """Cut the references between its steps and scopes, so that it is freed as soon as the last
+        reference to it is dropped. Nothing can be applied to it any more, but its rows can still be
+        made."""
         for step in self.steps.values():
             step.within.steps = []
             step.within.view = None
@@ -524,19 +528,20 @@ def calls_awaited(step: Step) -> tuple[str, ...]:
 
 
 def call_key(step: Step, call: NodeCall) -> str:
-    """Return the key of the step that carries a call out."""
+    """Return the key of the step that executes a call."""
     return f"{step.key}/{call.name}-{call.number}"
 
 
 def is_suspended(step: Step) -> bool:
-    """Tell whether a step waits for what its handler waits for; after a failure it has an error."""
+    """Tell whether a step waits on behalf of its handler; a step in backoff after a failure has an
+    error."""
     if step.role != LEAF or not step.waits:
         return False
     return step.state == WAITING or (step.state == BACKOFF and step.error is None)
 
 
 def waits_until_ms(step: Step) -> float | None:
-    """Return until when a waiting step waits, None where no such moment was said."""
+    """Return until when a waiting step waits (epoch ms); None if it has no time limit."""
     if step.role != LEAF:
         return step.wake_at_ms
     return min((one.until_ms for one in step.waits if one.until_ms is not None), default=None)

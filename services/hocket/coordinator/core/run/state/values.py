@@ -1,8 +1,8 @@
-"""JSON values that are read and written once.
+"""JSON values that are parsed and serialized at most once.
 
 Most outputs are only passed on: from a message into a row and into the next message. A `Json` holds
-a value as text, as Python has it, or both; each is made from the other when it is asked for. What
-nothing reads any more is left to the row that has it (`left_to_row`).
+a value as text, as a Python object, or both; each is made from the other on demand. What nothing
+reads any more is left to its row (`left_to_row`).
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ from hocket.coordinator.core.run.run_size import size_of
 
 
 class Json:
-    """An immutable JSON value. What it gives must not be changed."""
+    """An immutable JSON value. The objects that it returns must not be changed."""
 
     __slots__ = ("_is_read", "_size", "_text", "_value")
 
@@ -26,8 +26,8 @@ class Json:
 
     @property
     def value(self) -> Any:
-        """The value as Python has it; that of a short text is read anew each time, for it takes ten
-        times the memory."""
+        """The value as a Python object. That of a short text is parsed again each time, because the
+        object takes ten times the memory."""
         if self._is_read:
             return self._value
         assert self._text is not None
@@ -39,7 +39,7 @@ class Json:
 
     @property
     def text(self) -> str:
-        """The value as JSON; raises ValueError for one that JSON does not have."""
+        """The value as JSON text; raises ValueError for a value that JSON cannot represent."""
         if self._text is None:
             assert self._is_read, "only its row has it"
             self._text = to_json(self._value, inf_nan_mode="null").decode()
@@ -47,8 +47,7 @@ class Json:
 
     @property
     def size(self) -> int:
-        """About how many bytes it has as JSON; raises ValueTooDeep where no message could hold
-        it."""
+        """Its approximate size as JSON (bytes); raises ValueTooDeep if no message could hold it."""
         if self._size < 0:
             self._size = self._measured()
         return self._size
@@ -60,21 +59,21 @@ class Json:
 
     @property
     def is_in_row_only(self) -> bool:
-        """Whether it was left to the row that has it."""
+        """Whether only its row has it now."""
         return self._text is None and not self._is_read
 
     def forget_value(self) -> None:
-        """Keep the text alone, where there is one that is short."""
+        """Keep only the text, if there is a short one."""
         if self._text is not None and len(self._text) <= MAX_SHORT_CHARS:
             self._value = None
             self._is_read = False
 
     def left_to_row(self) -> "Json":
-        """Return what remains of it when its row has it and nobody reads it again: its size."""
+        """Return what to keep once its row has it and nobody reads it again: its size."""
         return self if self.is_null else _in_row(self.size)
 
     def text_at(self, names: tuple[str, ...]) -> str | None:
-        """Return the text of what stands below these names, None where there is no such thing."""
+        """Return the JSON text of the value under these names; None if there is none."""
         if not names:
             return self.text
         value = self.value
@@ -97,17 +96,17 @@ class Json:
 
 
 def json_of(value: Any) -> Json:
-    """Return a value that Python has."""
+    """Wrap a Python value."""
     return NULL if value is None else Json(value, None, is_read=True)
 
 
 def json_text(text: str) -> Json:
-    """Return the value of a JSON text."""
+    """Wrap a JSON text."""
     return Json(None, text, is_read=False)
 
 
 def is_deeper(text: str, levels: int) -> bool:
-    """Tell whether a JSON text may nest deeper than so many levels: each takes two brackets."""
+    """Tell whether a JSON text may nest deeper than this many levels: each takes two brackets."""
     return len(text) > 2 * levels and text.count("[") + text.count("{") > levels
 
 
@@ -115,7 +114,7 @@ def _text_of(value: Any) -> str:
     try:
         return to_json(value, inf_nan_mode="null").decode()
     except ValueError:
-        size_of(value)  # it says what is wrong
+        size_of(value)  # raises a more precise error
         raise
 
 

@@ -1,1 +1,1 @@
-"""Handlers that wait: how their steps are suspended, for what, and what they go on with."""
+"""Handlers that wait: how their steps are suspended, for what, and what they resume with."""

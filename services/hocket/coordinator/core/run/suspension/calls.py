@@ -1,8 +1,10 @@
-"""What handlers call: each call is a step below that of the handler, which is suspended until it ends.
+"""What handlers call: each call is a step below the handler's, which is suspended until the call
+ends.
 
-A worker names the call and its input; which node that is, the handler's own node says (`calls`), as its
-author wrote it. A call is known again by its place in the handler's journal: a later attempt that asks
-for it finds it under way, or ended. What no handler waits for any more is cancelled.
+A worker names the call and its input; which node that is, the handler's own node defines (`calls`),
+as its author wrote it. A call is identified by its place in the handler's journal: a later attempt
+that asks for it finds it in flight, or ended. A call that no handler waits for any more is
+cancelled.
 """
 
 from hocket.coordinator.core.run.ends.ending import cancel_step
@@ -40,8 +42,8 @@ class TooManyCalls(HocketError):
 
 
 def begun(t: Transition, step: Step, asked: tuple[HandlerWait, ...]) -> tuple[HandlerWait, ...]:
-    """Begin the calls that are asked for the first time, cancel those that are asked for no more, and
-    return what the step waits for; raise CallUnknown or TooManyCalls, having begun nothing."""
+    """Begin the calls that are new, cancel those that are no longer asked for, and return what the
+    step waits for; raise CallUnknown or TooManyCalls before any call is begun."""
     under_way = {_identity(one): one for one in step.waits if one.call is not None}
     if not under_way and all(one.call is None for one in asked):
         return asked
@@ -66,7 +68,7 @@ def ended_call(step: Step, called: Step) -> bool:
 
 
 def forget_failed(t: Transition, step: Step) -> None:
-    """Let a handler that is tried again make those calls anew that failed."""
+    """Forget the calls that failed, so that the next attempt of the handler makes them again."""
     if any(one.call is not None for one in step.ended):
         step.ended = tuple(
             one
@@ -78,7 +80,7 @@ def forget_failed(t: Transition, step: Step) -> None:
 def _waited_for(
     t: Transition, step: Step, wait: HandlerWait, under_way: dict[_Identity, HandlerWait]
 ) -> HandlerWait:
-    """Return a wait as the step has it, taken out of what is `under_way`, or begun."""
+    """Return a wait as the step keeps it: taken out of `under_way`, or newly begun."""
     if wait.call is None:
         return wait
     found = under_way.pop(_identity(wait), None)

@@ -1,16 +1,16 @@
-"""What a suspended step goes on with: its next attempt gets what came of what its handler waits for."""
+"""What a suspended step resumes with: its next attempt gets the outcomes of its handler's waits."""
 
 from hocket.coordinator.core.run.run_size import error_size
 from hocket.coordinator.core.run.state.run import FAILED, Run, Step, call_key
 from hocket.schemas.messages import HandlerWait, Resumption, WaitEnded
 
 MAX_GIVEN_BYTES = 256 * 1024
-"""Of the outputs of calls that one attempt goes on with; of more, at least one. What is left over comes
-with a later attempt, when the journal has these."""
+"""The limit for the outputs of calls that one attempt resumes with, apart from the first. What is
+left over comes with a later attempt, once the journal has these."""
 
 
 def resumption_of(run: Run, step: Step) -> Resumption:
-    """Return what a step's present attempt goes on with."""
+    """Return what a step's present attempt resumes with."""
     if all(one.call is None for one in step.ended):
         return Resumption(ended=step.ended, waits=step.waits)
     ended: list[WaitEnded] = []

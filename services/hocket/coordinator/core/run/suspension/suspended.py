@@ -1,7 +1,7 @@
-"""Handlers that wait: their step is suspended, which holds no worker, until a signal of the run or a
-moment comes, or a node that they call has ended. Then its next attempt goes out with what came
-(`Resumption`), and the step's journal has what was done before. That is no retry: `Step.suspensions` are
-not counted as attempts that failed.
+"""Handlers that wait: their step is suspended, without holding a worker, until a signal of the run
+or a moment comes, or a node that they call has ended. Then the next attempt goes out with what came
+(`Resumption`), and the step's journal has what was done before. That is no retry:
+`Step.suspensions` do not count as failed attempts.
 """
 
 import heapq
@@ -16,9 +16,10 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import AttemptFinished, HandlerWait, WaitEnded
 
 MAX_SUSPENSIONS = 1_000
-"""Of one step."""
+"""The most suspensions of one step."""
 MAX_SUSPENDED_MS = 21 * 24 * 3_600_000.0
-"""Of one suspension. Journals are kept for 30 days; without its own a handler would begin anew."""
+"""The longest duration of one suspension. Journals are kept for 30 days; a handler without its own
+would start over."""
 
 
 class SuspendedTooLong(HocketError):
@@ -38,8 +39,8 @@ class TooManySuspensions(HocketError):
 
 
 def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
-    """Let a step wait for what its handler waits for; tell whether some of that is here already, so that
-    it goes on at once."""
+    """Suspend a step for what its handler waits for; tell whether some of that is already here, so
+    that it resumes at once."""
     if step.role != LEAF or step.suspensions >= MAX_SUSPENSIONS:
         t.keep(step)
         t.fail(step, TooManySuspensions(step=step.key, limit=MAX_SUSPENSIONS).info())
@@ -71,8 +72,8 @@ def suspended(t: Transition, step: Step, event: AttemptFinished) -> bool:
 
 
 def _rest(t: Transition, step: Step) -> None:
-    """Let a step rest until the first moment that its handler waits for. One that only sleeps is in the
-    state of steps that are tried again: a release before this one knows what to do then."""
+    """Let a step rest until the first moment that its handler waits for. One that only sleeps gets
+    the state of a step in backoff, which earlier releases know how to handle."""
     moments = [nearest(wait.until_ms) for wait in step.waits if wait.until_ms is not None]
     is_outside = any(wait.signal or wait.call for wait in step.waits)
     step.state = WAITING if is_outside else BACKOFF
@@ -86,14 +87,14 @@ def note_waits(run: Run, step: Step) -> None:
 
 
 def take_signal(step: Step, signal: Signal) -> None:
-    """Give a signal to the first of a step's waits that is for it."""
+    """Give a signal to the first of a step's waits that expects it."""
     wait = next(wait for wait in step.waits if wait.signal == signal.name)
     _end(step, wait, signal)
 
 
 def time_came(t: Transition, step: Step) -> bool:
-    """End the waits of a step whose moment has come; fail it where it waited too long for that. Tell
-    whether it goes on."""
+    """End the waits of a step whose moment has come, or fail it if it waited too long. Tell whether
+    it resumes."""
     due = [one for one in step.waits if one.until_ms is not None]
     due = [one for one in due if nearest(one.until_ms or 0.0) <= t.now_ms]
     for wait in due:
@@ -106,7 +107,7 @@ def time_came(t: Transition, step: Step) -> bool:
 
 
 def _unread(t: Transition, name: str) -> Signal | None:
-    """Take the first unread signal of a name out of the run."""
+    """Remove the first unread signal with this name from the run, and return it."""
     run = t.run
     for signal in run.signals:
         if signal.name == name:

@@ -1,1 +1,1 @@
-"""What holds steps of its own: a map its items, a loop its rounds, a race its branches, fallbacks."""
+"""Constructs that hold steps of their own: maps (items), loops (rounds), races (branches), fallbacks."""

@@ -1,5 +1,5 @@
-"""Agents: loops whose rounds are calls of a model, and whose tools are steps below a round. What all
-of it spends is counted at the loop, and no attempt goes out beyond the agent's budget."""
+"""Agents: loops whose rounds are calls of a model, and whose tools are steps below a round. All
+that it spends is counted at the loop, and no attempt goes out beyond the agent's budget."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -20,13 +20,13 @@ class AgentBudgetExhausted(HocketError):
 
 
 def calls_tools(step: Step, output: object) -> bool:
-    """Tell whether a round's output has calls of tools; raise TurnInvalid where it is none."""
+    """Tell whether a round's output calls tools; raise TurnInvalid if it is no valid turn."""
     agent = step.node.agent
     return agent is not None and bool(calls_of(agent, step.node.path, output))
 
 
 def policy_of(agent: AgentNode) -> PlanPolicy:
-    """Return what holds for the steps below a round."""
+    """Return the policy for the steps below a round."""
     return PlanPolicy(
         types=tuple({tool.node.type for tool in agent.tools.values()}),
         max_steps=agent.max_steps,
@@ -45,14 +45,14 @@ def check_agents(step: Step) -> None:
 
 
 def count_for_agents(step: Step, cost_usd: Decimal) -> None:
-    """Add what a step cost to what the agents that it belongs to spent."""
+    """Add a step's cost to what the agents that it belongs to have spent."""
     for loop, _ in _agents_around(step):
         assert loop.children is not None, loop.key
         loop.children.spent_usd += cost_usd
 
 
 def _agents_around(step: Step) -> Iterator[tuple[Step, AgentNode]]:
-    """Yield the agents that a step is a round of or works for, the innermost first."""
+    """Yield the agents that a step is a round of, or works for, innermost first."""
     at: Step | None = step
     while at is not None:
         agent = at.node.agent

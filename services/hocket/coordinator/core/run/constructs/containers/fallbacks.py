@@ -1,5 +1,5 @@
-"""Fallbacks, and the fast variant, which is one with the number 0: what serves in the place of a
-node that failed, or that the run cannot wait for."""
+"""Fallbacks, and the fast variant, which is the fallback with the number 0: what serves in place of
+a node that failed, or that the run cannot wait for."""
 
 from hocket.coordinator.core.run.ends.ending import cancel_below, close_scope, release_cache
 from hocket.coordinator.core.run.plan.nodes import Node
@@ -39,7 +39,7 @@ def open_fast(t: Transition, step: Step, fast: Node, error: ErrorInfo) -> None:
 
 
 def fallback_settled(t: Transition, parent: Step, child: Step) -> None:
-    """End a node as its fallback did, or go on to the next one."""
+    """End a node the way its fallback ended, or try the next one."""
     if child.state == SUCCEEDED:
         t.settle(parent, SUCCEEDED, output=child.output, degraded=True)
         return
@@ -49,7 +49,7 @@ def fallback_settled(t: Transition, parent: Step, child: Step) -> None:
 
 
 def _open_next(t: Transition, step: Step, error: ErrorInfo, *, after: int) -> bool:
-    """Open the next fallback that serves this error; tell whether there is one."""
+    """Open the next fallback that handles this error; tell whether there is one."""
     fallbacks = step.node.fallbacks
     for number in range(after + 1, len(fallbacks) + 1):
         patterns = step.node.spec.fallback[number - 1].on

@@ -1,4 +1,4 @@
-"""Loops (`loop`): the node again until a condition holds, round by round."""
+"""Loops (`loop`): run the node again, round by round, until a condition holds."""
 
 from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import FAILED, ROUND, SUCCEEDED, Children, Step

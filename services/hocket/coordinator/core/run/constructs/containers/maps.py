@@ -1,5 +1,5 @@
-"""Maps (`map`): the node once for each item of a list, so many at a time; the output is the list of
-their outputs."""
+"""Maps (`map`): run the node once for each item of a list, a bounded number at a time; the output
+is the list of their outputs."""
 
 from hocket.coordinator.core.run.constructs.planned import check_items
 from hocket.coordinator.core.run.constructs.sub_runs import check_map_of_runs
@@ -12,11 +12,11 @@ from hocket.coordinator.core.run.transition import START, Transition, is_failing
 from hocket.schemas.errors import InvalidInput
 
 ITEM_OPERATIONS = 100
-"""What it counts to put an item of a map on the way, before it begins (`templates/budget.py`)."""
+"""Operations charged for queueing an item of a map, before it begins (`templates/budget.py`)."""
 
 
 def open_map(t: Transition, step: Step) -> None:
-    """Work out the list, and start as many items as may run at a time."""
+    """Evaluate the list, and start as many items as may run at a time."""
     node = step.node
     spec, over = node.spec.map, node.plan.over
     assert spec is not None, step.key
@@ -46,7 +46,7 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
     assert children is not None, parent.key
     if child.state == FAILED and spec.on_item_error == "fail":
         assert child.error is not None, child.key
-        if not is_failing(t, parent):  # once, however many fail together
+        if not is_failing(t, parent):  # only once, however many items fail together
             t.fail(parent, child.error)
         return
     if (child.state == FAILED or child.degraded) and not parent.degraded:
@@ -62,8 +62,8 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
 
 
 def _join(t: Transition, parent: Step, children: Children) -> None:
-    """Give a map the list of its items' outputs. One that the run has no room for is never made: its
-    row alone would hold up what is committed with it."""
+    """Give a map the list of its items' outputs. A list that the run has no room for is never
+    built: its row alone would hold up what is committed with it."""
     size_bytes = t.run.size_bytes + sum(item.output.size for item in children.steps)
     if size_bytes > MAX_RUN_STATE_BYTES:
         error = RunTooLarge(size_bytes=size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
@@ -81,7 +81,7 @@ def _start_item(t: Transition, step: Step, index: int) -> None:
 
 
 def _check_list(field: str, items: object, max_items: int) -> None:
-    """Raise InvalidInput for what cannot be mapped over."""
+    """Raise InvalidInput for a value that cannot be mapped over."""
     if isinstance(items, dict) and "$blob" in items:
         raise InvalidInput(
             field=field,

@@ -1,4 +1,4 @@
-"""Races (`race`): branches side by side with the same input; the first valid one wins, or the
+"""Races (`race`): branches run side by side with the same input; the first valid one wins, or the
 best."""
 
 from hocket.coordinator.core.run.ends.ending import cancel_below
@@ -54,7 +54,7 @@ def _pick_best(t: Transition, parent: Step, branches: list[Step]) -> None:
 
 
 def _win(t: Transition, parent: Step, winner: Step) -> None:
-    """Let a branch win: what runs below the others is cancelled, in this very event."""
+    """Let a branch win, and cancel what still runs below the others within the same event."""
     parent.winner = winner.key
     cancel_below(t, parent, "race_lost")
     t.settle(parent, SUCCEEDED, output=winner.output, degraded=winner.degraded)
