@@ -1,7 +1,8 @@
-"""What becomes of the runs that wait at one gate with one key, given who passed it before.
+"""What becomes of the runs that wait at one gate with one key, given which runs passed it before.
 
-A pure rule over what was read under the lock of the pipeline, so that nobody else decides meanwhile.
-Times are the database's (epoch ms). The order of runs is that of their acceptance, then of their ids.
+A pure rule over what was read under the lock of the pipeline, so that nobody else decides at the
+same time. Times are the database's (epoch ms). Runs are ordered by their acceptance, then by their
+ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 
 MAX_AT_ONCE = 100
-"""Runs of one key that are decided together."""
+"""How many runs of one key are decided together."""
 
 
 class FlowRateLimited(HocketError):
@@ -45,7 +46,8 @@ class FlowSingletonReplaced(HocketError):
 
 
 class Waiting(NamedTuple):
-    """A run that waits. `since_ms`: when the first run came that was put off for it (`debounce`)."""
+    """A run that waits. `since_ms`: when the first of the runs arrived that were put off for it
+    (`debounce`)."""
 
     run_id: str
     gate: int
@@ -56,8 +58,8 @@ class Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class Passed:
-    """Who passed with this key: how many runs that have not ended, one of them, and when runs started
-    (ascending)."""
+    """What passed with this key: how many runs that have not ended, one of them, and when runs
+    started (ascending)."""
 
     held: int = 0
     holder: str = ""
@@ -66,9 +68,9 @@ class Passed:
 
 @dataclass(slots=True)
 class Decision:
-    """What becomes of them. `replaced`: runs under way that are to be cancelled, and for which;
-    `put_off`: for the runs that wait on, since when; `next_at_ms`: when time alone lets another one
-    pass."""
+    """What becomes of the waiting runs. `replaced`: runs in flight to be cancelled, and for which
+    run each; `put_off`: runs that keep waiting, and since when; `next_at_ms`: when time alone lets
+    another one pass."""
 
     passed: list[Waiting] = field(default_factory=list)
     refused: list[tuple[Waiting, ErrorInfo]] = field(default_factory=list)
@@ -78,7 +80,7 @@ class Decision:
 
 
 def room(kind: str, rule: Mapping[str, Any], passed: Passed, now_ms: float) -> int:
-    """Return how many of the runs that wait must be looked at, where the first of them has this rule."""
+    """Return how many of the waiting runs must be examined, if the first of them has this rule."""
     if kind == "concurrency":
         left = int(rule["limit"]) - passed.held
     elif kind == "throttle":
@@ -89,7 +91,7 @@ def room(kind: str, rule: Mapping[str, Any], passed: Passed, now_ms: float) -> i
 
 
 def decide(kind: str, waiting: Sequence[Waiting], passed: Passed, now_ms: float) -> Decision:
-    """Decide about the first runs that wait, in their order: as many as `room` said, or all."""
+    """Decide about the first waiting runs, in their order: as many as `room` returned, or all."""
     if not waiting:
         return Decision()
     if kind == "concurrency":
@@ -104,12 +106,12 @@ def decide(kind: str, waiting: Sequence[Waiting], passed: Passed, now_ms: float)
 
 
 def newest_first(kind: str, rule: Mapping[str, Any]) -> bool:
-    """Tell whether the newest of the runs that wait decide, where not all can be read at once."""
+    """Tell whether the newest waiting runs decide, in case not all can be read at once."""
     return kind == "debounce" or rule.get("mode") == "cancel"
 
 
 def throttled_until(rule: Mapping[str, Any], passed: Passed, now_ms: float) -> float | None:
-    """Return when a rate has room again; None where it has some now."""
+    """Return when a rate limit has room again (epoch ms); None if it has room now."""
     starts = _within(passed.starts, rule, now_ms)
     over = len(starts) - rule["limit"]
     return None if over < 0 else starts[over] + 1_000 * rule["per_s"]

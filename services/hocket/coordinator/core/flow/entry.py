@@ -1,6 +1,7 @@
-"""A run that waits to start: accepted, with its keys, and without a step until it is told to go on.
+"""A run that waits to start: accepted, with its keys, but without a step until it may go on.
 
-That it waits follows from its rows alone: its pipeline has `flow`, it has not ended, and has no step.
+That it waits follows from its rows alone: its pipeline has `flow`, and it has neither ended nor any
+step.
 """
 
 from hocket.coordinator.core.run.commands import FlowPlace, WaitForFlow
@@ -14,12 +15,12 @@ from hocket.schemas.templates.budget import Names
 
 
 def waits_for_flow(run: Run) -> bool:
-    """Tell whether a run has not been let go on by flow control yet."""
+    """Tell whether flow control has not let a run start yet."""
     return not run.steps and not run.has_ended and run.plan is not None and bool(run.plan.flow)
 
 
 def enter(t: Transition) -> None:
-    """Let a run that begins wait at its pipeline's gates; one without a key fails."""
+    """Let a run that begins wait at its pipeline's gates; fail it if a key cannot be computed."""
     run = t.run
     run.scope = ScopeProgress(t.plan.root, None, None)
     names = Names(t.account, {"input": run.input.value})
@@ -34,7 +35,7 @@ def enter(t: Transition) -> None:
 
 
 def decided(t: Transition, event: FlowDecided) -> None:
-    """Start a run that waits, or end it; one that has started is told again, and goes on."""
+    """Start a waiting run, or end it; a repeated decision about one that has started changes nothing."""
     if not waits_for_flow(t.run):
         return
     if event.refused is not None:

@@ -1,7 +1,7 @@
-"""An entry of the step cache, and the rule for who asks it: hit, compute, or wait.
+"""An entry of the step cache, and the rule for a step that asks for it: hit, compute, or wait.
 
-An entry holds an output until it expires, a claim (the step that computes it now), or both. A claim is
-over when its time is up. Where its holder is seen to have ended, that is soon: its output or its
+An entry holds an output until it expires, a claim (by the step that computes it now), or both. A
+claim ends when its time is up. If its holder is seen to have ended, it ends soon: the output or the
 release is on the way, unless it was lost with a process.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 ENDED_CLAIM_MS = 2_000.0
-"""How long a claim still holds when its step is seen to have ended."""
+"""How long a claim still holds once its step is seen to have ended."""
 
 
 class Verdict(StrEnum):
@@ -23,7 +23,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who computes, and how long that holds off others. `holder_ended`: its step has ended."""
+    """Who computes, and until when that holds off others. `holder_ended`: the computing step has
+    ended."""
 
     run_id: str
     step: str
@@ -41,7 +42,7 @@ class Entry:
 
 
 def verdict(entry: Entry, *, run_id: str, step: str, ttl_ms: float, now_ms: float) -> Verdict:
-    """Return what an entry means for a step that takes outputs up to `ttl_ms` old."""
+    """Return what an entry means for a step that accepts outputs up to `ttl_ms` old."""
     if (
         entry.filled_at_ms is not None
         and now_ms < entry.fresh_until_ms
@@ -52,12 +53,12 @@ def verdict(entry: Entry, *, run_id: str, step: str, ttl_ms: float, now_ms: floa
     if claim is None or claim.until_ms <= now_ms:
         return Verdict.COMPUTE
     if (claim.run_id, claim.step) == (run_id, step):
-        return Verdict.COMPUTE  # its own: it asks again
+        return Verdict.COMPUTE  # its own claim: it is asking again
     return Verdict.WAIT
 
 
 def seen(claim: Claim, now_ms: float) -> Claim:
-    """Return a claim that somebody waits for: one whose holder has ended is over soon."""
+    """Return a claim that another step waits for: it ends soon if its holder has ended."""
     if not claim.holder_ended:
         return claim
     return replace(claim, until_ms=min(claim.until_ms, now_ms + ENDED_CLAIM_MS))

@@ -1,1 +1,1 @@
-"""Which steps go to workers now, which tasks are begun now, and who owns which partition."""
+"""Which steps go to workers now, which tasks begin now, and who owns which partition."""

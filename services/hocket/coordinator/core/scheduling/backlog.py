@@ -1,15 +1,17 @@
 """How much work is ahead of a task, by node type: what the runs in flight still have to do.
 
-Each run promises, when it is admitted, the expected work of the steps that its plan surely has; a step
-that the plan does not tell of (an item, a round, an emitted node) is added when it is dispatched. What
-is finished is taken off, and the rest at the run's end. A task waits behind its tenant's work of higher
-classes, and in its own class behind that of runs whose deadline is not later, but behind no more than
-fair shares among tenants put before it. Other tenants' work of higher classes is in its way for as long
-as its class waits for its turns: so many of their steps for each of its own, each as long as steps of
-the type really took (`priority_queue.py` hands out slots in this order).
+When a run is admitted, it promises the expected work of the steps that its plan surely has; a step
+that cannot be seen in the plan (an item, a round, an emitted node) is added when it is dispatched.
+Finished work is subtracted, and the rest when the run ends. A task waits behind its own tenant's
+work of higher classes, and in its own class behind that of runs whose deadline is not later, but
+behind no more than fair shares among tenants put before it. Other tenants' work of higher classes
+delays it as long as its class waits for its turns: a fixed number of their steps for each of its
+own, each as long as steps of the type have really taken (`priority_queue.py` hands out slots in
+this order).
 
-Expected and real durations differ; per type and tenant their ratio is measured (`_Bias`), so that
-nobody's estimates make others wait, and before enough steps have finished nothing is predicted at all.
+Expected and real durations differ; their ratio is measured per type and tenant (`_Bias`), so that
+one tenant's estimates do not make others wait, and nothing is predicted before enough steps have
+finished.
 """
 
 from collections import OrderedDict
@@ -25,23 +27,25 @@ from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import pool_of, runs_in_worker
 
 GRAIN_SHARE = 0.02
-"""Runs whose deadlines are within this share of the time left count as having the same one ..."""
+"""Deadlines within this share of the time left count as the same ..."""
 MIN_GRAIN_S = 1
-"""... or within this. So there are never more than a few hundred deadlines to add up."""
+"""... or within this many seconds, so that there are never more than a few hundred deadlines to add
+up."""
 ENOUGH_FINISHED = 20
-"""Finished steps of a type from which its work is predicted."""
+"""How many steps of a type must have finished before its work is predicted."""
 BIAS_MEMORY = 0.98
 ELAPSED_SHARE = 0.5
-"""Of the steps that are out, half the time has passed on average."""
+"""Steps that are out have used up half of their time on average."""
 LEAST_MS = 1e-6
 NO_WORK = (0.0, 0)
 MAX_BIASES = 1_000
-"""Tenants of a type whose ratio is remembered."""
+"""How many tenants of a type have their ratio remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a plan surely has to do: expected work by node type, and the keys of the steps counted."""
+    """What a plan surely has to do: expected work (ms) by node type, and the keys of the steps
+    counted."""
 
     by_type: Mapping[str, float]
     keys: frozenset[str]
@@ -64,7 +68,7 @@ class _Class:
     work_ms: float = 0.0
     runs: int = 0
     by_grain: dict[int, list[float]] = field(default_factory=dict)
-    """Work and runs by deadline."""
+    """Work and number of runs, by deadline."""
     by_tenant: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, promise: _Promise, work_ms: float, runs: int) -> None:
@@ -76,7 +80,7 @@ class _Class:
         _count(self.by_tenant, promise.tenant, work_ms, runs)
 
     def until(self, second: int) -> tuple[float, float]:
-        """Return work and runs with deadlines up to this second."""
+        """Return the work and the number of runs with deadlines up to this second."""
         work_ms = runs = 0.0
         for deadline, (more_ms, more) in self.by_grain.items():
             if deadline <= second:
@@ -87,7 +91,7 @@ class _Class:
 
 @dataclass(slots=True)
 class _Bias:
-    """What a tenant's steps took beside what was expected of them."""
+    """How long a tenant's steps took, compared with what was expected of them."""
 
     finished: int = 0
     expected_ms: float = 0.0
@@ -110,9 +114,9 @@ class _Type:
     )
     finished: int = 0
     ran_ms: float = 0.0
-    """What a step takes on average."""
+    """How long a step takes on average."""
     biases: OrderedDict[str, _Bias] = field(default_factory=OrderedDict)
-    """By tenant; who finished something longest ago is forgotten first."""
+    """By tenant; the one whose last step finished longest ago is forgotten first."""
     of_all: _Bias = field(default_factory=_Bias)
 
     def learn(self, tenant: str, expected_ms: float, ran_ms: float) -> None:
@@ -134,8 +138,8 @@ class _Type:
 
 
 class Backlog:
-    """The work that accepted runs still have before them, by node type and class. `weights`: of
-    tenants; 1 for those without."""
+    """The work that accepted runs still have before them, by node type and class. `weights` are
+    those of tenants; a tenant without one has 1."""
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._weights = dict(weights or {})
@@ -156,7 +160,7 @@ class Backlog:
         work: Work,
         now_ms: float,
     ) -> None:
-        """Count what an admitted run will do; a run that has promised is left as it is."""
+        """Count what an admitted run will do; a run that has already promised is left as it is."""
         if run_id in self._promises:
             return
         grain = _grain(deadline_at_ms, now_ms)
@@ -166,7 +170,7 @@ class Backlog:
             self._add(promise, node_type, work_ms)
 
     def dispatched(self, run_id: str, key: str, node_type: str, expected_ms: float) -> bool:
-        """Count a step that its run's plan did not tell of; return whether it was one."""
+        """Count a step that could not be seen in its run's plan; tell whether it was such a step."""
         promise = self._promises.get(run_id)
         if promise is None or key in promise.keys:
             return False
@@ -176,7 +180,7 @@ class Backlog:
     def finished(
         self, run_id: str, node_type: str, expected_ms: float, ran_ms: float, *, tenant: str
     ) -> None:
-        """Take a step off, and learn from how long it ran (0: it did not)."""
+        """Subtract a step, and learn from how long it ran (ms; 0: it did not run)."""
         promise = self._promises.get(run_id)
         if promise is not None:
             self._take(promise, node_type, expected_ms)
@@ -184,14 +188,14 @@ class Backlog:
             self._type(node_type).learn(tenant, expected_ms, ran_ms)
 
     def forget(self, run_id: str) -> None:
-        """Take off all that a run has left: it has ended."""
+        """Subtract everything left of a run that has ended."""
         promise = self._promises.pop(run_id, None)
         if promise is not None:
             for node_type, work_ms in list(promise.left.items()):
                 self._take(promise, node_type, work_ms)
 
     def forget_partition(self, partition: int) -> None:
-        """Take off what the runs of a partition have left: it has another owner."""
+        """Subtract everything left of a partition's runs: it has another owner."""
         for run_id in [r for r, p in self._promises.items() if p.partition == partition]:
             self.forget(run_id)
 
@@ -204,7 +208,7 @@ class Backlog:
         deadline_at_ms: float,
         capacity: Capacity,
     ) -> float:
-        """Return how long it takes until the work ahead of such a task is done; 0 where there are
+        """Return how long (ms) it takes until the work ahead of such a task is done; 0 if there are
         slots to spare, or nothing is known of the type."""
         kind = self._types.get(node_type)
         if kind is None or capacity.slots <= 0 or kind.finished < ENOUGH_FINISHED:
@@ -243,8 +247,8 @@ class Backlog:
         return WorkLeft(due_ms, kind.of_all.ratio)
 
     def _fair(self, own: _Class, tenant: str, which: int) -> float:
-        """Return what fair shares put before a tenant, work (0) or runs (1): its own, and as much of
-        others' as they may have done meanwhile."""
+        """Return what fair shares put before a tenant, as work (0) or runs (1): its own, and as
+        much of the others' as may be done in the same time."""
         mine = self._weights.get(tenant, 1.0)
         others = sum(self._weights.get(name, 1.0) for name in own.by_tenant if name != tenant)
         return own.by_tenant.get(tenant, NO_WORK)[which] * (mine + others) / mine
@@ -277,14 +281,14 @@ class Backlog:
             of.add(promise, -work_ms, 0)
 
     def _forget_unserved(self, node_type: str) -> None:
-        """Forget a type of which nothing is left and nothing ever ran: its name may be anybody's."""
+        """Forget a type of which nothing is left and nothing ever ran: anyone can make up its name."""
         kind = self._types[node_type]
         if not kind.finished and not any(of.runs for of in kind.classes.values()):
             del self._types[node_type]
 
 
 def _of_others(kind: _Type, classes: list[_Class], tenant: str) -> float:
-    """Return the work of all other tenants in these classes, by what theirs took before."""
+    """Return the work of all other tenants in these classes, corrected by their ratios."""
     return sum(
         work_ms * kind.bias(name)
         for one in classes
@@ -314,7 +318,7 @@ def _collect_node(
     node: NodePlan, outlook: DurationForecast, by_type: dict[str, float], keys: set[str]
 ) -> None:
     if node.node.map or node.node.loop:
-        return  # how many steps it has is seen when they are dispatched
+        return  # its number of steps is only known when they are dispatched
     if node.body is not None:
         _collect(node.body, outlook, by_type, keys)
     for branch in node.branches.values():
@@ -326,7 +330,7 @@ def _collect_node(
 
 
 def _grain(deadline_at_ms: float, now_ms: float) -> int:
-    """Return the second that stands for a deadline: the coarser, the later it is."""
+    """Return the second that a deadline is rounded down to: the later it is, the coarser."""
     left_s = max(0.0, deadline_at_ms - now_ms) / 1_000
     size = MIN_GRAIN_S
     while size < GRAIN_SHARE * left_s:

@@ -1,7 +1,7 @@
-"""The order of arrival: ready steps of one node type go as they came.
+"""The order of arrival: ready steps of one node type go out as they came.
 
-What slack order is compared with (`HOCKET_DISPATCH_ORDER=arrival`): no class, tenant, run or deadline
-is looked at. Same protocol as `precedence.Waiting`.
+This is what slack order is compared with (`HOCKET_DISPATCH_ORDER=arrival`): class, tenant, run and
+deadline do not matter. Same protocol as `priority_queue.Waiting`.
 """
 
 from collections import Counter, OrderedDict
@@ -11,7 +11,7 @@ from hocket.coordinator.core.scheduling.priority_queue import Ready
 
 
 class FifoQueue:
-    """The steps of one node type that wait, first come first served."""
+    """The waiting steps of one node type, first come, first served."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[str, Ready] = OrderedDict()
@@ -29,12 +29,12 @@ class FifoQueue:
         return len(self._by_run)
 
     def has_right_of_way(self, barred: str | None) -> bool:
-        """Nobody has."""
+        """Return False: no step has right of way."""
         del barred
         return False
 
     def push(self, step: Ready) -> None:
-        """Let a step wait; one that waits already is left where it is."""
+        """Add a step; one that is already waiting keeps its place."""
         if step.attempt_id not in self._held:
             self._held[step.attempt_id] = step
             self._by_run[step.run_id] += 1
@@ -42,24 +42,24 @@ class FifoQueue:
     def pop(
         self, now_ms: float, out: Mapping[str, int], share: float, barred: str | None = None
     ) -> Ready:
-        """Return the step that came first."""
+        """Remove and return the step that came first."""
         del now_ms, out, share, barred
         _, step = self._held.popitem(last=False)
         self._left(step)
         return step
 
     def remove(self, attempt_id: str) -> Ready | None:
-        """Take a step out that shall not go any more."""
+        """Remove a step that is no longer to go out; return it, or None if it does not wait here."""
         step = self._held.pop(attempt_id, None)
         if step is not None:
             self._left(step)
         return step
 
     def place_again(self, run: Ready) -> None:
-        """Nothing: what a run has in work does not matter."""
+        """Do nothing: it does not matter how many slots a run has."""
 
     def steps(self) -> list[Ready]:
-        """Return what waits, in order."""
+        """Return the waiting steps, in order."""
         return list(self._held.values())
 
     def _left(self, step: Ready) -> None:

@@ -1,19 +1,19 @@
 """The dispatch gate: which ready steps go to the workers now, and which wait here for a free slot.
 
-A step that is in a stream cannot be overtaken any more, so only as many are handed out as keep the
-workers busy: per node type a *window* of the slots that workers announced, a spare few, and what
-finishes in `LEAD_MS` (`type_queue.py`). A ready step goes out at once while fewer are *out* (handed
-out and not finished); beyond it waits, and goes in the order of `priority_queue.py` as steps finish.
-While interactive steps come, steps of other classes leave a share of the slots free for them, and one
-tenant's steps do for other tenants', where slots become free so seldom that the wait for one counts: a
-slot is not taken back from a step that has it. A built-in node type that no worker announced is not
-gated: its steps wait in the stream, where autoscalers see them. Those of types of somebody's own, and
-of queues, are held (`holds_unserved`): anybody can name one that no worker will ever take out of the
-stream.
+A step in a stream can no longer be overtaken, so only as many are handed out as keep the workers
+busy: per node type a *window* of the slots that workers announced, a few spare ones, and what
+finishes in `LEAD_MS` (`type_queue.py`). A ready step goes out at once while fewer than that are
+*out* (handed out and not finished); others wait, and go out in the order of `priority_queue.py` as
+steps finish. While interactive steps arrive, steps of other classes leave a share of the slots free
+for them, and one tenant's steps leave a share for other tenants, if slots become free so seldom
+that the wait for one matters: a slot is not taken back from a step that has it. A built-in node
+type that no worker announced is not gated: its steps wait in the stream, where autoscalers see
+them. Steps of custom types and of queues are held (`holds_unserved`): anyone can name one that no
+worker will ever take out of the stream.
 
-States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled one that is held is
-forgotten; one that is out counts until its end is heard, `LEAVING_MS` at most. Nothing here is
-durable: a new owner offers again whatever its runs' state calls dispatched.
+States of an attempt here: unknown -> (held ->) out -> unknown. A cancelled attempt is forgotten if
+it is held; if it is out, it counts until its end is reported, for `LEAVING_MS` at most. Nothing
+here is durable: a new owner offers again whatever is dispatched by its runs' state.
 """
 
 from collections import deque
@@ -29,15 +29,16 @@ from hocket.coordinator.core.scheduling.type_queue import (
 
 LEAVING_MS = 5_000.0
 MAX_HELD = 500_000
-"""Steps of one type held here; further ones go to the stream, which is on disk."""
+"""How many steps of one type are held here; any more go to the stream, which is on disk."""
 
 
 class Gate:
-    """Hands out ready attempts, or holds them. `weights`: of tenants; 1 for those without. `order`:
-    what waits goes by `priority_queue.py`, or as it came (`fifo.py`; nothing is kept free then).
-    `interactive_share`: of the slots, to be kept free while interactive steps come; `tenant_reserve`:
-    of the slots, what no single tenant takes while others' steps come. `holds_unserved`: steps of a
-    type of somebody's own, or of a queue, wait here until a worker announces it."""
+    """Hands out ready attempts, or holds them. `weights` are those of tenants; a tenant without one
+    has 1. `order`: waiting steps go out by `priority_queue.py`, or as they came (`fifo.py`; nothing
+    is kept free then). `interactive_share`: the share of the slots to keep free while interactive
+    steps arrive; `tenant_reserve`: the share that no single tenant takes while others' steps
+    arrive. `holds_unserved`: steps of a custom type, or of a queue, wait here until a worker
+    announces it."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Gate:
         holds_unserved: bool = True,
     ) -> None:
         self._to_release: set[str] = set()
-        """Node types of which more steps may go out than before, or that have more waiting."""
+        """Node types of which more steps may go out than before, or that have more steps waiting."""
         self.types = NodeTypes(
             weights,
             order=order,
@@ -58,18 +59,18 @@ class Gate:
             holds_unserved=holds_unserved,
             may_more=self._to_release.add,
         )
-        """What workers can do of each node type, and how it is doing."""
+        """What workers can do of each node type, and its load."""
         self._by_type = self.types.by_name
         self._out: dict[str, Ready] = {}
         self._held: dict[str, TypeQueue] = {}
-        """Where an attempt waits."""
+        """The queue in which an attempt waits."""
         self._leaving: deque[tuple[float, str]] = deque()
 
     # ---- steps ------------------------------------------------------------------------------
 
     def offer(self, step: Ready) -> bool:
-        """Take a ready attempt; tell whether it goes out now. One that is out already goes again (the
-        stream drops the repeat), one that is held stays so."""
+        """Accept a ready attempt; tell whether it goes out now. One that is already out goes out
+        again (the stream drops the repeat), one that is held stays held."""
         if step.attempt_id in self._out:
             return True
         kind = self._by_type.get(step.type)
@@ -89,7 +90,7 @@ class Gate:
         return self._out.get(attempt_id)
 
     def finished(self, attempt_id: str) -> Ready | None:
-        """Note that an attempt has ended, and return it where it was out or held here."""
+        """Note that an attempt has ended, and return it if it was out or held here."""
         step = self._out.pop(attempt_id, None)
         if step is None:
             return self._drop(attempt_id)
@@ -104,7 +105,7 @@ class Gate:
         return bool(self._to_release)
 
     def cancel(self, attempt_id: str, now_ms: float) -> bool:
-        """Give up an attempt; tell whether a worker may have it and must hear of it."""
+        """Give up an attempt; tell whether a worker may have it and must be told."""
         held = self._drop(attempt_id)
         if held is not None:
             return held.again
@@ -146,7 +147,7 @@ class Gate:
     # ---- time -------------------------------------------------------------------------------
 
     def tick(self, now_ms: float) -> None:
-        """Measure rates, forget who is silent; call it a few times a second."""
+        """Measure rates and forget silent workers; to be called a few times a second."""
         self.types.tick(now_ms)
         while self._leaving and self._leaving[0][0] <= now_ms:
             _, attempt_id = self._leaving.popleft()

@@ -3,7 +3,7 @@
 from hocket.schemas.messages import Priority
 
 URGENT_SLACK_MS = 1_000.0
-"""Less slack than this puts a step of any but a batch run into the urgent lane."""
+"""With less slack than this, a step of any run but a batch run goes into the urgent lane."""
 
 
 def lane_of(priority: Priority, slack_ms: float) -> str:

@@ -1,8 +1,8 @@
-"""What coordinators write into their bucket: signs of life and leases, and what may stand there.
+"""What coordinators write into their bucket, signs of life and leases, and which entries are valid.
 
-Anybody who reaches NATS may write anything under any key. `sign_of` and `lease_of` read an entry, or
-tell that it is not a coordinator's: another key, no JSON of ours, a partition that there is not, a name
-too long.
+Anyone who reaches NATS may write anything under any key. `sign_of` and `lease_of` read an entry, or
+tell that it is not a coordinator's: a different key, not our JSON, a partition that does not exist,
+or a name that is too long.
 """
 
 import json
@@ -20,7 +20,8 @@ _MEMBER_KEY = re.compile(rf"{re.escape(MEMBER)}[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARS
 _PARTITION_KEY = re.compile(rf"{re.escape(PARTITION)}(0|[1-9][0-9]{{0,3}})", re.ASCII)
 _STATES = ("serving", "full", "leaving")
 MAX_NAMED_CHARS = 1_000
-"""Characters of the tenants' names in a sign of life; more of them are told by their marks."""
+"""The most characters of tenants' names in a sign of life; if there are more, marks stand in for
+the names."""
 _MARK_BYTES = 8
 _MARK = re.compile(rf"#[0-9a-f]{{{2 * _MARK_BYTES}}}")
 
@@ -32,12 +33,12 @@ class Sign:
     incarnation: str
     state: str
     tenants: frozenset[str] = frozenset()
-    """Of one that is full: whose runs make it so, where they are a few tenants': names or marks."""
+    """If the coordinator is full because of a few tenants' runs: those tenants, as names or marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Whose a partition is; "" where it was handed over."""
+    """Who owns a partition; "" if it was handed over."""
 
     owner: str
     incarnation: str
@@ -54,7 +55,7 @@ def lease_key(number: int) -> str:
 
 
 def partition_in(key: str, partitions: int) -> int | None:
-    """Return the partition whose lease a key holds, None for any other key."""
+    """Return the partition whose lease a key holds; None for any other key."""
     if _PARTITION_KEY.fullmatch(key) is None:
         return None
     number = int(key.removeprefix(PARTITION))
@@ -62,12 +63,12 @@ def partition_in(key: str, partitions: int) -> int | None:
 
 
 def member_in(key: str) -> str | None:
-    """Return the coordinator whose sign of life a key holds, None for any other key."""
+    """Return the coordinator whose sign of life a key holds; None for any other key."""
     return None if _MEMBER_KEY.fullmatch(key) is None else key.removeprefix(MEMBER)
 
 
 def sign_of(value: bytes | None) -> Sign | None:
-    """Return the sign of life in a value, None where there is none."""
+    """Return the sign of life in a value; None if it holds none."""
     content = _content(value)
     incarnation, state = content.get("incarnation"), content.get("state")
     if not _is_name(incarnation) or state not in _STATES:
@@ -77,7 +78,7 @@ def sign_of(value: bytes | None) -> Sign | None:
 
 
 def named(tenants: frozenset[str]) -> dict[str, str]:
-    """Return what a sign of life says of the tenants whose runs make a coordinator full."""
+    """Return the field of a sign of life that names the tenants whose runs make a coordinator full."""
     names = ",".join(sorted(tenants))
     if len(names) > MAX_NAMED_CHARS:
         names = ",".join(sorted(map(mark_of, tenants)))
@@ -85,17 +86,18 @@ def named(tenants: frozenset[str]) -> dict[str, str]:
 
 
 def mark_of(tenant: str) -> str:
-    """Return what stands for a tenant's name where many are told: it is shorter, and no name."""
+    """Return the mark that stands in for a tenant's name when there are many: it is shorter, and
+    not a valid name."""
     return "#" + blake2b(tenant.encode(), digest_size=_MARK_BYTES).hexdigest()
 
 
 def is_among(tenant: str, told: frozenset[str]) -> bool:
-    """Tell whether a tenant is one of those whose names or marks were told."""
+    """Tell whether a tenant is among these names or marks."""
     return tenant in told or mark_of(tenant) in told
 
 
 def lease_of(value: bytes | None) -> Lease | None:
-    """Return the lease in a value, None where there is none."""
+    """Return the lease in a value; None if it holds none."""
     content = _content(value)
     owner, incarnation = content.get("owner"), content.get("incarnation")
     if (owner, incarnation) != ("", "") and not (_is_name(owner) and _is_name(incarnation)):
@@ -104,7 +106,7 @@ def lease_of(value: bytes | None) -> Lease | None:
 
 
 def expected(key: str, value: bytes | None, *, partitions: int) -> bool:
-    """Tell whether a key may hold a value; with None, whether there may be such a key."""
+    """Tell whether a key may hold a value; with None, whether there may be such a key at all."""
     if member_in(key) is not None:
         return value is None or sign_of(value) is not None
     if partition_in(key, partitions) is not None:

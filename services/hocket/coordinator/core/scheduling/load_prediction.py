@@ -1,10 +1,10 @@
-"""Whether a task that comes now is begun now, waits, or is refused: by its predicted completion.
+"""Whether a task that arrives now begins now, waits, or is refused: by its predicted completion.
 
-The prediction walks the plan: a node starts when what it needs has ended and when the work of its type
-that is ahead of this task is done (`backlog.py`). What it gives is a distribution; where the path alone
-keeps the deadline with its tail, it must keep it with the wait as well, else on average. A deadline
-that is out of reach without any load is not admission's matter: the pipeline's `on_infeasible` says
-what becomes of such a run.
+The prediction walks the plan: a node starts when what it needs has ended and when the work of its
+type that is ahead of this task is done (`backlog.py`). The result is a distribution. If the path
+alone keeps the deadline with its tail, it must do so with the wait as well; otherwise its mean
+must. A deadline that is out of reach even without load is no matter for admission: the pipeline's
+`on_infeasible` decides what becomes of such a run.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ ON_OVERLOAD: Mapping[Priority, str] = {
     Priority.STANDARD: "queue",
     Priority.BATCH: "queue",
 }
-"""What a pipeline that says nothing wants, by the class of the task."""
+"""The default `on_overload` of a pipeline, by the class of the task."""
 
 
 class DeadlineUnreachable(HocketError):
@@ -59,8 +59,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a task that began now would take, from now on: `path` without and `loaded` with the
-    present load, whose largest wait is for `limited_by`."""
+    """How long a task that begins now would take: `path` without and `loaded` with the present
+    load, in which the longest wait is for `limited_by`."""
 
     path: Estimate
     loaded: Estimate
@@ -68,19 +68,19 @@ class Prediction:
 
     @property
     def wait_ms(self) -> float:
-        """What the load adds."""
+        """How much the load adds (ms)."""
         return self.loaded.mean_ms - self.path.mean_ms
 
 
 UNLOADED = Prediction(NOTHING, NOTHING)
-"""That nothing is ahead of a task, whatever its path takes."""
+"""The prediction if nothing is ahead of a task, whatever its path takes."""
 
 ClearMs = Callable[[str], float]
-"""When (ms from now) the work of a node type that is ahead of the task is done."""
+"""When the work of a node type that is ahead of the task is done (ms from now)."""
 
 
 def predict(plan: "PlanPath", clear_ms: ClearMs) -> Prediction:
-    """Return when a task would end that began now (UNLOADED where no load is in its way)."""
+    """Return when a task that begins now would end (UNLOADED if no load is in its way)."""
     waits = {node_type: clear_ms(node_type) for node_type in plan.types}
     if not any(waits.values()):
         return UNLOADED
@@ -89,7 +89,7 @@ def predict(plan: "PlanPath", clear_ms: ClearMs) -> Prediction:
 
 
 def judge(prediction: Prediction, left_ms: float, on_overload: str) -> Verdict:
-    """Return what becomes of a task that has so much time left."""
+    """Return what becomes of a task that has this much time left."""
     path, loaded = prediction.path, prediction.loaded
     if on_overload == "admit" or prediction.wait_ms <= 0 or path.mean_ms > left_ms:
         return Verdict.ADMIT
@@ -100,7 +100,7 @@ def judge(prediction: Prediction, left_ms: float, on_overload: str) -> Verdict:
 
 
 def is_lost(prediction: Prediction, left_ms: float) -> bool:
-    """Tell whether a task that has waited cannot make its deadline any more, were there no load."""
+    """Tell whether a task that has waited could not make its deadline even if there were no load."""
     return prediction.path.mean_ms > left_ms
 
 
@@ -117,21 +117,23 @@ def unreachable(prediction: Prediction, left_ms: float) -> DeadlineUnreachable:
 
 
 def retry_after_ms(prediction: Prediction, left_ms: float) -> int:
-    """Return when enough of the work ahead will be done, if nothing comes in between."""
+    """Return when (ms from now) enough of the work ahead will be done, if nothing else arrives."""
     excess_ms = prediction.loaded.tail_ms() - left_ms
     return round(max(LEAST_RETRY_MS, min(excess_ms, prediction.wait_ms)))
 
 
 @lru_cache(maxsize=1_024)
 def types_of(plan: Plan) -> tuple[str, ...]:
-    """Return the pools of steps of a plan, sorted: the types that workers run, with their queues."""
+    """Return the pools that a plan's steps run in, sorted: the types that workers run, with their
+    queues."""
     nodes = [node.node for node in plan.by_path.values()]
     return tuple(sorted({pool_of(node) for node in nodes if runs_in_worker(node.type)}))
 
 
 class PlanPath:
-    """The way through a plan from its beginning, with what is expected of its nodes; where the pipeline
-    degrades, at its shortest. `types`: those that it waits for, `unloaded`: what it takes without."""
+    """The path through a plan from its beginning, with what is expected of its nodes; at its
+    shortest if the pipeline degrades. `types` are those that it waits for, `unloaded` is its
+    duration without load."""
 
     __slots__ = ("root", "types", "unloaded")
 
@@ -142,7 +144,7 @@ class PlanPath:
 
 
 class _ScopePath:
-    """That of a scope, its nodes in the order in which they start."""
+    """The path through a scope, with its nodes in the order in which they start."""
 
     __slots__ = ("_nodes",)
 
@@ -157,7 +159,7 @@ class _ScopePath:
             self._nodes.append(_NodePath(node, needs, may_go, outlook, degrades))
 
     def end(self, waits: Mapping[str, float], start: Estimate) -> Estimate:
-        """Return when the scope ends that begins at `start`; `waits` are by type."""
+        """Return when a scope that begins at `start` ends; `waits` (ms) are by type."""
         ends: list[Estimate] = []
         for node in self._nodes:
             begins = _latest(start, [ends[need] for need in node.needs]) if node.needs else start
@@ -166,7 +168,7 @@ class _ScopePath:
 
 
 class _NodePath:
-    """That of a node; `needs` are places in its scope, `may_go` whether it may be left out."""
+    """The path through a node; `needs` are places in its scope, `may_go` whether it may be left out."""
 
     __slots__ = ("_body", "_own", "_pools", "may_go", "needs")
 

@@ -13,14 +13,14 @@ from hocket.schemas.worker_slots import WorkerSlots
 Order = Literal["slack", "arrival"]
 
 UNSERVED = "unserved"
-"""Stands for the node types that no worker runs."""
+"""Stands in for all node types that no worker runs."""
 MAX_TYPES = 1_000
-"""Node types that are told apart because some worker announced them."""
+"""How many node types are tracked separately because some worker announced them."""
 
 
 class NodeTypes:
-    """Those of one gate, whose other options are described there; `may_more` is called with a type of
-    which steps wait when its window grew."""
+    """The node types of one gate, which documents the options. `may_more` is called with a type
+    when its window grew and steps of it wait."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class NodeTypes:
         may_more: Callable[[str], None],
     ) -> None:
         self.by_name: dict[str, TypeQueue] = {}
-        """To be read; `add` adds one."""
+        """Only for reading; use `add` to add a type."""
         self._may_more = may_more
         self._holds_unserved = holds_unserved
         self._weights = dict(weights or {})
@@ -45,7 +45,7 @@ class NodeTypes:
         self._ticked_at_ms: float | None = None
 
     def add(self, node_type: str) -> TypeQueue:
-        """Add a node type, of which nothing waits or is out."""
+        """Add a node type, of which nothing waits or is out yet."""
         waiting = FifoQueue() if self._order == "arrival" else Waiting(self._weights)
         holds = self._holds_unserved and node_type not in WORKER_TYPES
         kind = self.by_name[node_type] = TypeQueue(
@@ -59,23 +59,23 @@ class NodeTypes:
     def announced(
         self, worker: str, slots: Mapping[str, int], now_ms: float, pool: str = ""
     ) -> None:
-        """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
-        himself with a key."""
+        """Note what slots a worker has; none if it leaves. `pool` is that of the key with which it
+        announces itself."""
         self._count_slots(self._workers.announced(worker, slots, now_ms, pool), now_ms)
 
     def hears_again(self, now_ms: float) -> None:
-        """Count no silence before this moment: nobody could be heard."""
+        """Count no silence before this moment, because no worker could be heard."""
         self._workers.hears_again(now_ms)
 
     def shares(self, share: float) -> None:
-        """Use this part of every capacity (0 to 1): the rest is other coordinators'."""
+        """Use this share of every capacity (0 to 1): the rest belongs to other coordinators."""
         if share != self._share:
             self._share = share
             for node_type, kind in self.by_name.items():
                 self._set_window(node_type, kind)
 
     def tick(self, now_ms: float) -> None:
-        """Measure rates, forget who is silent; call it a few times a second."""
+        """Measure rates and forget silent workers; to be called a few times a second."""
         since_ms = now_ms - (self._ticked_at_ms if self._ticked_at_ms is not None else now_ms)
         self._ticked_at_ms = now_ms
         for worker in self._workers.silent(now_ms):
@@ -93,8 +93,8 @@ class NodeTypes:
         return Capacity(0.0, 0.0) if kind is None else kind.capacity(priority, self._share)
 
     def loads(self) -> dict[str, Load]:
-        """Return how every node type is doing; those that nobody runs, built-in ones apart, together as
-        UNSERVED, since their names are anybody's."""
+        """Return the load of every node type. Types that no worker runs, except built-in ones, are
+        combined under UNSERVED, because anyone can make up their names."""
         loads: dict[str, Load] = {}
         unserved = [0, 0]
         for name, kind in self.by_name.items():
@@ -108,7 +108,7 @@ class NodeTypes:
         return {**loads, UNSERVED: Load(held=held, out=out, slots=0, window=0, rate_per_s=0.0)}
 
     def _count_slots(self, changed: set[str], now_ms: float) -> None:
-        """Take up the slots of the types for which workers announced another number."""
+        """Update the slots of the types for which workers announced a different number."""
         for node_type in changed:
             found = self._workers.slots(node_type)
             if found and node_type not in self.by_name and len(self.by_name) < MAX_TYPES:

@@ -6,13 +6,15 @@
    proportion to its weight, however many steps the other has (start-time fair queueing: Goyal, Vin
    and Cheng 1996).
 3. By run: a run that holds its share of the slots or more yields to those that hold less, so that a
-   wide run does not shut out small ones. A run that cannot make its deadline any more yields to those
+   wide run does not shut out small ones. A run that can no longer make its deadline yields to those
    that can; it has a turn when it has been passed over `LATE_TURN_AFTER` times.
-4. By slack: of the runs that are left, the one whose step must start earliest. Of the steps of one
-   run that must start at about the same time, the one whose join waits for the fewest others.
+4. By slack: of the remaining runs, the one whose step must start earliest. Of the steps of one run
+that
+   must start at about the same time, the one whose join waits for the fewest others.
 
-Every operation costs O(log n) of what waits. Entries that went stale (a step was cancelled, a run's
-place changed) are dropped when they come to the top, and swept out before they outnumber the others.
+Every operation costs O(log n) in the number of waiting steps. Stale entries (a step was cancelled,
+a run's place changed) are dropped when they come to the top, and swept out before they outnumber
+the others.
 """
 
 import heapq
@@ -25,21 +27,22 @@ CLASSES = (Priority.INTERACTIVE, Priority.STANDARD, Priority.BATCH)
 TURN_AFTER: Mapping[Priority, int] = {Priority.STANDARD: 4, Priority.BATCH: 16}
 LATE_TURN_AFTER = 8
 SIBLING_GRAIN_MS = 50.0
-"""Steps of one run whose latest starts are closer than this are ordered by their joins."""
+"""Steps of one run whose latest starts differ by less than this are ordered by their joins."""
 MIN_CHARGE_MS = 1.0
 """The least that a tenant is charged for a step."""
 MAX_CREDITS = 1_024
-"""Tenants without waiting steps whose account is remembered, where it is ahead of the others."""
+"""How many tenants without waiting steps have their account remembered, if it is ahead of the others."""
 SPARE_ENTRIES = 64
-"""Stale entries that a heap may hold beside as many as it has good ones."""
+"""How many stale entries a heap may hold beyond its number of good ones."""
 
 
 class Ready:
-    """An attempt that can start. `latest_start_at_ms` is when it must start for its run to keep its
-    deadline (least slack first), `latest_feasible_start_at_ms` when even the expected path misses it,
-    `expected_ms` how long it will hold a slot, `join_left` for how many steps, this one included, the
-    next join of its run still waits. `item` is what the caller wants back when the step goes out,
-    `again` whether a former owner of its run may have sent it to a worker. It is not changed."""
+    """An attempt that can start; immutable by convention. `latest_start_at_ms` is when it must
+    start for its run to keep its deadline (least slack first), `latest_feasible_start_at_ms` when
+    even the expected path misses it, `expected_ms` how long it will hold a slot, `join_left` how
+    many steps, including this one, the next join of its run still waits for. `item` is what the
+    caller wants back when the step goes out, `again` whether a former owner of its run may have
+    sent it to a worker."""
 
     __slots__ = (
         "again",
@@ -86,7 +89,7 @@ class Ready:
 
 
 class Waiting:
-    """The steps of one node type that wait. `weights`: of tenants; 1 for those without."""
+    """The waiting steps of one node type. `weights` are those of tenants; a tenant without one has 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = weights
@@ -108,15 +111,15 @@ class Waiting:
         return len(self._by_run)
 
     def has_right_of_way(self, barred: str | None) -> bool:
-        """Tell whether the step that goes next may have a slot that is kept for interactive ones: it is
-        one, or its class has been passed over often enough."""
+        """Tell whether the next step may have a slot that is kept for interactive ones: it is
+        interactive itself, or its class has been passed over often enough."""
         return (
             self._classes[Priority.INTERACTIVE].ready(barred) > 0
             or self._class_due(barred) is not None
         )
 
     def push(self, step: Ready) -> None:
-        """Let a step wait; one that waits already is left where it is."""
+        """Add a step; one that is already waiting keeps its place."""
         if step.attempt_id in self._held:
             return
         self._count += 1
@@ -127,8 +130,8 @@ class Waiting:
     def pop(
         self, now_ms: float, out: Mapping[str, int], share: float, barred: str | None = None
     ) -> Ready | None:
-        """Return the step that goes next; None where only steps of the tenant that is `barred` wait.
-        `out`: slots in use by run; `share`: what each run may use before it yields."""
+        """Remove and return the step that goes next; None if only steps of the `barred` tenant
+        wait. `out`: slots in use by run; `share`: how many each run may use before it yields."""
         chosen = self._class_to_serve(barred)
         if chosen is None:
             return None
@@ -138,7 +141,7 @@ class Waiting:
         return step
 
     def remove(self, attempt_id: str) -> Ready | None:
-        """Take a step out that shall not go any more."""
+        """Remove a step that is no longer to go out; return it, or None if it does not wait here."""
         step = self._held.pop(attempt_id, None)
         if step is not None:
             self._left(step)
@@ -146,11 +149,11 @@ class Waiting:
         return step
 
     def place_again(self, run: Ready) -> None:
-        """Consider a run anew (that of `run`): it has given a slot back."""
+        """Place the run of `run` again, because it has given a slot back."""
         self._classes[run.priority].place_again(run, self._held)
 
     def steps(self) -> list[Ready]:
-        """Return what waits, in no order."""
+        """Return the waiting steps, in no particular order."""
         return list(self._held.values())
 
     def _left(self, step: Ready) -> None:
@@ -171,7 +174,7 @@ class Waiting:
         return chosen
 
     def _class_due(self, barred: str | None) -> Priority | None:
-        """Return the class that has its turn, because it has been passed over."""
+        """Return the class whose turn it is because it has been passed over, if any."""
         for priority in (Priority.BATCH, Priority.STANDARD):
             due = self._passed_over[priority] >= TURN_AFTER[priority]
             if due and self._classes[priority].ready(barred):
@@ -192,7 +195,7 @@ class _Class:
         self._turn = 0
 
     def ready(self, barred: str | None) -> int:
-        """Return how many steps wait here, without those of a tenant that is barred."""
+        """Return how many steps wait here, not counting those of a barred tenant."""
         if barred is None or barred not in self._tenants:
             return self.count
         return self.count - self._tenants[barred].count
@@ -252,7 +255,7 @@ class _Class:
         heapq.heappush(self._heap, (account, self._turn, name))
 
     def _remember(self, name: str, account: float) -> None:
-        """Keep an account that is ahead; one that is not says nothing when its tenant comes back."""
+        """Keep an account that is ahead; any other has no effect when its tenant comes back."""
         if account > self._level:
             self._accounts[name] = account
         if len(self._accounts) > MAX_CREDITS:
@@ -262,7 +265,7 @@ class _Class:
 
 
 class _Run:
-    """The waiting steps of one run; `place` names its one valid entry in its tenant's heaps."""
+    """The waiting steps of one run; `place` identifies its one valid entry in its tenant's heaps."""
 
     __slots__ = ("count", "place", "run_id", "steps")
 
@@ -292,12 +295,12 @@ class _Run:
 
 
 _Entry = tuple[float, int, _Run]
-"""A run in a heap: the latest start of its first step, and the place that this entry stands for."""
+"""A run in a heap: the latest start of its first step, and the place for which this entry is valid."""
 
 
 class _Tenant:
     """Runs by the latest start of their first step, in three heaps: below their share of the slots,
-    at it or above, and too late."""
+    at or above it, and too late."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -315,7 +318,9 @@ class _Tenant:
         run.push(step, number)
         self.count += 1
         if run.count == 1 or step is run.steps[0][4]:
-            self._enter(self._below, run, step)  # where it belongs is seen when it comes to the top
+            self._enter(
+                self._below, run, step
+            )  # it is moved to the right heap when it comes to the top
 
     def pop(
         self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
@@ -358,7 +363,8 @@ class _Tenant:
     def _sort(
         self, now_ms: float, out: Mapping[str, int], share: float, held: Mapping[str, Ready]
     ) -> None:
-        """Move the runs at the top of the heaps to where they belong, until one is there."""
+        """Move the runs at the top of the heaps to where they belong, until the top ones are in
+        place."""
         for heap in (self._below, self._above):
             while (run := self._top(heap)) is not None:
                 first = run.first(held)

@@ -1,11 +1,12 @@
-"""Which coordinator should own which partition: a rule that every coordinator applies to what it knows.
+"""Which coordinator should own which partition: a rule that every coordinator applies to its own
+view.
 
-Who applies it to the same view comes to the same shares, so that nobody has to lead. Shares differ by at
-most one partition, and as few partitions move as that allows. A partition changes hands in two steps:
-its owner lets go of it, and then the coordinator whose share it belongs to takes it; one whose owner is
-gone is taken at once. Views may differ for a moment, and two may want the same partition: a lease is
-given to one (its key is written on the condition that nobody wrote it since), and the epoch in
-Postgres keeps whoever is wrong from writing.
+Coordinators with the same view compute the same shares, so that no leader is needed. Shares differ
+by at most one partition, and no more partitions move than that requires. A partition changes hands
+in two steps: its owner lets go of it, then the coordinator whose share it belongs to takes it; a
+partition whose owner is gone is taken at once. Views may differ for a moment, so that two
+coordinators want the same partition: only one gets the lease (its key is written on the condition
+that nobody has written it since), and the epoch in Postgres keeps the other from writing.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a coordinator knows: who lives, who of them leaves, and the owner by partition (absent: free,
-    or owned by one that does not live)."""
+    """What a coordinator knows: who is alive, who of them is leaving, and each partition's owner
+    (absent if it is free, or its owner is not alive)."""
 
     partitions: int
     live: frozenset[str]
@@ -32,7 +33,8 @@ class Plan:
 
 
 def plan(me: str, view: View) -> Plan:
-    """Return what `me` should take (nobody owns it) and let go of (it is another's share)."""
+    """Return which partitions `me` should take (nobody owns them) and let go of (they are another's
+    share)."""
     wanted = shares(view)
     mine = {number for number, owner in view.owners.items() if owner == me}
     return Plan(
@@ -46,7 +48,7 @@ def plan(me: str, view: View) -> Plan:
 
 
 def shares(view: View) -> dict[int, str]:
-    """Return whose each partition should be; empty where nobody stays."""
+    """Return who should own each partition; empty if every coordinator is leaving."""
     staying = sorted(view.live - view.leaving)
     if not staying:
         return {}

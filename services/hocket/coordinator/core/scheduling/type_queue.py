@@ -1,8 +1,8 @@
 """One node type at the gate: what waits, what is out, and the window of steps that may be out.
 
-The window is the slots that workers announced, a spare few, and what finishes in LEAD_MS. Steps that
-are not interactive have a smaller one while interactive steps come, and a tenant that has its part of
-the slots has none (`tenant_reserve.py`).
+The window is the slots that workers announced, a few spare ones, and what finishes in LEAD_MS. It
+is smaller for non-interactive steps while interactive ones arrive, and zero for a tenant that has
+its full part of the slots (`tenant_reserve.py`).
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,20 @@ from hocket.schemas.messages import Priority
 SPARE_STEPS = 2
 """Steps in the stream beyond the slots, so that a slot that becomes free finds one."""
 LINGER_MS = 10_000.0
-"""When the last worker of a type has gone, its steps are held for so long: it may be restarting."""
+"""How long the steps of a type are still held after its last worker has gone, which may be
+restarting."""
 INTERACTIVE_SHARE = 0.125
-"""The part of the slots that is kept free while interactive steps come, of LEAST_TO_KEEP and more ..."""
+"""The share of the slots that is kept free while interactive steps arrive, if there are at least
+LEAST_TO_KEEP ..."""
 KEPT_FOR_MS = 10_000.0
-"""... and for so long after the last of them ..."""
+"""... and for this long after the last of them ..."""
 SELDOM_PER_MS = 0.1
-"""... where fewer steps finish than this: otherwise one waits for a slot for a few milliseconds only."""
+"""... if fewer steps finish than this: otherwise a step waits only a few milliseconds for a slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One node type at a moment. `window` is None where the type is not gated."""
+    """The load of one node type at a moment. `window` is None if the type is not gated."""
 
     held: int
     out: int
@@ -41,22 +43,22 @@ class Load:
     window: int | None
     rate_per_s: float
     out_ms: float = 0.0
-    """The expected work of the steps that are out."""
+    """The expected work of the steps that are out (ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a node type can do at a moment: slots (this coordinator's share; 0 where nobody said), and
-    the expected work of the steps that are out."""
+    """What a node type can do at a moment: slots (this coordinator's share; 0 if none were
+    announced), and the expected work of the steps that are out."""
 
     slots: float
     out_ms: float
 
 
 class TypeQueue:
-    """The steps of one type; `interactive_share` of its slots is kept free where that is worth it, and
-    `tenant_reserve` from each tenant for the others. `holds_unserved`: while no worker runs the type,
-    nothing goes out."""
+    """The steps of one type; `interactive_share` of its slots is kept free if that is worthwhile,
+    and `tenant_reserve` is kept from each tenant for the others. With `holds_unserved`, nothing
+    goes out while no worker runs the type."""
 
     __slots__ = (
         "_finished",
@@ -93,7 +95,7 @@ class TypeQueue:
         """Steps that are out, by run."""
         self.window = self._ungated
         self.others = self._ungated
-        """The window of steps that are not interactive."""
+        """The window for steps that are not interactive."""
         self.tenants = TenantReserve(tenant_reserve)
         self._interactive_share = interactive_share
         self._interactive = False  # whether an interactive step came since the last tick
@@ -101,13 +103,14 @@ class TypeQueue:
         self._keeps_until_ms = -inf
         self._share = 1.0
         self._slots = 0
-        self._gone_at_ms: float | None = None  # since when there are no slots any more
+        self._gone_at_ms: float | None = None  # since when there have been no slots
         self._out_ms = 0.0
         self._finished = 0  # since the last tick
         self._rate_per_ms = 0.0
 
     def window_for(self, step: Ready) -> float:
-        """Note that a step is ready, and return how many may be out for it to go out now."""
+        """Note that a step is ready, and return the window that applies to it: how many steps may
+        be out for it to go out now."""
         self.tenants.offered(step)
         if step.tenant == self.tenants.barred:
             return 0.0
@@ -131,7 +134,7 @@ class TypeQueue:
         self.tenants.finished(step)
 
     def free(self, step: Ready) -> None:
-        """Count no longer a step that was out."""
+        """Stop counting a step that was out."""
         self.out -= 1
         self.tenants.gave_back(step)
         self._out_ms = self._out_ms - step.expected_ms if self.out else 0.0
@@ -148,7 +151,8 @@ class TypeQueue:
         return max(1.0, self.window / (len(self.runs_out) + self.waiting.runs))
 
     def take_slots(self, found: int, now_ms: float) -> None:
-        """Count the slots that workers announce; those of a type whose workers have gone linger."""
+        """Set the slots that workers announce; those of a type whose workers have gone linger for
+        LINGER_MS."""
         if found:
             self._slots, self._gone_at_ms = found, None
         elif self._slots and self._gone_at_ms is None:
@@ -157,7 +161,8 @@ class TypeQueue:
             self._slots, self._gone_at_ms = 0, None
 
     def measure(self, since_ms: float, now_ms: float) -> None:
-        """Take up what finished since the last tick, and whether interactive steps came."""
+        """Update the rates with what finished since the last tick, and note whether interactive
+        steps arrived."""
         if since_ms > 0:
             measured = self._finished / since_ms
             self._finished = 0
@@ -169,7 +174,7 @@ class TypeQueue:
         self.tenants.measure(since_ms, now_ms)
 
     def set_window(self, share: float) -> bool:
-        """Work out the windows for a part of the slots; tell whether one of them grew."""
+        """Compute the windows for a share of the slots; tell whether one of them grew."""
         self._share = share
         before = self.window, self.others
         if self._slots:
@@ -183,7 +188,7 @@ class TypeQueue:
         return may_more or self.window > before[0] or self.others > before[1]
 
     def capacity(self, priority: Priority, share: float) -> Capacity:
-        """Return what the type can do for a class with a part of its slots."""
+        """Return what the type can do for a class, with a share of its slots."""
         if not self._slots:
             return Capacity(0.0, 0.0)
         slots = self._slots * share
@@ -196,7 +201,7 @@ class TypeQueue:
         return not (self._slots or self.out or len(self.waiting))
 
     def load(self) -> Load:
-        """Return how the type is doing."""
+        """Return the type's present load."""
         return Load(
             held=len(self.waiting),
             out=self.out,
@@ -207,7 +212,8 @@ class TypeQueue:
         )
 
     def _keep(self) -> None:
-        """Keep slots free for interactive steps, where there are enough and they are long in use."""
+        """Keep slots free for interactive steps, if there are enough slots and they stay in use for
+        long."""
         self._keeps = True
         own = self._slots * self._share
         seldom = self._rate_per_ms < SELDOM_PER_MS

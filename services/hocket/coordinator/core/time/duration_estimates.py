@@ -1,9 +1,9 @@
-"""How long each node of a plan takes, and the path behind it: what is measured, said, or usual.
+"""How long each node of a plan and the path behind it take: as measured, declared, or usual.
 
 For every node: how long it takes, and how long the critical path behind it takes, both as
-distributions (means and variances of steps in sequence add; of parallel branches the one with the
-later tail counts). Beside that, what is *sure*: the mean of what is known of the nodes that must run.
-Deadlines of steps follow from it (`core/run/plan/step_deadlines.py`).
+distributions (means and variances of steps in sequence add up; of parallel branches the one with
+the later tail counts). In addition, what is *sure*: the mean of what is known of the nodes that
+must run. Deadlines of steps are derived from it (`core/run/plan/step_deadlines.py`).
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import RaceNode, runs_in_worker
 
 TAIL_SD = 1.645
-"""Standard deviations of tail that a deadline keeps free: 95 % of a normal distribution."""
+"""Standard deviations of the tail that a deadline keeps free: 95 % of a normal distribution."""
 DECAY = 0.98
-"""Weight of the past at each observation: a memory of about 50 runs."""
+"""The weight of the past at each observation: a memory of about 50 runs."""
 ENOUGH = 3.0
-"""Observed weight from which measurement replaces `expect`."""
+"""The observed weight from which measurement replaces `expect`."""
 DEFAULT_TIMEOUT_MS = 60_000.0
-"""The time of one attempt of a node that says nothing of it."""
+"""The timeout of one attempt of a node that does not set one."""
 
 HOP = "@hop"
-"""Where the time stands that a step takes beside its own while its run is in a hurry
-(`hop_times.py`)."""
+"""The path under which the time is stored that a step takes beside its own while its run is in a
+hurry (`hop_times.py`)."""
 
 DEFAULT_MS: Mapping[str, tuple[float, float]] = {
     "planning": (1_500.0, 750.0),
@@ -41,12 +41,12 @@ DEFAULT_MS: Mapping[str, tuple[float, float]] = {
     "approval": (0.0, 0.0),
     "signal": (0.0, 0.0),
 }
-"""Mean and standard deviation of a node type nobody has measured or said anything of."""
+"""Mean and standard deviation by node type, for nodes that have neither been measured nor declared."""
 
 
 class Estimate(NamedTuple):
-    """A duration as a distribution, with the weight of what it rests on. `sure_ms` is the part of the
-    mean that is measured or said, and certain to be needed."""
+    """A duration as a distribution, with the weight of its observations. `sure_ms` is the part of
+    the mean that is measured or declared, and certain to be needed."""
 
     mean_ms: float
     variance: float
@@ -54,12 +54,12 @@ class Estimate(NamedTuple):
     sure_ms: float = 0.0
 
     def tail_ms(self, sd: float = TAIL_SD) -> float:
-        """Return the duration that is exceeded by 5 % of a normal distribution, or by what lies
-        beyond so many standard deviations."""
+        """Return the mean plus this many standard deviations: by default the duration that 5 % of a
+        normal distribution exceed."""
         return self.mean_ms + sd * sqrt(self.variance)
 
     def then(self, other: "Estimate") -> "Estimate":
-        """Return the duration of this and then the other."""
+        """Return the duration of this followed by the other."""
         return Estimate(
             self.mean_ms + other.mean_ms,
             self.variance + other.variance,
@@ -72,9 +72,9 @@ NOTHING = Estimate(0.0, 0.0)
 
 
 class Expectation(NamedTuple):
-    """A node's own duration, and that of the critical path behind it to the run's end; where the
-    pipeline may degrade, that of the node's fast variant, and of the path behind when all of it that
-    can takes its fast variant or is left out."""
+    """A node's own duration, and that of the critical path behind it to the run's end. If the
+    pipeline may degrade, also that of the node's fast variant, and of the path behind when every
+    node on it that can do so takes its fast variant or is left out."""
 
     own: Estimate
     after: Estimate
@@ -88,8 +88,8 @@ class Expectation(NamedTuple):
 
 
 DurationForecast = Mapping[str, Expectation]
-"""By node path; made once per change of the statistics, read at every dispatch. A node with `map` or
-`loop` stands there as a whole, and one of its steps under its path and `UNIT`."""
+"""By node path; made once per change of the statistics, read at every dispatch. A node with `map`
+or `loop` is listed as a whole under its path, and one of its steps under its path and `UNIT`."""
 UNIT = "[]"
 
 
@@ -122,8 +122,8 @@ def emitted_outlook(scope: ScopePlan, *, degrades: bool) -> DurationForecast:
 
 
 def one_of(whole: Expectation, unit: Expectation, left: float) -> Expectation:
-    """Return what to expect of one step of a mapped or looped node, when this share of the whole
-    node is still to be done."""
+    """Return what to expect of one step of a node with `map` or `loop`, when this share of the
+    whole node is still to be done."""
     rest = Estimate(
         max(0.0, whole.own.mean_ms * left - unit.own.mean_ms), whole.own.variance * left * left
     )
@@ -201,14 +201,14 @@ class _Look:
         return own, own
 
     def _at_its_shortest(self, node: NodePlan, fast: Estimate | None, least: Estimate) -> Estimate:
-        """Return what a node takes at its shortest: nothing where it may be left out, the time of its
-        fast alternative, or the least of its own."""
+        """Return what a node takes at its shortest: nothing if it may be left out, otherwise the
+        time of its fast variant or the least of its own."""
         if node.node.optional:
             return NOTHING
         return fast or self._with_hop(node, least)
 
     def _with_hop(self, node: NodePlan, least: Estimate) -> Estimate:
-        """Return what a node takes at its shortest with the way to its worker and back."""
+        """Return what a node takes at its shortest, including the way to its worker and back."""
         is_step = runs_in_worker(node.node.type) and not (node.node.map or node.node.loop)
         return least.then(self._hop) if is_step and self._degrades else least
 
@@ -219,7 +219,7 @@ class _Look:
 
 
 def skippable(scope: ScopePlan) -> set[str]:
-    """Return the nodes that may be skipped, seen from before they start."""
+    """Return the nodes that may still be skipped, judged before any of them starts."""
     found: set[str] = set()
     for name in scope.order:
         node = scope.nodes[name]
@@ -229,12 +229,13 @@ def skippable(scope: ScopePlan) -> set[str]:
 
 
 def _estimate(node: NodePlan, inner: Estimate, measured: Estimate | None) -> Estimate:
-    """Return a node's own duration: measured, else said, else that of what it holds, else usual."""
+    """Return a node's own duration: measured, otherwise declared, otherwise that of what it
+    contains, otherwise the usual one."""
     if measured is not None and measured.weight >= ENOUGH:
         return measured._replace(sure_ms=measured.mean_ms)
     expect = node.node.expect
     if expect is not None:
-        # of a pipeline that was applied when these had no bound
+        # the pipeline may have been applied when these had no bound
         mean_ms, sd_ms = min(expect.mean_ms, MAX_WAIT_MS), min(expect.sd_ms, MAX_WAIT_MS)
         return Estimate(mean_ms, sd_ms**2, sure_ms=mean_ms)
     if inner is not NOTHING:

@@ -1,10 +1,10 @@
 """What steps take beside their own time: the way to a worker, the wait for a slot, the way back.
 
-It is the load's and not the node's, and slack does not count it. But who waits until the last moment
-before a fast variant takes over (`on_infeasible: degrade`) must leave time for it, once for every step
-that is still to come. What counts then is how it goes for steps that are in a hurry, for they overtake
-the others: only those are measured. A queue grows within a second: a long hop counts at once, and short
-ones take it back slowly.
+This depends on the load and not on the node, and slack does not include it. But a run that waits
+until the last moment before a fast variant takes over (`on_infeasible: degrade`) must leave time
+for it, once for every step that is still to come. What counts then is how long it takes for steps
+in a hurry, because they overtake the others: only those are measured. A queue grows within a
+second, so a long hop counts at once, and short ones only slowly bring the estimate down again.
 """
 
 from hocket.coordinator.core.run.state.run import Run, Step
@@ -13,11 +13,11 @@ from hocket.coordinator.core.time.duration_estimates import DECAY, Estimate
 from hocket.schemas.messages import AttemptFinished, Priority
 
 RISE = 0.3
-"""Weight of a hop that is longer than the mean, at least."""
+"""The least weight of a hop that is longer than the mean."""
 
 
 def hop_ms(run: Run, step: Step, event: AttemptFinished) -> float | None:
-    """Return what an attempt that ended took beside its own time; None where it was in no hurry, or
+    """Return what an ended attempt took beside its own time (ms); None if it was not in a hurry, or
     did not run."""
     if step.finished_at_ms is None or step.dispatched_at_ms is None or not event.started_at_ms:
         return None

@@ -1,9 +1,10 @@
-"""Which models a run will need, and when, told from its plan as soon as it is accepted.
+"""Which models a run will need, and when, derived from its plan as soon as it is accepted.
 
-A node begins when all that it needs is done. Only what is surely needed and known counts: the measured
-(or, with `expect`, said) duration of what comes before, less two standard deviations, so that nothing
-is made ready too late because a step was quick. Nodes with a condition count, for they may run;
-fallbacks and fast variants do not; a sub-run tells of itself when it begins.
+A node begins when all that it needs is done. Only what is surely needed and known counts: the
+measured (or, with `expect`, declared) duration of what comes before, less two standard deviations,
+so that no model is made ready too late because a step was quick. Nodes with a condition count,
+because they may run; fallbacks and fast variants do not; a sub-run announces its own needs when it
+begins.
 """
 
 from math import sqrt
@@ -13,22 +14,22 @@ from hocket.schemas.messages import NodeExpected
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 
 MAX_TOLD = 200
-"""Nodes that are told of."""
+"""The most nodes that are announced."""
 SPREAD_SD = 2.0
 _OWN_MODEL = frozenset({"llm", "agent", "planning"})
 _HANDLERS_MODEL = frozenset({"python"})
 
 
 def expected_nodes(plan: Plan, outlook: DurationForecast) -> tuple[NodeExpected, ...]:
-    """Return the nodes of a plan that need a model, or may, with the soonest moment that each begins
-    after the run's acceptance."""
+    """Return the nodes of a plan that need a model, or may need one, with the earliest time at
+    which each begins after the run's acceptance."""
     found: list[NodeExpected] = []
     _scope(plan.root, 0.0, outlook, found)
     return tuple(found[:MAX_TOLD])
 
 
 def needs_models(plan: Plan) -> bool:
-    """Return whether any node of a plan is told of."""
+    """Tell whether any node of a plan needs a model, or may need one."""
     return any(node.node.type in _OWN_MODEL | _HANDLERS_MODEL for node in plan.by_path.values())
 
 

@@ -1,8 +1,8 @@
 """What one partition expects of its pipelines' nodes.
 
-Measured durations enter a partition through its log (`OutlookChanged`), never beside it: the log alone
-explains every decision, and whoever reads it again decides the same, bit for bit. `news` says what is
-worth an event, `change` applies one, `of` gives the outlook that decisions are made with.
+Measured durations enter a partition only through its log (`OutlookChanged`): the log alone explains
+every decision, and whoever reads it again decides the same, bit for bit. `news` returns what is
+worth an event, `change` applies one, `of` returns the forecast that decisions are made with.
 """
 
 from collections import OrderedDict
@@ -15,13 +15,14 @@ from hocket.coordinator.core.time.duration_estimates import ENOUGH, Estimate, ou
 from hocket.schemas.messages import NodeDuration, OutlookChanged
 
 MAX_NODES_PER_EVENT = 500
-"""Keeps an event far below the largest message that the bus carries; the rest follows in the next."""
+"""Keeps an event far below the largest message that the bus carries; the rest follows in the next
+one."""
 MAX_MADE = 1_000
-"""PipelineForecasts kept ready; one more is made again when it is asked for."""
+"""How many forecasts are kept ready; others are computed again when they are asked for."""
 MATERIAL_SHARE = 0.1
-"""A mean or a tail that moved by less than this share of it ..."""
+"""A mean or a tail that moved by less than this share of itself ..."""
 MATERIAL_MS = 1.0
-"""... or by less than this is no news."""
+"""... or by less than this is not worth an event."""
 
 Pipeline = tuple[str, str]
 """Tenant and name."""
@@ -29,7 +30,7 @@ Pipeline = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class KeptEstimate:
-    """One estimate as it stands in Postgres."""
+    """One estimate as stored in Postgres."""
 
     tenant: str
     pipeline: str
@@ -73,7 +74,7 @@ class PipelineForecasts:
     def news(
         self, tenant: str, pipeline: str, measured: Mapping[str, Estimate]
     ) -> OutlookChanged | None:
-        """Return the event that tells this partition what has been measured, or None where it would
+        """Return the event that tells this partition what has been measured; None if it would
         change nothing material."""
         known = self._durations.get((tenant, pipeline), {})
         nodes = [
