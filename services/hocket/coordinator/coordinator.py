@@ -1,9 +1,10 @@
-"""The coordinator: intake, its share of the partitions and one committer, over one bus and one store.
-What it consists of is put together in `service.py`.
+"""The coordinator: intake, its share of the partitions and one committer, over one bus and one
+store. Its parts are assembled in `service.py`.
 
-States: made, serving (`settled` once every partition has an owner), draining (asked to stop: what was
-decided is written, partition by partition, and given to others, within DRAIN_S), ended. It fails when
-one of its parts does. A partition that another coordinator took is dropped, and the others go on.
+States: made, serving (`settled` once every partition has an owner), draining (asked to stop: what
+was decided is written, partition by partition, and handed over to others, within DRAIN_S), ended.
+It fails when one of its parts does. A partition that another coordinator took is dropped, and the
+others go on.
 """
 
 import asyncio
@@ -57,15 +58,15 @@ class Coordinator:
         self._flow = flow
 
     def owns(self, number: int) -> bool:
-        """Tell whether a partition is read here."""
+        """Tell whether this coordinator owns a partition."""
         return number in self._partitions
 
     async def settled(self) -> None:
-        """Wait until every partition has an owner that lives, and ours are read."""
+        """Wait until every partition has a live owner, and this coordinator reads its own."""
         await self._ownership.settled.wait()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Coordinate until `stopping`; raise what ended a part."""
+        """Coordinate until `stopping` is set; raise the error of a part that failed."""
         async with AsyncExitStack() as stack:
             stack.callback(self._partitions.close)
             tasks: list[asyncio.Task[Any]] = []
@@ -98,13 +99,13 @@ class Coordinator:
             await self._until_ended([owning, committing, handing_over], timeout_s=DRAIN_S)
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Stop everything that runs, and wait until it has ended."""
+        """Stop all tasks, and wait until they have ended."""
         await stop_tasks([*tasks, *self._partitions.readings()])
 
     async def _until_ended(
         self, tasks: list[asyncio.Task[Any]], timeout_s: float | None = None
     ) -> None:
-        """Wait until one of the tasks has ended, or a partition cannot be read; raise why."""
+        """Wait until one of the tasks has ended, or a partition cannot be read; raise its error."""
         done, _ = await asyncio.wait(
             {*tasks, self._partitions.unreadable},
             timeout=timeout_s,

@@ -1,4 +1,4 @@
-"""What the coordinator counts, for Prometheus."""
+"""The coordinator's Prometheus metrics."""
 
 from collections.abc import Mapping
 
@@ -59,7 +59,9 @@ class CoordinatorMetrics:
             ["what"],
             registry=registry,
         )
-        for what in SET_ASIDE:  # from nothing to one is an increase only where nothing was told of
+        for (
+            what
+        ) in SET_ASIDE:  # the increase from nothing to one is invisible; that from 0 to 1 is not
             self._aside.labels(what)
         self._run_seconds = Distribution(
             "hocket_run_seconds",
@@ -127,7 +129,7 @@ class CoordinatorMetrics:
             registry=registry,
         )
         self._types: set[str] = set()
-        """Of which the gauges above tell."""
+        """The node types that the gauges above report."""
         self._held_seconds = Distribution(
             "hocket_step_held_seconds",
             "Time that steps waited for their turn, for those that had to wait.",
@@ -140,8 +142,10 @@ class CoordinatorMetrics:
         self._held_seconds.observe(held_ms / 1000, node_type, priority)
 
     def dispatching(self, loads: Mapping[str, Load], wanted: Mapping[str, float]) -> None:
-        """Tell of each type's load, and of the slots that it needs."""
-        for gone in self._types - loads.keys():  # nobody runs them now: what was told last is over
+        """Publish each type's load, and the slots that it needs."""
+        for gone in (
+            self._types - loads.keys()
+        ):  # no worker runs them now: their last values are stale
             for gauge in (self._held, self._out, self._slots, self._wanted, self._window):
                 gauge.remove(gone)
         self._types = set(loads)

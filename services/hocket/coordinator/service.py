@@ -1,4 +1,4 @@
-"""The coordinator as a process: its connections, its tables, its end; and how one is put together."""
+"""The coordinator as a process: its connections, its tables and its end, and how it is assembled."""
 
 import asyncio
 import os
@@ -66,7 +66,7 @@ POOL_SIZE = 6
 TABLES_TIMEOUT_MS = 30_000.0
 WINDOW = 16_384
 TRIMS_LOG = 0
-"""Who has this partition makes room in the stream of all logs."""
+"""The owner of this partition makes room in the stream of all logs."""
 
 
 async def main(service: Service) -> None:
@@ -155,7 +155,7 @@ def build_coordinator(
     grants: GrantBook | None = None,
     flow_store: FlowStore | None = None,
 ) -> Coordinator:
-    """Put a coordinator together. `name` is its own among the coordinators of an installation."""
+    """Assemble a coordinator. `name` must be unique among the coordinators of an installation."""
     durations = Durations(pipeline_store)
     catalog = Catalog(pipeline_store, durations)
     flow: FlowController | None = None
@@ -281,7 +281,7 @@ def build_intake(
     over_share: Callable[[str], HocketError | None] = lambda tenant: None,
     capabilities: Capabilities | None = None,
 ) -> Intake:
-    """Put the intake of a coordinator together."""
+    """Assemble the intake of a coordinator."""
     posts = AcceptancePosts(LogPosts(bus, capabilities, partitions=partitions))
     rejection = TaskRejection(bus, metrics)
     overload = Overload(bus, durations, load, metrics, post=posts.post)

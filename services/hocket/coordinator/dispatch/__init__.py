@@ -1,1 +1,1 @@
-"""Steps on their way to the workers, and what gateways are told of the demand to come."""
+"""Steps on their way to the workers, and the expected demand that gateways are told of."""

@@ -1,5 +1,6 @@
-"""How many steps of a pool may go in one message: as many as all its workers take. A worker takes
-MAX_BUNDLED at most, and one for each SLOTS_PER_STEP slots: no worker gets many while others are idle."""
+"""How many steps of a pool may go in one message: as many as all of its workers accept. A worker
+accepts one for each SLOTS_PER_STEP slots, and MAX_BUNDLED at most, so that no worker gets many
+while others are idle."""
 
 from hocket.schemas.messages import MAX_BUNDLED, WorkerAnnounced
 from hocket.schemas.worker_slots import MAX_WORKERS, SILENT_MS, pool_of_subject
@@ -8,21 +9,22 @@ SLOTS_PER_STEP = 16
 
 
 class BundleSizes:
-    """What workers announced of it. One with a key takes none: its results come another way."""
+    """Tracks what workers announce about bundles. A worker with a key accepts none: its results
+    come another way."""
 
     def __init__(self) -> None:
         self._workers: dict[str, tuple[float, dict[str, int], bool]] = {}
         self._sizes: dict[str, int] | None = {}
-        """By pool; None where they are to be counted anew."""
+        """By pool; None if they have to be counted again."""
 
     def of(self, pool: str) -> int:
-        """Return how many steps a message may have."""
+        """Return how many steps a message for a pool may have."""
         if self._sizes is None:
             self._sizes = self._counted()
         return self._sizes.get(pool, 1)
 
     def announced(self, announced: WorkerAnnounced, subject: str, at_ms: float) -> None:
-        """Note what a worker announced, on a subject."""
+        """Note what a worker announced, and on which subject."""
         takes = announced.bundles and not pool_of_subject(subject)
         known = self._workers.get(announced.worker)
         if not announced.slots:
@@ -41,7 +43,7 @@ class BundleSizes:
         }
 
     def tick(self, now_ms: float) -> None:
-        """Forget who is silent."""
+        """Forget silent workers."""
         silent = [name for name, said in self._workers.items() if now_ms - said[0] > SILENT_MS]
         for name in silent:
             del self._workers[name]
@@ -49,7 +51,7 @@ class BundleSizes:
             self._sizes = None
 
     def _counted(self) -> dict[str, int]:
-        """Return by pool the least that one of its workers takes."""
+        """Return, by pool, the smallest number that one of its workers accepts."""
         sizes: dict[str, int] = {}
         for _, pools, takes in self._workers.values():
             for pool, slots in pools.items():

@@ -1,18 +1,19 @@
-"""Several steps of a node type in one message: what a message costs NATS and a worker, a few short steps
-share.
+"""Several steps of a node type in one message, so that a few short steps share what a message costs
+NATS and a worker.
 
-The steps that go out in one turn of the event loop, to one lane of one pool, go together: as many as
-`bundle_sizes.py` says, and as are expected to take MAX_WORK_MS in sum, because a worker may run them one
-after the other. A step with effects outside, one that calls models, and one that is handed out again go
-alone.
+The steps that go out in one turn of the event loop, to one lane of one pool, go together: at most
+as many as `bundle_sizes.py` allows, and with an expected duration of at most MAX_WORK_MS in total,
+because a worker may run them one after the other. A step with effects outside, one that calls
+models, and one that is handed out again go alone.
 
-A bundle is the message of its first step, with the others in `more`. Its worker says with the first
-step's result that it took them all. A worker that knows no bundles does not say so: then the others,
-which it has not seen, are handed out again, each alone. That may come late: where the worker that took
-them died, and one that knows no bundles got the message after it, the first step has a second result. So
-is, by `AttemptReturned`, what a worker does not end. Of a bundle whose first step nobody here hears of
-any more, because it was cancelled or has another owner, what is open after FORGOTTEN_MS is handed out
-again: once too often at most.
+A bundle is the message of its first step, with the others in `more`. With the first step's result,
+its worker reports that it took them all. A worker that does not know bundles does not report this:
+then the others, which it has not seen, are handed out again, each alone. This may come late: if the
+worker that took them died, and one that does not know bundles got the message after it, the first
+step has a second result. Steps that a worker does not finish are handed out again, too, by
+`AttemptReturned`. If nobody here hears of a bundle's first step any more, because it was cancelled
+or has another owner, the open steps are handed out again after FORGOTTEN_MS: at worst once too
+often.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ MAX_WORK_MS = 20.0
 MAX_BYTES = 64 * 1024
 FORGOTTEN_MS = 5_000.0
 CALL_MODELS = frozenset({"llm", "agent", "planning"})
-"""Steps of these types go alone: a call of theirs is known by its attempt and delivery."""
+"""Steps of these types go alone: their calls are identified by attempt and delivery."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +46,7 @@ class _Member:
 
 @dataclass(slots=True)
 class _Open:
-    """Steps of one turn that go to one subject."""
+    """The steps of one turn that go to one subject."""
 
     members: list[_Member] = field(default_factory=list)
     work_ms: float = 0.0
@@ -54,19 +55,19 @@ class _Open:
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """A bundle that is out: its first step, in whose partition its results are heard, and those that
-    have not ended."""
+    """A bundle that is out: its first step, in whose partition its results are received, and the
+    steps that have not ended."""
 
     first: str
     partition: int
     left: dict[str, Dispatch]
     forgotten_at_ms: float | None = None
-    """Since when nobody here hears of its first step."""
+    """Since when nobody here hears of its first step any more."""
 
 
 class Bundles:
-    """Sends steps to the stream, with company where they find some. `failed` is told of one that cannot
-    go out, `again` is given those that have to go alone."""
+    """Sends steps to the stream, bundled where possible. `failed` is called for a step that cannot
+    go out, `again` for one that has to go alone."""
 
     def __init__(
         self,
@@ -82,12 +83,13 @@ class Bundles:
         self._again = again
         self._open: dict[str, _Open] = {}
         self._sent: dict[str, _Sent] = {}
-        """By the attempts of each that have not ended, and by its first one while there are some."""
+        """By the attempts of each bundle that have not ended, and by its first one as long as there
+        are any."""
         self._forgotten: list[_Sent] = []
         self._scheduled = False
 
     def takes(self, command: Dispatch) -> bool:
-        """Tell whether a step may have company."""
+        """Tell whether a step may be bundled."""
         return (
             command.expected_ms <= MAX_WORK_MS / 2
             and not command.again
@@ -97,7 +99,7 @@ class Bundles:
         )
 
     def add(self, subject: str, command: Dispatch, body: bytes) -> None:
-        """Send a step at the end of this turn of the loop, or before."""
+        """Send a step at the end of this turn of the event loop, or earlier."""
         found = self._open.get(subject)
         if found is None:
             found = self._open[subject] = _Open()
@@ -116,13 +118,13 @@ class Bundles:
             asyncio.get_running_loop().call_soon(self._turn_ended)
 
     def send(self) -> None:
-        """Send what waits, now."""
+        """Send what is waiting, now."""
         waiting, self._open = self._open, {}
         for subject, found in waiting.items():
             self._send(subject, found)
 
     def ended(self, attempt_id: str, took: int) -> None:
-        """Note that an attempt has ended, whose worker took so many steps from its message."""
+        """Note that an attempt has ended; `took` is how many steps its worker took from its message."""
         bundle = self._sent.get(attempt_id)
         if bundle is None:
             return
@@ -143,7 +145,7 @@ class Bundles:
                 self.withdrawn(attempt_id)
 
     def withdrawn(self, attempt_id: str) -> None:
-        """Wait for an attempt's end no more."""
+        """Stop waiting for the end of an attempt."""
         bundle = self._sent.pop(attempt_id, None)
         if bundle is None:
             return
@@ -155,13 +157,14 @@ class Bundles:
             self._forgotten.append(bundle)
 
     def tick(self) -> None:
-        """Hand out what is open of bundles whose first step nobody hears of; call it now and then."""
+        """Hand out the open steps of bundles whose first step nobody hears of; to be called
+        regularly."""
         due_ms = monotonic_ms() - FORGOTTEN_MS
         while self._forgotten and (self._forgotten[0].forgotten_at_ms or 0.0) <= due_ms:
             self._take_apart(self._forgotten.pop(0))
 
     def _take_apart(self, bundle: _Sent) -> None:
-        """Hand out each of a bundle's steps alone that has not ended."""
+        """Hand out each unfinished step of a bundle alone."""
         left, bundle.left = bundle.left, {}
         self._sent.pop(bundle.first, None)
         for attempt_id in left:
@@ -183,7 +186,7 @@ class Bundles:
             self._post(subject, members)
         except BusUnavailable:
             raise
-        except Exception as error:  # whatever it is: nobody comes back to these steps
+        except Exception as error:  # whatever it is, nothing comes back to these steps later
             if len(members) == 1:
                 self._failed(members[0].command, error)
             else:
@@ -210,7 +213,7 @@ class Bundles:
 
 
 def _traced(member: _Member) -> bytes:
-    """Return a step with what stands in the header of a message of its own."""
+    """Return a step with what would be in the header of its own message."""
     traceparent = member.command.run.traceparent
     if not traceparent:
         return member.body

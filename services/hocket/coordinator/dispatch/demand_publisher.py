@@ -1,5 +1,5 @@
-"""Telling the gateways which models accepted runs will need: at once, and of many runs of one pipeline
-only now and then. What is told is a hint: a lost one costs time and nothing else."""
+"""Tells the gateways which models accepted runs will need: at once for a single run, and at
+intervals for many runs of one pipeline. It is a hint: a lost one costs time and nothing else."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from hocket.schemas.messages import NodeExpected, PromptExpected, RunsExpected
 log = structlog.get_logger(__name__)
 
 EVERY_MS = 250.0
-"""How often a pipeline is told of at most."""
+"""The shortest interval between two messages about a pipeline."""
 MAX_PIPELINES = 1_000
 
 
@@ -31,14 +31,14 @@ class _Pipeline:
 
 
 class DemandPublisher:
-    """Tells the gateways which model calls its runs will make; one for each partition."""
+    """Tells the gateways which model calls the runs of one partition will make."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._pipelines: OrderedDict[tuple[str, str, int], _Pipeline] = OrderedDict()
 
     def accepted(self, run: Run, entry: Entry, outlook: DurationForecast) -> None:
-        """Tell of a run that was accepted, if it needs models."""
+        """Announce an accepted run, if it needs models."""
         key = (run.tenant, run.pipeline, entry.version)
         known = self._pipelines.get(key)
         if known is None:
@@ -64,7 +64,7 @@ class DemandPublisher:
         known.told_ms, known.runs = run.accepted_at_ms, 0
 
     def prompt(self, expected: PromptExpected) -> None:
-        """Tell how a prompt will begin; one that is too long for the bus is not told of."""
+        """Announce how a prompt will begin, unless it is too long for the bus."""
         try:
             self._bus.publish_nowait(subjects.PROMPT_EXPECTED, expected.model_dump_json().encode())
         except PayloadTooLarge:

@@ -1,9 +1,10 @@
 """Steps on their way to the workers: through the gate, and out to the stream STEPS.
 
-Owns the process's gate (`core/scheduling/gate.py`) for all of its partitions, and tells the metrics.
-What workers announce is heard in `worker_announcements.py`, what goes out is written in
-`step_publisher.py`. What the gate holds is in nobody's stream: should this process die, the next owner
-of the partition offers it again. It fails with the bus only; while that is away, accounts stand still.
+Owns the process's gate (`core/scheduling/gate.py`) for all of its partitions, and updates the
+metrics. Announcements of workers are received in `worker_announcements.py`, steps are published in
+`step_publisher.py`. What the gate holds is in no stream: if this process dies, the partition's next
+owner offers it again. It fails only with the bus; while that is away, the gate's accounts stand
+still.
 """
 
 import asyncio
@@ -33,8 +34,9 @@ log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """Hands out steps through the gate, by `publisher`. `partitions`: of the installation, of which
-    this process `took` some. `gated`: whether workers are heard, so that steps wait for their slots."""
+    """Hands out steps through the gate, by `publisher`. `partitions`: how many the installation
+    has, some of which this process `took`. `gated`: whether workers are listened to, so that steps
+    wait for their slots."""
 
     def __init__(
         self,
@@ -79,7 +81,8 @@ class Dispatcher:
     # ---- steps ------------------------------------------------------------------------------
 
     def dispatch(self, command: Dispatch) -> None:
-        """Publish a step, now or when it is its turn; one that its tenant has no grant for ends."""
+        """Publish a step, now or when it is its turn; end it if its tenant has no grant for what it
+        uses."""
         if self._publisher.refused(command):
             return
         run = command.run
@@ -102,14 +105,14 @@ class Dispatcher:
             self._publisher.publish(command, command.slack_ms, 0.0)
 
     def cancel(self, command: CancelAttempt) -> None:
-        """Give an attempt up: one that waits here vanishes, else its worker is told."""
+        """Give up an attempt: drop it if it is held here, otherwise tell its worker."""
         attempt_id = ids.attempt_id(command.run_id, command.step, command.attempt)
         if self._gate.cancel(attempt_id, monotonic_ms()):
             self._publisher.cancel(command)
 
     def has_sent(self, event: AttemptFinished, attempt_id: str) -> bool:
-        """Tell whether a result is that of a dispatch which went out here and has not ended: it has its
-        capability. Others are not known here, and may be right all the same (`may_tell`)."""
+        """Tell whether a result carries the capability of a dispatch that went out here and has not
+        ended. Other results are not known here, and may be valid all the same (`may_tell`)."""
         ready, told = self._gate.out(attempt_id), event.capability
         if ready is None or told is None:
             return False
@@ -138,7 +141,7 @@ class Dispatcher:
                 self._release(ready, at_ms, now)
             except BusUnavailable:
                 raise
-            except Exception:  # its run's deadline ends it; the others' steps go out
+            except Exception:  # its run's deadline ends it; the other steps go out
                 log.exception("step_not_released", attempt=ready.attempt_id)
 
     def _release(self, ready: Ready, at_ms: float, now: float) -> None:
@@ -154,16 +157,16 @@ class Dispatcher:
     # ---- capacity ---------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin to hear of workers, and let those that are there announce themselves."""
+        """Begin to listen to workers, and ask those that are there to announce themselves."""
         if self._gated:
             await self._announcements.open()
 
     async def run(self) -> None:
-        """Keep the gate's accounts; cancel to stop."""
+        """Keep the gate's accounts up to date; cancel to stop."""
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                if self._bus.connected:  # else nobody can be heard, and nothing goes out
+                if self._bus.connected:  # otherwise nobody can be heard, and nothing goes out
                     self._gate.tick(monotonic_ms())
                     self._sizes.tick(monotonic_ms())
                     self._bundles.tick()

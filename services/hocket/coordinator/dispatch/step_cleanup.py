@@ -1,10 +1,10 @@
-"""Acknowledged steps that stand in the stream STEPS all the same, and their removal.
+"""Removal of acknowledged steps that are still in the stream STEPS.
 
-A work queue drops a message when it is acknowledged. A NATS server that lost power, or that was set
-back to a copy, may have the message again and still know that it was acknowledged: nobody is ever
-given it, and it lies there, a backlog that is none. What a consumer has acknowledged, up to its floor,
-is removed: the coordinator that has the first partition looks every LOOK_S, and does nothing more where
-the stream is empty. It fails with the bus only, and then looks again later.
+A work queue drops a message when it is acknowledged. After a NATS server lost power or was restored
+from a copy, it may have the message again and still know that it was acknowledged: nobody is ever
+given it, and it stays there as a phantom backlog. What a consumer has acknowledged, up to its
+floor, is removed: the owner of the first partition checks every LOOK_S, and stops there if the
+stream is empty. It fails only with the bus, and then tries again later.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from hocket.schemas import subjects
 LOOK_S = 20.0
 API_TIMEOUT_MS = 5_000.0
 MAX_CONSUMERS = 4_096
-"""That are looked at; there are three for each node type, and for each of its queues."""
+"""How many consumers are examined; there are three for each node type, and for each of its queues."""
 
 log = structlog.get_logger(__name__)
 
 
 async def keep_removing(bus: Bus, *, is_mine: Callable[[], bool]) -> None:
-    """Look for ever, where `is_mine` says so; cancel to stop."""
+    """Check regularly, while `is_mine` returns true; cancel to stop."""
     while True:
         await asyncio.sleep(LOOK_S)
         if not is_mine():
@@ -38,7 +38,7 @@ async def keep_removing(bus: Bus, *, is_mine: Callable[[], bool]) -> None:
 
 
 async def remove(bus: Bus) -> int:
-    """Remove what is acknowledged and still there; return how many messages that was."""
+    """Remove what is acknowledged but still there; return how many messages that was."""
     if not (await _asked(bus, f"STREAM.INFO.{subjects.STEPS}"))["state"]["messages"]:
         return 0
     removed = 0
@@ -48,13 +48,13 @@ async def remove(bus: Bus) -> int:
             continue
         state = await _asked(bus, f"STREAM.INFO.{subjects.STEPS}", subjects_filter=subject)
         if not state["state"].get("subjects") or floor["stream_seq"] > state["state"]["last_seq"]:
-            continue  # a floor beyond the end is that of messages which the stream has lost
+            continue  # a floor beyond the end belongs to messages that the stream has lost
         removed += await _purge(bus, subject, floor["stream_seq"])
     return removed
 
 
 async def _consumers(bus: Bus) -> list[Any]:
-    """Return the consumers of STEPS; the server gives 256 at a time."""
+    """Return the consumers of STEPS; the server lists 256 at a time."""
     found: list[Any] = []
     while len(found) < MAX_CONSUMERS:
         listed = await _asked(bus, f"CONSUMER.LIST.{subjects.STEPS}", offset=len(found))
@@ -68,7 +68,7 @@ async def _consumers(bus: Bus) -> list[Any]:
 async def _purge(bus: Bus, subject: str, floor: int) -> int:
     answer = await _asked(
         bus, f"STREAM.PURGE.{subjects.STEPS}", filter=subject, seq=floor + 1
-    )  # up to before that
+    )  # up to, but not including, that sequence
     purged: int = answer["purged"]
     if purged:
         log.warning("acknowledged_steps_removed", subject=subject, steps=purged, up_to_seq=floor)

@@ -1,5 +1,5 @@
-"""What goes out to the workers: steps to the stream STEPS, cancellations, and the ends of attempts that
-do not go out."""
+"""What goes out to the workers: steps to the stream STEPS, cancellations, and the ends of attempts
+that cannot go out."""
 
 from math import inf
 
@@ -20,12 +20,12 @@ from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, encoded
 
 LOST_MS = 30_000.0
-"""So long after NATS was away what is handed out again may be in the hands of a worker."""
+"""For how long after NATS was away a worker may already have what is handed out again."""
 
 
 class StepPublisher:
-    """Publishes steps, as far as their tenants have `grants` for what they use: short ones side by side
-    in `bundles`. `by_slack`: whether short slack puts a step into the urgent lane."""
+    """Publishes steps if their tenants have `grants` for what they use, short ones together in
+    `bundles`. `by_slack`: whether short slack puts a step into the urgent lane."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StepPublisher:
         self._lost_until_ms = 0.0
 
     def refused(self, command: Dispatch) -> bool:
-        """End a step that uses what its tenant has no grant for; tell whether it is one."""
+        """End a step that uses something its tenant has no grant for; tell whether it is one."""
         tenant = command.run.tenant
         grants = self._grants.of(tenant)
         if grants is EVERYTHING:
@@ -57,7 +57,8 @@ class StepPublisher:
         return True
 
     def publish(self, command: Dispatch, slack_ms: float, held_ms: float) -> None:
-        """Publish a step that has so much slack and was held so long; one that cannot go out ends."""
+        """Publish a step, given its present slack and how long it was held (ms); end it if it
+        cannot go out."""
         run = command.run
         if self.refused(command):
             return
@@ -76,7 +77,10 @@ class StepPublisher:
             self._bus.publish_durable(subject, payload, msg_id=command.msg_id, headers=headers)
         except BusUnavailable:
             raise
-        except (HocketError, ValueError) as error:  # it fails, like one that its worker refuses
+        except (
+            HocketError,
+            ValueError,
+        ) as error:  # the step fails, like one that its worker refuses
             self._failed(command, error)
 
     def end(self, command: Dispatch, error: ErrorInfo, msg_id: str) -> None:
@@ -98,7 +102,7 @@ class StepPublisher:
 
     def cancel(self, command: CancelAttempt) -> None:
         """Tell the worker that has an attempt to stop it."""
-        self.bundles.send()  # it may be among those: what comes after its cancellation runs
+        self.bundles.send()  # it may wait in a bundle: a step sent after its cancellation would run
         self.bundles.withdrawn(ids.attempt_id(command.run_id, command.step, command.attempt))
         cancelled = StepCancelled(
             run_id=command.run_id,
@@ -113,18 +117,18 @@ class StepPublisher:
         self.end(command, unsendable(error), _result_id(command))
 
     def _publish_alone(self, command: Dispatch) -> None:
-        """Publish a step of a bundle again that nobody took from it."""
+        """Publish a step again that nobody took from its bundle."""
         command.again = True
         self.publish(command, command.latest_start_at_ms - now_ms(), 0.0)
 
     def _may_be_repeated(self, command: Dispatch) -> bool:
-        """Tell whether a worker may have a step already that is handed out again: in a bundle, of which
-        the stream does not know, or where the stream may have lost it."""
+        """Tell whether a worker may already have a step that is handed out again: in a bundle,
+        which the stream does not know of, or because the stream may have lost it."""
         return command.type not in CALL_MODELS or self._may_be_lost()
 
     def _may_be_lost(self) -> bool:
-        """Tell whether NATS was away lately: what comes back may have lost a step that a worker has, and
-        takes its repeat for a new one."""
+        """Tell whether NATS was away lately: the server that comes back may have lost a step that a
+        worker has, and would take its repeat for a new one."""
         if self._losses != self._bus.losses:
             self._losses, self._lost_until_ms = self._bus.losses, monotonic_ms() + LOST_MS
         return monotonic_ms() < self._lost_until_ms
@@ -139,6 +143,6 @@ class StepPublisher:
 
 
 def _result_id(command: Dispatch) -> str:
-    """Return the id under which the end of an attempt is posted that does not go out."""
+    """Return the id under which the end of an attempt that does not go out is posted."""
     msg_id = ids.result_id(command.attempt_id, command.dispatched_at_ms)
     return ids.capable(msg_id, command.capability)

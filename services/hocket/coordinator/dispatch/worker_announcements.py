@@ -1,4 +1,4 @@
-"""What workers announce of their slots, heard and handed to the gate."""
+"""Receives what workers announce about their slots, and passes it on to the gate."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from hocket.schemas.messages import WorkerAnnounced
 from hocket.schemas.worker_slots import is_worker, of_subject, pool_of_subject
 
 FIRST_ANSWER_S = 0.2
-"""How long the first announcement is waited for, so that a takeover hands its steps out in order."""
+"""How long to wait for the first announcement, so that a takeover hands its steps out in order."""
 
 log = structlog.get_logger(__name__)
 
 
 class WorkerAnnouncements:
-    """Tells the gate which slots there are, and `sizes` who takes bundles; `changed` is called after
-    each announcement."""
+    """Tells the gate which slots there are, and `sizes` which workers accept bundles; `changed` is
+    called after each announcement."""
 
     def __init__(
         self, bus: Bus, gate: Gate, sizes: BundleSizes, changed: Callable[[], None]
@@ -40,7 +40,7 @@ class WorkerAnnouncements:
         self._subscriptions: list[Subscription] = []
 
     async def open(self) -> None:
-        """Begin to hear of workers, and let those that are there announce themselves."""
+        """Begin to listen to workers, and ask those that are there to announce themselves."""
         self._subscriptions = [
             await self._bus.subscribe(subject, self._announced)
             for subject in (subjects.WORKER_ANNOUNCED, f"{subjects.WORKER_ANNOUNCED}.*")
@@ -52,7 +52,7 @@ class WorkerAnnouncements:
                 await self._answered.wait()
 
     async def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
 

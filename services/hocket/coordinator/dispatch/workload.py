@@ -1,8 +1,8 @@
-"""What this coordinator's runs still have to do, and what that means for a task that comes now.
+"""What this coordinator's runs still have to do, and what that means for a task that arrives now.
 
-Follows the life of runs and attempts (`admitted`, `resumed`, `dispatched`, `finished`, `ended`) and asks
-the gate what workers can do. Nothing here is durable or needs to be: a wrong account delays or admits a
-task that a right one would not have, and heals with the runs it is about.
+Follows the life of runs and attempts (`admitted`, `resumed`, `dispatched`, `finished`, `ended`) and
+asks the gate what workers can do. Nothing here is durable or needs to be: a wrong account may delay
+or admit a task by mistake, and is corrected as the runs in question end.
 """
 
 from collections import OrderedDict
@@ -23,14 +23,14 @@ from hocket.schemas.pipeline.plan import Plan
 
 MAX_EXPECTED = 256
 SCALING_HORIZON_S = 60.0
-"""How long it takes until a worker that is asked for takes steps."""
+"""How long it takes until a newly requested worker takes steps."""
 UNCONFIRMED_FOR_MS = 30_000.0
-"""A run that was admitted and has not begun after so long is not counted any more."""
+"""A run that was admitted and has not begun after this time is no longer counted."""
 
 
 class Load:
-    """What the gate and the backlog of this coordinator hold, together. `scaling_horizon_s`: until a
-    worker that is asked for takes steps."""
+    """What the gate and the backlog of this coordinator hold together. `scaling_horizon_s`: the
+    time until a newly requested worker takes steps."""
 
     def __init__(
         self, backlog: Backlog, gate: Gate, *, scaling_horizon_s: float = SCALING_HORIZON_S
@@ -39,7 +39,7 @@ class Load:
         self._gate = gate
         self._demand = CapacityDemand(1_000 * scaling_horizon_s)
         self._expected: OrderedDict[int, _Expected] = OrderedDict()
-        """By the identity of the outlook, which is kept with it."""
+        """By the identity of the outlook, which is kept alive with it."""
         self._unconfirmed: OrderedDict[str, float] = OrderedDict()
 
     # ---- runs -------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Load:
     def admitted(
         self, event: RunAccepted, partition: int, plan: Plan, outlook: DurationForecast
     ) -> None:
-        """Count a run from its admission on, which comes a moment before it begins."""
+        """Count a run from its admission on, a moment before it begins."""
         if event.run_id not in self._backlog:
             self._unconfirmed[event.run_id] = now_ms()
             self._arrived(event, plan, outlook)
@@ -74,15 +74,15 @@ class Load:
                 self._backlog.finished(run.run_id, pool, expected_ms, 0.0, tenant=run.tenant)
 
     def ended(self, run_id: str) -> None:
-        """Count a run no more."""
+        """Stop counting a run."""
         self._backlog.forget(run_id)
 
     def lost(self, partition: int) -> None:
-        """Count the runs of a partition no more."""
+        """Stop counting the runs of a partition."""
         self._backlog.forget_partition(partition)
 
     def tick(self) -> None:
-        """Forget the admitted that never began, and bring up to date what comes."""
+        """Forget admitted runs that never began, and update the rates of arrival."""
         self._demand.tick(monotonic_ms())
         while self._unconfirmed:
             run_id, at_ms = next(iter(self._unconfirmed.items()))
@@ -94,16 +94,16 @@ class Load:
     # ---- attempts ---------------------------------------------------------------------------
 
     def dispatched(self, command: Dispatch) -> None:
-        """Count an attempt, unless its run's plan told of its step."""
+        """Count an attempt, unless its step is already counted with its run's plan."""
         run, expected_ms = command.run, command.expected_ms
         if self._backlog.dispatched(run.run_id, command.step, command.pool, expected_ms):
             self._demand.arrived({command.pool: expected_ms}, run.deadline_at_ms - now_ms())
 
     def finished(self, ready: Ready, event: AttemptFinished) -> None:
-        """Take an attempt off."""
+        """Subtract an attempt that has ended."""
         ran_ms = max(0.0, event.finished_at_ms - event.started_at_ms) if event.started_at_ms else 0
         if event.error is not None:
-            ran_ms = 0.0  # says nothing of how long such steps take
+            ran_ms = 0.0  # a failure says nothing about how long such steps take
         self._backlog.finished(
             ready.run_id, ready.type, ready.expected_ms, ran_ms, tenant=ready.tenant
         )
@@ -111,7 +111,7 @@ class Load:
     # ---- tasks ------------------------------------------------------------------------------
 
     def predict(self, event: RunAccepted, plan: Plan, outlook: DurationForecast) -> Prediction:
-        """Return when a task would end that began now."""
+        """Return when a task that begins now would end."""
 
         def clear_ms(node_type: str) -> float:
             return self._backlog.clear_ms(
@@ -165,7 +165,7 @@ class Load:
 
 
 class _Expected:
-    """What runs of a plan are expected to do by an outlook."""
+    """What runs of a plan are expected to do, by one outlook."""
 
     __slots__ = ("outlook", "path", "work")
 
