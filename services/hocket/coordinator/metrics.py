@@ -59,9 +59,7 @@ class CoordinatorMetrics:
             ["what"],
             registry=registry,
         )
-        for (
-            what
-        ) in SET_ASIDE:  # the increase from nothing to one is invisible; that from 0 to 1 is not
+        for what in SET_ASIDE:  # Prometheus sees an increase to 1 only if 0 was exported before
             self._aside.labels(what)
         self._run_seconds = Distribution(
             "hocket_run_seconds",

@@ -1,5 +1,5 @@
-"""Carrying out what the rules ask for: steps to the gate, timers, cancellations, the step cache,
-sub-runs, what callers and gateways are told.
+"""Executes what the rules ask for: steps to the gate, timers, cancellations, the step cache,
+sub-runs, and messages to callers and gateways.
 
 The ends of runs, and steps with effects outside, wait for their commit: `decision_recorder.py`.
 """
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class CommandExecutor:
-    """That of one partition in one tenure."""
+    """Executes the commands of one partition in one tenure."""
 
     def __init__(self, context: TenureContext, wake_ups: WakeUps) -> None:
         services, demand = context.services, context.demand
@@ -59,23 +59,23 @@ class CommandExecutor:
         }
 
     def execute(self, command: Command) -> None:
-        """Carry a command out, unless the partition was lost while an event was half applied: then its
-        new owner decides."""
+        """Execute a command, unless the partition was lost while an event was being applied: then
+        its new owner decides."""
         if not self._tenure.over:
             self._rules[type(command)](command)
 
     def execute_surely(self, command: Command) -> None:
-        """Carry a command out of a run that has ended; one that is not told finds out by its time
-        limit."""
+        """Execute a command of a run that has ended, logging any error: a worker that is not told
+        of a cancellation finds out by its time limit."""
         try:
             self.execute(command)
         except Exception:
             log.exception("command_failed", command=type(command).__name__)
 
     def _dispatch(self, command: Dispatch) -> None:
-        """Hand a step out. Where its event was in the log before this owner read it, the former owner
-        may have published the same step without having written so: the worker that has it must hear
-        of its cancellation even while it is held back here."""
+        """Hand a step out. If its event was in the log before this owner read it, the former owner
+        may have published the same step without having written that: the worker that has it must be
+        told of its cancellation even while it is held back here."""
         if command.dispatched_at_ms <= self._position.attached_at_ms:
             command.again = True
         self._dispatcher.dispatch(command)
@@ -84,7 +84,7 @@ class CommandExecutor:
         self._wake_ups.arm(command.run_id, command.at_ms)
 
     def _announce(self, command: Announce) -> None:
-        """Tell a caller of its run's progress; what cannot be said of it is left out."""
+        """Tell a caller of its run's progress; log and drop what cannot be sent."""
         try:
             self._bus.publish_nowait(command.reply_to, encoded(command.change))
         except (HocketError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Keeping a decision, and doing what it asks for: at once, or after the commit that holds it.
+"""Stores a decision, and carries out what it asks for: at once, or after the commit that holds it.
 
-Commands are carried out without waiting for the database. What must come after the commit (a run's end,
-steps with effects outside) is handed to the tenure.
+Commands are executed without waiting for the database. What must come after the commit (a run's
+end, steps with effects outside) is handed to the tenure.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from hocket.coordinator.partition.tenure_context import TenureContext
 
 
 class DecisionRecorder:
-    """That of one partition in one tenure."""
+    """Records the decisions of one partition in one tenure."""
 
     def __init__(self, context: TenureContext, executor: CommandExecutor) -> None:
         services = context.services
@@ -31,15 +31,15 @@ class DecisionRecorder:
     def record(
         self, outcome: Outcome, *, first: bool = False, surely: bool = False, closes: bool = False
     ) -> None:
-        """Keep what an event did and do what it asks for; `first`: it began the run; `surely`: where
-        something of that fails, the rest is done all the same. `closes`: Postgres may have steps of the
-        run that are not here."""
+        """Store what an event did, and do what it asks for. `first`: it began the run; `surely`: if
+        some of that fails, the rest is done all the same; `closes`: Postgres may have steps of the
+        run that are not in memory."""
         run, commands = outcome.run, outcome.commands
         if run.status != RUNNING:
             self._load.ended(run.run_id)
             if was_given_up(run):
                 self._durations.gave_up(run.tenant, run.pipeline)
-        # first of all it is kept: what fails below finds the run as it is now
+        # stored first: if something below fails, the run is found as it is now
         self._keep(outcome, first=first, closes=closes)
         self._runs.put(run)
         for command in commands:
@@ -52,18 +52,18 @@ class DecisionRecorder:
                 self._carry_out(run, command, surely=surely)
 
     def carry_out_again(self, outcome: Outcome) -> None:
-        """Do what is in flight of a run anew, as far as it was decided and may not be done."""
+        """Carry out again what was decided of a run in flight and may not have been done."""
         for command in outcome.commands:
             self._carry_out(outcome.run, command, surely=True)
 
     def hand_out_committed(self, run_id: str) -> None:
-        """Hand out the steps whose commit came while their run was read back."""
+        """Hand out the steps that were committed while their run was being read back."""
         for command in self._runs.committed.pop(run_id, ()):
             if self._wants(command):
                 self._executor.execute_surely(command)
 
     def end_committed(self, run: Run) -> None:
-        """Tell an end that Postgres has now."""
+        """Announce an end that Postgres has now."""
         assert run.finished_at_ms is not None, run.run_id
         duration_ms = run.finished_at_ms - run.accepted_at_ms
         late = run.finished_at_ms > run.deadline_at_ms
@@ -115,7 +115,7 @@ class DecisionRecorder:
             self._executor.execute(command)
 
     def _execute_committed(self, command: Command) -> None:
-        """Carry out what waited for its commit, unless the run has gone on without it by now."""
+        """Execute what waited for its commit, unless the run has moved on by now."""
         if isinstance(command, Dispatch):
             if command.run.run_id in self._runs.dropped:
                 self._runs.committed.setdefault(command.run.run_id, []).append(command)
@@ -132,5 +132,5 @@ class DecisionRecorder:
 
 
 def has_effects(command: Command) -> bool:
-    """Tell whether a command must wait for its commit: what it does outside cannot be taken back."""
+    """Tell whether a command must wait for its commit, because its effects outside cannot be undone."""
     return isinstance(command, Dispatch) and command.is_external

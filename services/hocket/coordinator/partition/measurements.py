@@ -1,4 +1,4 @@
-"""How long nodes take: what decisions are made with, and what ended steps add to it."""
+"""How long nodes take: the forecasts that decisions are made with, and what ended steps add to them."""
 
 from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, PipelinePlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
@@ -18,8 +18,8 @@ from hocket.schemas.messages import (
 
 
 class Measurements:
-    """Those of one partition. What this process measures (`durations`) counts here once it has come
-    back through the partition's log."""
+    """The measurements of one partition. What this process measures (`durations`) counts here only
+    once it has come back through the partition's log."""
 
     def __init__(self, number: int, *, durations: Durations, posts: LogPosts) -> None:
         self._number = number
@@ -29,28 +29,28 @@ class Measurements:
         self._in_use: set[tuple[str, str]] = set()
 
     def load(self, kept: list[KeptEstimate]) -> None:
-        """Go on with what the partition's former owner left in Postgres."""
+        """Start with what the partition's former owner left in Postgres."""
         self._forecasts = PipelineForecasts(kept)
 
     def forecast(
         self, tenant: str, pipeline: str, version: int, plan: PipelinePlan
     ) -> PlanForecast:
-        """Return what the decisions of runs of a pipeline's version are made with."""
+        """Return the forecast for decisions about runs of a pipeline's version."""
         self._in_use.add((tenant, pipeline))
         return self._forecasts.of(tenant, pipeline, version, plan)
 
     def forecast_for(self, run: Run) -> PlanForecast | None:
-        """Return what a run's decisions are made with; None for one that never began."""
+        """Return the forecast for decisions about a run; None for a run that never began."""
         if run.plan is None:
             return None
         return self.forecast(run.tenant, run.pipeline, run.version, run.plan)
 
     def change(self, event: OutlookChanged) -> list[KeptEstimate]:
-        """Apply an event of the log; return what must be kept with its commit."""
+        """Apply an event of the log; return what must be stored with its commit."""
         return self._forecasts.change(event)
 
     def post_news(self) -> None:
-        """Post what was measured of the pipelines in use since the last time, where it is news."""
+        """Post what was measured of the pipelines used since the last call, if it is news."""
         in_use, self._in_use = self._in_use, set()
         for tenant, pipeline in sorted(in_use):
             measured = self._durations.of(tenant, pipeline)
@@ -59,8 +59,8 @@ class Measurements:
                 self._posts.post(self._number, event.kind, encoded(event))
 
     def measure(self, outcome: Outcome, event: RunEvent) -> None:
-        """Take in how long the steps took that an event ended, and the way of one to a worker and back
-        where decisions are made with it."""
+        """Record how long the steps took that an event ended, and a step's way to a worker and back
+        if decisions are made with it."""
         run = outcome.run
         for step in outcome.changed:
             path = _measured_path(run, step)
@@ -70,7 +70,7 @@ class Measurements:
             self._measure_hop(run, event)
 
     def _measure_hop(self, run: Run, event: AttemptFinished) -> None:
-        """Take in how long an attempt's way to a worker and back took."""
+        """Record how long an attempt's way to a worker and back took."""
         step = run.steps.get(event.step)
         if step is not None and step.state == SUCCEEDED and step.attempt == event.attempt:
             hop = hop_ms(run, step, event)
@@ -79,7 +79,7 @@ class Measurements:
 
 
 def _measured_path(run: Run, step: Step) -> str | None:
-    """Return which node a step measures; None where it says nothing of one."""
+    """Return the path of the node that a step measures; None if it measures none."""
     if step.state != SUCCEEDED or step.source is not None or step.home is not None:
         return None
     if run.origin is not None and step.role not in (LEAF, SUBRUN):
@@ -90,8 +90,8 @@ def _measured_path(run: Run, step: Step) -> str | None:
 
 
 def _duration_ms(step: Step, event: RunEvent) -> float:
-    """Return how long a step took, without the time that its last attempt waited for a worker: that
-    is the load's and not the node's."""
+    """Return how long a step took (ms), without the time that its last attempt waited for a worker:
+    that depends on the load and not on the node."""
     assert step.finished_at_ms is not None
     ran = (
         step.role == LEAF

@@ -1,9 +1,9 @@
-"""One partition in the hands of this coordinator, from its takeover until it is left or lost.
+"""One partition owned by this coordinator, from its takeover until it is left or lost.
 
 States: taken (its runs in flight are loaded and handed out again), reading (an event of its log in,
-`apply`, the commands out, the change to the committer), leaving (nothing is read any more, what was
-decided is written and told), over: another coordinator owns it, or nobody. Each tenure is an object of
-its own; nothing of one is left in the next.
+`apply`, the commands out, the change to the committer), leaving (nothing more is read, what was
+decided is written and announced), over: another coordinator owns it, or nobody. Each tenure has
+objects of its own; nothing of one is left in the next.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from hocket.coordinator.partition.wake_ups import WakeUps
 
 
 class Partition:
-    """A partition that this coordinator owns; made by `takeover.py`."""
+    """A partition that this coordinator owns; created by `takeover.py`."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Partition:
 
     @property
     def in_flight(self) -> int:
-        """Runs in memory."""
+        """The number of runs in memory."""
         return len(self._runs.in_flight)
 
     @property
     def in_flight_bytes(self) -> int:
-        """How much they count."""
+        """How many bytes the runs in memory count."""
         return self._runs.in_flight_bytes
 
     @property
@@ -61,8 +61,8 @@ class Partition:
         return self._runs.by_tenant
 
     async def go_on(self, told_ms: float) -> None:
-        """Go on with what the former owner began, and tell what it may not have told: the ends of
-        runs since then."""
+        """Continue what the former owner began, and announce what it may not have announced: the
+        ends of runs that finished since `told_ms`."""
         store = self._services.store
         kept, in_flight, ended = await asyncio.gather(
             store.outlook(self.number),
@@ -78,22 +78,22 @@ class Partition:
             self._notifier.tell_again(run)
 
     async def read(self) -> None:
-        """Apply the log for ever; cancel to stop."""
+        """Apply the log; never returns, cancel to stop."""
         try:
             await self._log.run()
         finally:
             self._wake_ups.clear()
 
     async def leave(self) -> None:
-        """Write what was decided and wait until it is told, so that the next owner finds all in
-        Postgres. The log is not read any more when this is called."""
+        """Write what was decided and wait until it is announced, so that the next owner finds
+        everything in Postgres. The log must no longer be read when this is called."""
         await self._tenure.flush()
         await self._notifier.all_told()
         self._keep_watermark()
         await self._tenure.flush()
 
     def end(self) -> None:
-        """Drop everything: what is not written is decided again by the next owner."""
+        """Drop everything: what is not written will be decided again by the next owner."""
         self._tenure.end()
         self._services.dispatcher.lost(self.number)
         self._notifier.stop()
@@ -101,30 +101,30 @@ class Partition:
         self._runs.clear()
 
     def came_back(self) -> None:
-        """The server came back, and may have lost steps and facts of the last seconds: hand out and
-        tell again what it may have lost."""
+        """Hand out and announce again what the server, which is back, may have lost: steps and
+        facts of the last seconds."""
         self._loader.redispatch()
         self._notifier.retell()
 
     def upkeep(self) -> None:
-        """Post what was measured, keep what is known to be told, let runs that rest leave the memory;
-        call it about twice a second."""
+        """Post what was measured, store up to when ends are known to be announced, and park idle
+        runs; to be called about twice a second."""
         self._measurements.post_news()
         self._keep_watermark()
         self._wake_ups.park()
 
     async def wake_parked(self) -> None:
-        """Ask for the timers of parked runs whose time comes soon; call it every WAKE_EVERY_S."""
+        """Ask for the timers of parked runs whose time comes soon; to be called every WAKE_EVERY_S."""
         await self._wake_ups.wake_parked()
 
     def _keep_watermark(self) -> None:
-        """Keep up to when the ends of runs are known to be told, where that is news."""
+        """Store up to when the ends of runs are known to be announced, if that has changed."""
         watermark = self._notifier.news(self._position.applied_ms)
         if watermark is not None:
             self._tenure.keep_watermark(watermark)
 
     async def _rewound(self) -> None:
-        """The log lost its tail: hand out again what is in flight."""
+        """Hand out again what is in flight, because the log lost its tail."""
         self._services.metrics.taken("rewind", 0.0)
         self._loader.redispatch()
         await self._loader.read_back()

@@ -1,4 +1,4 @@
-"""The partitions that this coordinator owns: taken, looked after while read, left or dropped."""
+"""The partitions that this coordinator owns: taken, maintained while they are read, left or dropped."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from hocket.coordinator.partition.wake_ups import WAKE_EVERY_S
 from hocket.kit.postgres.errors import AWAY
 
 LEAVE_S = 5.0
-"""For what a partition decided to be written and told before it is left all the same."""
+"""How long a partition's decisions may take to be written and announced before it is left anyway."""
 RETRY_S = 0.25
 UPKEEP_EVERY_S = 0.5
-"""What was measured enters the logs at most this often."""
+"""Measurements enter the logs at most this often."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,14 +30,14 @@ class _Owned:
 
 
 class PartitionSet:
-    """The partitions that this coordinator owns now. `owner`: the name of this coordinator."""
+    """The partitions that this coordinator owns now. `owner` is the name of this coordinator."""
 
     def __init__(self, services: SharedServices, owner: str) -> None:
         self._services = services
         self._owner = owner
         self._owned: dict[int, _Owned] = {}
         self.unreadable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails when the log of a partition cannot be read any more."""
+        """Fails when the log of a partition can no longer be read."""
 
     def __len__(self) -> int:
         return len(self._owned)
@@ -48,8 +48,8 @@ class PartitionSet:
     # ---- for the ownership ------------------------------------------------------------------
 
     async def take(self, number: int, cause: str, lost: Callable[[], None]) -> None:
-        """Load a partition and begin to read its log; wait while Postgres cannot. `lost` is called
-        when another coordinator takes it from us."""
+        """Load a partition and begin to read its log; wait as long as Postgres is away. `lost` is
+        called when another coordinator takes it from us."""
         while True:
             try:
                 partition = await take_over(
@@ -64,7 +64,7 @@ class PartitionSet:
         self._owned[number] = _Owned(partition, reading)
 
     async def leave(self, number: int) -> None:
-        """Read no further, write what was decided, and forget the partition."""
+        """Stop reading, write what was decided, and forget the partition."""
         owned = self._owned[number]
         owned.reading.cancel()
         try:
@@ -85,22 +85,22 @@ class PartitionSet:
     # ---- looking after them -----------------------------------------------------------------
 
     def came_back(self) -> None:
-        """NATS came back."""
+        """Tell the partitions that NATS is back."""
         for owned in self._owned.values():
             owned.partition.came_back()
 
     async def upkeep(self) -> None:
-        """Do for ever what is to be done now and then; cancel to stop."""
+        """Do regular upkeep; never returns, cancel to stop."""
         while True:
             await asyncio.sleep(UPKEEP_EVERY_S)
             for number, owned in list(self._owned.items()):
                 try:
                     owned.partition.upkeep()
-                except Exception:  # the other partitions are not concerned, nor this one's log
+                except Exception:  # neither the other partitions nor this one's log are affected
                     log.exception("partition_upkeep_failed", partition=number)
 
     async def wake_parked(self) -> None:
-        """Let parked runs come back in time, for ever; cancel to stop."""
+        """Wake parked runs in time; never returns, cancel to stop."""
         while True:
             for owned in list(self._owned.values()):
                 try:
@@ -113,7 +113,7 @@ class PartitionSet:
             await asyncio.sleep(WAKE_EVERY_S)
 
     def readings(self) -> list[asyncio.Task[None]]:
-        """Return what reads their logs: cancel it before `close`."""
+        """Return the tasks that read the logs; cancel them before `close`."""
         return [owned.reading for owned in self._owned.values()]
 
     def close(self) -> None:
@@ -124,16 +124,16 @@ class PartitionSet:
     # ---- how much they have in memory -------------------------------------------------------
 
     def in_flight(self) -> int:
-        """Return how many runs are in memory."""
+        """Return the number of runs in memory."""
         return sum(owned.partition.in_flight for owned in self._owned.values())
 
     def held(self) -> tuple[int, int]:
-        """Return how many runs are in memory, and how many bytes they count."""
+        """Return the number of runs in memory, and how many bytes they count."""
         held = [owned.partition for owned in self._owned.values()]
         return sum(one.in_flight for one in held), sum(one.in_flight_bytes for one in held)
 
     def held_by(self) -> dict[str, tuple[int, int]]:
-        """Return the same of each tenant."""
+        """Return the same for each tenant."""
         held: dict[str, tuple[int, int]] = {}
         for owned in self._owned.values():
             for tenant, theirs in owned.partition.held_by_tenant.items():

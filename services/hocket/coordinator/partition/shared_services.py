@@ -16,8 +16,7 @@ from hocket.schemas.capabilities import Capabilities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedServices:
-    """What all partitions of a coordinator use together. `partitions`: how many there are in the
-    installation."""
+    """What all partitions of a coordinator share. `partitions`: how many the installation has."""
 
     partitions: int
     bus: Bus

@@ -1,5 +1,5 @@
-"""Taking a partition over: its former owner is fenced, what its objects are is put together, what is in
-flight is loaded, handed out again, and told as far as it may not have been told."""
+"""Taking over a partition: its former owner is fenced, its objects are assembled, and what is in
+flight is loaded, handed out again, and announced if it may not have been."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ async def take_over(
     cause: str = "start",
     lost: Callable[[], None] = lambda: None,
 ) -> Partition:
-    """Take a partition over and go on with it. `lost` is called when another coordinator takes it
+    """Take over a partition and continue it. `lost` is called when another coordinator takes it
     from us."""
     begun_ms = monotonic_ms()
     offset = await services.store.acquire(number, owner)
@@ -65,7 +65,7 @@ def assembled(
     offset: Offset,
     lost: Callable[[], None] = lambda: None,
 ) -> Partition:
-    """Return a partition whose former owner left `offset` in Postgres, with nothing of it loaded."""
+    """Return a partition whose former owner left `offset` in Postgres, with nothing loaded yet."""
 
     def refused(run: Run, error: Exception, late: bool) -> Ended | None:
         return failed.refused(run, error, late)

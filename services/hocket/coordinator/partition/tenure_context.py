@@ -1,4 +1,4 @@
-"""What the objects of one partition share in one tenure, made once when it is taken over."""
+"""What the objects of one partition share in one tenure, created once when it is taken over."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hocket.coordinator.storage.tenure import Tenure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenureContext:
-    """The parts that know of no other part's rules. `number`: the partition's."""
+    """The parts that do not depend on any other part's rules. `number` is the partition's."""
 
     number: int
     services: SharedServices
@@ -45,9 +45,9 @@ class TenureContext:
         lost: Callable[[], None],
         refused: Refused,
     ) -> "TenureContext":
-        """Begin a tenure behind `offset`, which its former owner left in Postgres. `lost` is called when
-        another coordinator takes the partition from us, `refused` for a run whose rows Postgres
-        refuses."""
+        """Begin a tenure after `offset`, which its former owner left in Postgres. `lost` is called
+        when another coordinator takes the partition from us, `refused` for a run whose rows
+        Postgres refuses."""
         tenure = services.committer.open(number, offset, lost=lost, refused=refused)
         posts = LogPosts(
             services.bus,

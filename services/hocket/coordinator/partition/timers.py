@@ -1,5 +1,5 @@
-"""When runs want to be woken: a heap of (time, run), one loop timer for the earliest, or for the next
-look at the clock.
+"""When runs are to be woken: a heap of (time, run), and one loop timer for the earliest, or for the
+next check of the clock.
 
 A timer that fires is published to the partition's log and acts only when it is read from there, so
 that the log alone explains the state.
@@ -13,10 +13,11 @@ from math import isnan
 from hocket.kit.process.clock import now_ms
 
 LOOK_S = 1.0
-"""How often the clock is looked at while there are times to come: it may be set meanwhile, and the
-timers of the loop would not know."""
+"""How often the clock is checked while times are pending: it may be set, and the loop's timers
+would not notice."""
 COMPACT_AT = 10_000
-"""Entries from which stale ones (runs that have ended) are swept out as the heap doubles."""
+"""Number of entries from which stale ones (runs that have ended) are swept out each time the heap
+doubles."""
 
 
 class Timers:
@@ -32,9 +33,9 @@ class Timers:
         self._sweep_at = COMPACT_AT
 
     def arm(self, run_id: str, at_ms: float) -> None:
-        """Fire for a run at a time (epoch ms); earlier demands stay."""
+        """Fire for a run at a time (epoch ms); earlier requests stay."""
         if isnan(at_ms):
-            return  # it would never come, and be looked at for ever
+            return  # it would never come due, but be checked for ever
         earliest = self._heap[0][0] if self._heap else float("inf")
         heapq.heappush(self._heap, (at_ms, run_id))
         if len(self._heap) > self._sweep_at:

@@ -1,7 +1,7 @@
-"""When runs go on by themselves: their timers, and those that rest meanwhile outside the memory.
+"""When runs continue by themselves: their timers, and the parking of idle runs.
 
-A run in which nothing happens for long is parked: its row says until when, and it leaves the memory. It
-comes back with the first event about it, which may be its timer.
+A run in which nothing happens for long is parked: its row says until when, and it leaves the
+memory. It comes back with the first event about it, which may be its timer.
 """
 
 from functools import partial
@@ -13,12 +13,12 @@ from hocket.kit.process.clock import now_ms
 from hocket.schemas.messages import TimerFired
 
 WAKE_EVERY_S = 5.0
-"""How often Postgres is asked for parked runs whose time comes."""
+"""How often Postgres is asked for parked runs whose time is near."""
 MAX_WOKEN = 5_000
 
 
 class WakeUps:
-    """Those of one partition."""
+    """The wake-ups of one partition's runs."""
 
     def __init__(self, context: TenureContext) -> None:
         services = context.services
@@ -30,18 +30,18 @@ class WakeUps:
         self._posts = context.posts
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._waking: set[str] = set()
-        """Parked runs whose time comes soon."""
+        """Parked runs whose time is near."""
 
     def arm(self, run_id: str, at_ms: float) -> None:
         """Wake a run at a time (epoch ms)."""
         self._timers.arm(run_id, at_ms)
 
     def clear(self) -> None:
-        """Wake nobody any more."""
+        """Forget all timers."""
         self._timers.clear()
 
     def park(self) -> None:
-        """Let runs that rest leave the memory; call it now and then."""
+        """Park the runs that are idle; to be called regularly."""
         for run, until_ms in self._runs.resting(now_ms()):
             self._runs.marked.add(run.run_id)
             self._tenure.add(
@@ -56,7 +56,7 @@ class WakeUps:
             self._tenure.after_commit(partial(self._parked, run, run.revision), run_id=run.run_id)
 
     async def wake_parked(self) -> None:
-        """Ask for the timers of parked runs whose time comes soon; call it every WAKE_EVERY_S."""
+        """Arm the timers of parked runs whose time is near; to be called every WAKE_EVERY_S."""
         until_ms = now_ms() + 2_000 * WAKE_EVERY_S
         found = await self._store.parked(self._tenure.partition, until_ms, MAX_WOKEN)
         for run_id, at_ms in found:

@@ -1,1 +1,1 @@
-"""A partition's log: read, handed to the rules, trimmed, and posted to."""
+"""A partition's log: reading it, applying its events, trimming it, and posting to it."""

@@ -1,5 +1,6 @@
-"""What workers report of attempts, before it counts: it must come from who was handed the attempt. The
-dispatcher hears of each end, so that what it has out is told from what has ended.
+"""Checks workers' reports of attempts before they count: a report must come from the worker that
+was given the attempt. The dispatcher is told of each end, so that it knows which steps are still
+out.
 """
 
 from hocket.coordinator.core.run.constructs.result_checks import may_tell
@@ -10,15 +11,15 @@ from hocket.schemas.messages import AttemptFinished, AttemptReturned, RunEvent
 
 
 class AttemptReports:
-    """Those of one partition."""
+    """Checks the reports for one partition."""
 
     def __init__(self, services: SharedServices) -> None:
         self._dispatcher = services.dispatcher
         self._capabilities = services.capabilities
 
     def believes(self, event: RunEvent, run: Run | None) -> bool:
-        """Tell whether an event counts, where it reports of an attempt of `run` (None: not here yet);
-        others do. An end that counts is told to the dispatcher."""
+        """Tell whether an event counts: a report about an attempt of `run` (None: not loaded yet)
+        must be genuine, other events always count. The dispatcher is told of an end that counts."""
         if isinstance(event, AttemptFinished):
             return self._has_ended(event, run)
         if isinstance(event, AttemptReturned) and run is not None:

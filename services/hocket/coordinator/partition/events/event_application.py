@@ -1,7 +1,7 @@
-"""Applying one event: `apply` to a run that is there, the beginning of runs, and what partitions expect.
+"""Applying one event: `apply` to a loaded run, the beginning of runs, and changes of the forecasts.
 
-A run is changed in place: one that an exception left half changed is dropped before anything else is
-done, read back as it was decided until then (`runs/run_loader.py`), and the event is applied once more.
+A run is changed in place: one that an exception left half changed is dropped first, then read back
+as it was decided until then (`runs/run_loader.py`), and the event is applied once more.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class EventApplication:
-    """That of one partition in one tenure."""
+    """Applies the events of one partition in one tenure."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EventApplication:
         self._pending = PendingEvents()
 
     async def expect(self, events: Sequence[LogEvent]) -> None:
-        """Read the runs of a message's events together, as far as they are surely needed."""
+        """Read together the runs that the events of a message are sure to need."""
         if len(events) > 1:
             runs = [event.run_id for event in events if isinstance(event, CancelRequested)]
             await self._loader.look_up(runs)
@@ -70,7 +70,8 @@ class EventApplication:
         self._acceptance.known.forget_looked_up()
 
     async def apply(self, event: LogEvent, at_ms: float) -> None:
-        """Apply an event to its run, or begin the run with it. Raise what it raises the second time."""
+        """Apply an event to its run, or begin the run with it; retry once, and raise what the
+        second try raises."""
         if isinstance(event, RunAccepted):
             if await self._acceptance.accept(event, at_ms):
                 for early in self._pending.take(event.run_id):
@@ -103,14 +104,14 @@ class EventApplication:
         if run is not None and not run.has_ended:
             self._failed.give_up(run, info, at_ms)
         if isinstance(event, RunAccepted):
-            if run is None or run.status == RUN_REJECTED:  # else what came early was at fault
+            if run is None or run.status == RUN_REJECTED:  # otherwise an early event was at fault
                 self._acceptance.cannot_begin(event, info, at_ms)
             self._acknowledgement.after_commit(event)
 
     async def _applied_anew(
         self, run: Run, event: RunEvent, at_ms: float, error: Exception
     ) -> Outcome:
-        """Apply an event once more that raised, to its run as it was before."""
+        """Apply an event that raised once more, to its run as it was before."""
         end_if_short(error)
         log.warning(
             "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)

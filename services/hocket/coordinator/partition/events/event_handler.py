@@ -1,5 +1,6 @@
-"""One message of the log after the other, each as a whole and surely: while Postgres is away an event
-waits; one that our rules cannot take is kept as a dead letter, its run ends, and the next is applied.
+"""Handles the messages of the log one after the other, each as a whole: while Postgres is away an
+event waits; if our rules cannot apply one, it is kept as a dead letter, its run ends, and the next
+is applied.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class EventHandler:
-    """That of one partition in one tenure."""
+    """Handles the log of one partition in one tenure."""
 
     def __init__(self, context: TenureContext, application: EventApplication) -> None:
         self._services = services = context.services
@@ -58,7 +59,8 @@ class EventHandler:
                 self._runs.grew(event.run_id, size_bytes // len(events))
 
     async def _apply_surely(self, event: LogEvent, message: LogMessage) -> None:
-        """Apply an event; wait while Postgres is away; set one aside that our rules cannot take."""
+        """Apply an event; wait while Postgres is away; set the event aside if our rules cannot
+        apply it."""
         fault: Exception | None = None
         while True:
             try:
@@ -85,8 +87,8 @@ class EventHandler:
         return {"partition": self._tenure.partition, "seq": message.seq}
 
     async def _set_aside(self, event: LogEvent, message: LogMessage, error: Exception) -> None:
-        """End the run of an event that cannot be applied, and keep the event as a dead letter: in this
-        order, because the letter may have to wait for NATS."""
+        """End the run of an event that cannot be applied, then keep the event as a dead letter: in
+        this order, because the letter may have to wait for NATS."""
         info = EventNotApplicable(kind=event.kind, reason=reason_of(error)).info()
         await self._application.give_up(event, info, message.at_ms)
         await self._reader.bury(message, info)

@@ -1,6 +1,7 @@
-"""What a message of the log says: the events in it that can be so, from those who may say it.
+"""Reads the messages of the log: returns their plausible events from authorized senders.
 
-What cannot be read, or could not be applied, is kept as a dead letter and stops nobody."""
+What cannot be read, or could not be applied, is kept as a dead letter and blocks nothing.
+"""
 
 from collections.abc import Iterator
 
@@ -18,10 +19,10 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import LogEvent, RunCharged, read_log
 
 MAX_CUT_BYTES = 64 * 1024
-"""What is kept of an event that is too large for a dead letter."""
+"""How much is kept of an event that is too large for a dead letter."""
 MAX_REASON_CHARS = 1_000
 MAX_UNREADABLE = 20
-"""Unreadable messages that become dead letters in REPORT_S: more would drive out what others need."""
+"""The most unreadable messages that become dead letters in REPORT_S: more would push out useful ones."""
 
 _UNSEALED = "it has no seal of this platform"
 _UNSEALED_CHARGE = (
@@ -33,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class EventReader:
-    """Reads the events of one partition, of so many in the installation."""
+    """Reads the events of one partition; `partitions` is how many the installation has."""
 
     def __init__(self, number: int, *, partitions: int, bus: Bus, posts: LogPosts) -> None:
         self._number = number
@@ -44,12 +45,12 @@ class EventReader:
         self._unreadable = Reporting(at_once=MAX_UNREADABLE)
 
     async def events_of(self, message: LogMessage) -> tuple[LogEvent, ...]:
-        """Return the events of a message: none, where it cannot be read."""
+        """Return the events of a message; none if it cannot be read."""
         try:
             return read_log(message.kind, message.body)
         except ValueError as error:
             if not (count := self._unreadable.due("")):
-                return ()  # of many that come side by side some are kept to look at
+                return ()  # of many at the same time, only some are kept for inspection
             reason = str(error)[:MAX_REASON_CHARS]
             log.error(
                 "log_event_unreadable",
@@ -67,7 +68,7 @@ class EventReader:
             return ()
 
     def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
-        """Give the events that can be what they say, from who may say it; the others change nothing."""
+        """Yield the events that are plausible and from authorized senders; the others change nothing."""
         sealed = self._posts.is_sealed(message)
         at_ms = message.at_ms
         for event in events:
@@ -87,7 +88,7 @@ class EventReader:
                 )
 
     async def bury(self, message: LogMessage, info: ErrorInfo) -> None:
-        """Keep an event as a dead letter; of one that does not fit beside its error the beginning."""
+        """Keep an event as a dead letter; if it does not fit beside its error, only its beginning."""
         subject = subjects.log(self._number, message.kind)
         for payload in (message.body, message.body[:MAX_CUT_BYTES]):
             try:

@@ -1,11 +1,11 @@
-"""What coordinators post to the logs: sealed, under ids that nobody can know before.
+"""What coordinators post to the logs: sealed, under message ids that nobody can know in advance.
 
 The results of attempts have no seal but the capability of their attempt
-(`core/run/constructs/results.py`):
-workers have no key. What runs are charged (`RunCharged`) comes from gateways, which seal it by the key
-of usage records: `usage_seals` knows it. Everything else in a log is posted by coordinators and by the
-REST service. Without capabilities nothing is sealed, and nothing asked for; `asks` is off while a
-release that knows no seals is replaced.
+(`core/run/constructs/results.py`): workers have no key. What runs are charged (`RunCharged`) comes
+from gateways, which seal it with the key of usage records, checked by `usage_seals`. Everything
+else in a log is posted by coordinators and by the REST service. Without capabilities nothing is
+sealed, and no seal is required; `asks` is off while a release that does not know seals is being
+replaced.
 """
 
 from asyncio import Future
@@ -29,7 +29,7 @@ _BY_WORKERS = (AttemptFinished.kind, AttemptsFinished.kind, AttemptReturned.kind
 
 class LogPosts:
     """Seals what coordinators post to logs, and checks what is read there. `partitions`: how many
-    there are in the installation."""
+    the installation has."""
 
     def __init__(
         self,
@@ -64,7 +64,8 @@ class LogPosts:
         return self.post(partition, event.kind, encoded(event), msg_id=msg_id)
 
     def is_sealed(self, message: LogMessage) -> bool:
-        """Tell whether a message is from who may post its kind, as far as a seal is asked for."""
+        """Tell whether a message is from a sender that may post its kind, as far as seals are
+        required."""
         if self._capabilities is None or not self._asks or message.kind in _BY_WORKERS:
             return True
         seals = self._usage_seals if message.kind == RunCharged.kind else self._capabilities

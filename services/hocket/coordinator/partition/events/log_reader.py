@@ -1,9 +1,10 @@
-"""Reads the log of one partition in order, from a sequence on, with no acknowledgements.
+"""Reads the log of one partition in order, starting at a sequence, without acknowledgements.
 
-A gap, a silence, or a reconnect makes a new ordered consumer behind the last message that was applied;
-first the continuity of the log is checked: the message at that place must be the one we applied. Where
-it is not, the server has lost the tail of its log and counts again (power loss, a restored copy):
-`rewound` is awaited and the retained log is read from its beginning, because the core is idempotent.
+After a gap, silence or a reconnect, a new ordered consumer is created behind the last message that
+was applied. First the continuity of the log is checked: the message at that place must be the one
+that was applied. If it is not, the server has lost the tail of its log and reuses its sequences
+(power loss, a restored copy): `rewound` is awaited and the retained log is read from its beginning,
+because the core is idempotent.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ RETRY_S = 0.25
 API_TIMEOUT_MS = 5_000.0
 NOT_FOUND = 404
 MAX_ID_CHARS = 1_000
-"""Ids of ours have fewer; a longer one is kept as its hash."""
+"""Our own ids are shorter; a longer one is kept as its hash."""
 MAX_KIND_CHARS = 64
 _MSG_ID = b"Nats-Msg-Id"
 _SEAL = SEAL.encode()
@@ -45,9 +46,9 @@ log = structlog.get_logger(__name__)
 
 
 class LogMessage(NamedTuple):
-    """An event of the log: its place, its time (epoch ms, the server's clock), kind and body. `msg_id`
-    is its message id and its time: a log that lost its tail may come to have the same message at the
-    same place again, with others before it."""
+    """An event of the log: its place, its time (epoch ms, the server's clock), kind and body.
+    `msg_id` is its message id combined with its time, because a log that lost its tail may come to
+    have the same message at the same place again, with others before it."""
 
     seq: int
     msg_id: str
@@ -55,24 +56,25 @@ class LogMessage(NamedTuple):
     kind: str
     body: bytes
     seal: str = ""
-    """That of who posted it, where it has one (`schemas/capabilities.py`)."""
+    """The seal of its sender, if it has one (`schemas/capabilities.py`)."""
 
 
 @dataclass(slots=True)
 class LogPosition:
-    """How far a log is applied; its reader moves it."""
+    """How far a log is applied; its reader advances it."""
 
     applied_seq: int
     applied_msg_id: str
     attached_at_ms: float = float("inf")
-    """When reading (again) began, by the server's clock: tasks stored before may be old news."""
+    """When reading (again) began, by the server's clock: tasks stored before that may be repeats."""
     applied_ms: float = 0.0
-    """Every message stored before is applied (epoch ms, but for a difference between clocks)."""
+    """Every message stored before this time is applied (epoch ms, within the difference between
+    clocks)."""
 
 
 class LogReader:
-    """Reads one partition's log from an offset on. `handle` is awaited for each message, in order;
-    it may wait (backpressure). Reading begins behind `position`, and moves it."""
+    """Reads one partition's log. `handle` is awaited for each message, in order; it may wait
+    (backpressure). Reading begins behind `position`, and advances it."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class LogReader:
         self._deleting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Read for ever; cancel to stop."""
+        """Read the log; never returns, cancel to stop."""
         self._bus.on_reconnect.append(self._broken.set)
         try:
             while True:
@@ -113,7 +115,7 @@ class LogReader:
         finally:
             self._bus.on_reconnect.remove(self._broken.set)
             await self._detach()
-            async with self._handling:  # whoever stopped us finds no event half applied
+            async with self._handling:  # so that the caller finds no event half applied
                 pass
 
     async def _until_broken(self, consumer: OrderedConsumer) -> None:
@@ -125,7 +127,7 @@ class LogReader:
 
     async def _attach(self) -> OrderedConsumer:
         await self._detach()
-        async with self._handling:  # a message that is being applied moves `applied_seq` yet
+        async with self._handling:  # a message that is being applied still changes `applied_seq`
             start = await self._start_seq()
         self._generation += 1
         generation = self._generation
@@ -159,8 +161,8 @@ class LogReader:
         arrival: asyncio.Event,
         generation: int,
     ) -> None:
-        """Apply what arrives, until its consumer is given up. How much has arrived is bounded by the
-        server's flow control, which is answered in its turn."""
+        """Apply what arrives, until its consumer is replaced. The backlog is bounded by the
+        server's flow control, which is answered in order."""
         while generation == self._generation:
             await arrival.wait()
             arrival.clear()
@@ -168,7 +170,7 @@ class LogReader:
                 while arrived and generation == self._generation:
                     try:
                         await self._received(consumer, arrived.popleft())
-                    except Exception as error:  # nothing may be handed over past this one
+                    except Exception as error:  # nothing after this message may be handed over
                         end_if_short(error)
                         log.exception("log_message_failed", partition=self._partition)
                         await asyncio.sleep(RETRY_S)
@@ -176,7 +178,7 @@ class LogReader:
                         self._broken.set()
 
     async def _start_seq(self) -> int:
-        """Return where to read on, after checking that the log is the one we know."""
+        """Return the sequence to continue from, after checking that the log is the one we know."""
         subject = f"STREAM.INFO.{subjects.LOG}"
         info = await api_repeated(self._bus, subject, {}, timeout_ms=API_TIMEOUT_MS)
         if "error" in info:
@@ -186,7 +188,7 @@ class LogReader:
             return 1
         first_seq: int = info["state"]["first_seq"]
         if self._position.applied_seq < first_seq:
-            return first_seq  # aged out since; nothing of it is missing
+            return first_seq  # aged out meanwhile; nothing is missing
         found = await identity_at(self._bus, self._position.applied_seq)
         if found == self._position.applied_msg_id:
             return self._position.applied_seq + 1
@@ -229,8 +231,8 @@ class LogReader:
         self._position.applied_ms = max(self._position.applied_ms, event.at_ms)
 
     def _is_quiet(self) -> None:
-        """The server had nothing more for us. What it had at the heartbeat before is applied for sure
-        where the two did not come at once, after this process stood still."""
+        """Note that the server had nothing more for us. What it had at the previous heartbeat is
+        surely applied, unless both heartbeats came at once after this process was stalled."""
         since_ms, self._quiet_since_ms = self._quiet_since_ms, now_ms()
         apart = self._quiet_since_ms - since_ms > 500 * HEARTBEAT_S
         if since_ms and apart and not self._arrived:
@@ -246,24 +248,26 @@ class LogReader:
         consumer, self._consumer = self._consumer, None
         try:
             await consumer.unsubscribe()
-        except Exception as error:  # the connection is gone, and with it the subscription
+        except Exception as error:  # the connection is gone, and the subscription with it
             log.debug("log_not_unsubscribed", consumer=consumer.name, error=str(error))
-        loop = asyncio.get_running_loop()  # raises before there is a coroutine that nobody awaits
+        loop = (
+            asyncio.get_running_loop()
+        )  # raises before a coroutine is created that is never awaited
         deleting = loop.create_task(_delete(consumer))
         self._deleting.add(deleting)
         deleting.add_done_callback(self._deleting.discard)
 
 
 async def _delete(consumer: OrderedConsumer) -> None:
-    """Tell the server that nobody reads any more; nobody waits for that."""
+    """Delete the consumer at the server, in the background."""
     try:
         await consumer.delete()
-    except Exception as error:  # it goes by itself after a while
+    except Exception as error:  # it expires by itself after a while
         log.debug("consumer_not_deleted", consumer=consumer.name, error=str(error))
 
 
 async def identity_at(bus: Bus, seq: int) -> str | None:
-    """Return what the message at a place of the log is known by; None where there is none."""
+    """Return the identity of the message at a place of the log; None if there is none."""
     subject = f"STREAM.MSG.GET.{subjects.LOG}"
     answer = await api_repeated(bus, subject, {"seq": seq}, timeout_ms=API_TIMEOUT_MS)
     if "error" in answer:
@@ -277,7 +281,7 @@ async def identity_at(bus: Bus, seq: int) -> str | None:
 
 
 def _identity(msg_id: str, at_us: int) -> str:
-    """Return what a message is known by; an id that Postgres could not keep stands as its hash."""
+    """Return a message's identity; an id that Postgres could not store is replaced by its hash."""
     if len(msg_id) > MAX_ID_CHARS or not msg_id.isprintable():
         msg_id = sha256(msg_id.encode("utf-8", "replace")).hexdigest()
     return f"{msg_id}@{at_us}"

@@ -1,11 +1,12 @@
-"""Makes room in LOG: what is applied is dropped, oldest first, once the stream is half full.
+"""Makes room in LOG: applied events are dropped, oldest first, once the stream is half full.
 
-LOG refuses what it has no room for, so that nothing is dropped that nobody has read; whoever posts
-waits. What every partition has applied and committed is kept as history while there is room for it.
-The owner of partition 0 looks; without Postgres nothing is known to be applied, and nothing dropped.
+LOG refuses what it has no room for, so that nothing unread is ever dropped; whoever posts waits.
+What every partition has applied and committed is kept as history while there is room for it. The
+owner of partition 0 does the work; while Postgres is away nothing is known to be applied, and
+nothing is dropped.
 
-States: room, and crowded (from CROWDED_SHARE on, because what is in it is not applied): then intake
-takes no task, and the rest is for results, signals and what coordinators post themselves.
+States: room, and crowded (above CROWDED_SHARE, because its events are not applied yet): then intake
+takes no task, and the remaining room is for results, signals and what coordinators post themselves.
 """
 
 import asyncio
@@ -24,9 +25,9 @@ from hocket.schemas import subjects
 
 LOOK_EVERY_S = 2.0
 TRIM_SHARE = 0.5
-"""Of the stream's bound: from there on applied events are dropped ..."""
+"""Above this share of the stream's bound, applied events are dropped ..."""
 KEEP_SHARE = 0.4
-"""... until about so much is left."""
+"""... until about this share is left."""
 CROWDED_SHARE = 0.75
 API_TIMEOUT_MS = 10_000.0
 
@@ -35,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 class LogTrimmer:
     """Removes from the log what every partition has applied. `is_mine` tells whether this
-    coordinator is the one that looks."""
+    coordinator is the one to do it."""
 
     def __init__(
         self, bus: Bus, store: Store, *, partitions: int, is_mine: Callable[[], bool]
@@ -48,11 +49,11 @@ class LogTrimmer:
 
     @property
     def reason(self) -> str:
-        """Why no task should be taken in; "" where there is room."""
+        """Why no task should be taken in; "" if there is room."""
         return "the stream LOG is full of events that are not applied" if self._crowded else ""
 
     async def run(self) -> None:
-        """Look for ever; cancel to stop."""
+        """Check regularly; never returns, cancel to stop."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if not self._is_mine():
@@ -62,11 +63,11 @@ class LogTrimmer:
                 await self.look()
             except (*AWAY, BusUnavailable) as error:
                 log.warning("log_not_trimmed", reason=str(error))
-            except Exception:  # the stream refuses what it has no room for
+            except Exception:  # until it works again, the stream refuses what it has no room for
                 log.exception("log_not_trimmed")
 
     async def look(self) -> None:
-        """Drop applied events where the stream is half full."""
+        """Drop applied events if the stream is half full."""
         info = await self._api(f"STREAM.INFO.{subjects.LOG}", {})
         max_bytes, state = info["config"]["max_bytes"], info["state"]
         held, first, last = state["bytes"], state["first_seq"], state["last_seq"]
@@ -83,12 +84,12 @@ class LogTrimmer:
         log.info("log_trimmed", events=answer.get("purged"), from_seq=first, upto_seq=upto)
 
     async def _let_refuse(self, config: dict[str, Any]) -> None:
-        """Let a stream that an older release made refuse what it has no room for."""
+        """Make a stream that an older release created refuse what it has no room for."""
         if config.get("discard") == "old":
             await self._api(f"STREAM.UPDATE.{subjects.LOG}", {**config, "discard": "new"})
 
     async def _unapplied_from(self, first: int, last: int) -> int:
-        """Return the first place with an event that its partition may not have applied."""
+        """Return the sequence of the first event that its partition may not have applied."""
         applied = await self._store.applied()
         found: float = last + 1
         for number in range(self._partitions):

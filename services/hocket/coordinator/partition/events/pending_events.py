@@ -1,5 +1,5 @@
-"""What came for runs that this log has not accepted (yet): results, because it lost its tail, or they
-are nobody's; cancellations that overtook the beginning of their sub-run."""
+"""Events for runs that this log has not accepted (yet): results, if the log lost its tail or they
+belong to no run, and cancellations that overtook the beginning of their sub-run."""
 
 from collections import OrderedDict
 
@@ -13,14 +13,14 @@ PendingEvent = AttemptFinished | CancelRequested
 
 
 class PendingEvents:
-    """Holds events until their run is accepted; of too many the oldest are dropped."""
+    """Holds events until their run is accepted; if there are too many, the oldest are dropped."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[str, list[PendingEvent]] = OrderedDict()
         self._bytes = 0
 
     def hold(self, event: PendingEvent) -> None:
-        """Keep an event."""
+        """Hold an event."""
         self._held.setdefault(event.run_id, []).append(event)
         self._bytes += _size(event)
         while len(self._held) > MAX_RUNS or self._bytes > MAX_BYTES:
@@ -28,7 +28,7 @@ class PendingEvents:
             self._bytes -= sum(map(_size, dropped))
 
     def take(self, run_id: str) -> list[PendingEvent]:
-        """Return and forget the events of a run, in their order."""
+        """Remove and return the events of a run, in order."""
         found = self._held.pop(run_id, [])
         self._bytes -= sum(map(_size, found))
         return found

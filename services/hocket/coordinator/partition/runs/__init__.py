@@ -1,1 +1,2 @@
-"""The runs of a partition: accepted, held in memory, loaded again, ended and told of."""
+"""The runs of a partition: accepting them, holding them in memory, loading them again, announcing
+their ends."""

@@ -1,7 +1,9 @@
-"""Tells EVENTS what a commit changed of runs, for those who follow them: one fact for each pipeline.
+"""Publishes to EVENTS what a commit changed of runs, for those who follow them: one fact per
+pipeline.
 
-Told once, after the commit, and not again: a coordinator that is killed in between has told nothing,
-and whoever follows sees the next change and the end. Rows that Postgres refused are left out.
+A change is published once, after the commit, and never again: if a coordinator is killed in
+between, followers miss that change, and see the next one and the end. Rows that Postgres refused
+are left out.
 """
 
 import asyncio
@@ -25,7 +27,7 @@ from hocket.schemas.structs.run_changes import NULL, RunChange, RunsChanged, Ste
 
 EVENT_SOURCE = "hocket/coordinator"
 STEP_BYTES = 320
-"""About what a step takes in a fact, without its error."""
+"""About how many bytes a step takes in a fact, without its error."""
 MAX_STEPS = MAX_FACT_BYTES // STEP_BYTES
 HEADERS = {"ce-specversion": "1.0", "ce-type": "hocket.runs.changed", "ce-source": EVENT_SOURCE}
 
@@ -54,20 +56,20 @@ _told = itemgetter(
         )
     ]
 )
-"""What is told of a step's row, in the order of StepState."""
+"""The published columns of a step's row, in the order of StepState."""
 
 log = structlog.get_logger(__name__)
 _reporting = Reporting()
 
 
 class ChangePublisher:
-    """Tells what parts of a batch changed, once they are written."""
+    """Publishes what the parts of a batch changed, once they are written."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
     def committed(self, parts: Iterable[tuple[int, Pending]]) -> None:
-        """Tell what was written, by partition."""
+        """Publish what was written, by partition."""
         facts: dict[tuple[str, str], _Fact] = {}
         for partition, part in parts:
             for run_id, dirty in part.dirty.items():
@@ -97,7 +99,7 @@ class ChangePublisher:
 
 
 class _Fact:
-    """A fact that is being gathered."""
+    """A fact that is being assembled."""
 
     __slots__ = ("runs", "size_bytes")
 
@@ -113,7 +115,7 @@ class _Fact:
 
 
 def _changes_of(dirty: Dirty, partition: int, log_seq: int) -> Iterable[RunChange]:
-    """Yield what is told of a run: its change, and further ones where many steps have changed."""
+    """Yield what is published of a run: its change, and further ones if many steps have changed."""
     run, row = dirty.run, dirty.row
     steps = [_state(row) for row in dirty.steps.values() if row is not None]
     if row is None and not steps:

@@ -1,4 +1,5 @@
-"""The messages by which the end of a run is told: to EVENTS, to who asked, to the parent run's step."""
+"""The messages that announce the end of a run: to EVENTS, to the caller, and to the parent run's
+step."""
 
 import asyncio
 from typing import Any
@@ -26,21 +27,21 @@ EVENT_SOURCE = "hocket/coordinator"
 
 
 class EndPublisher:
-    """Publishes the ends of runs. What is too large for a message is told without its output."""
+    """Publishes the ends of runs. If an end is too large for a message, its output is left out."""
 
     def __init__(self, bus: Bus, capabilities: Capabilities | None) -> None:
         self._bus = bus
         self._capabilities = capabilities
 
     def publish(self, run: Run, parent: RunParent | None = None) -> "list[asyncio.Future[PubAck]]":
-        """Tell everybody of a run's end; return what the streams will acknowledge. `parent`: the step
-        that asks now, where it is not the one which asked first."""
+        """Announce a run's end to everybody; return what the streams will acknowledge. `parent`:
+        the step that asks now, if it is not the one that asked first."""
         if run.status == RUN_REJECTED:
             return [self._rejection(run)]
         return self._finish(run, parent or run.parent)
 
     def answer(self, run: Run, parent: RunParent | None = None) -> None:
-        """Answer who asked, and the parent run, without the public event; `parent` as in `publish`."""
+        """Answer the caller and the parent run, without the public event; `parent` as in `publish`."""
         try:
             self._answer(run, end_message(run), parent or run.parent)
         except PayloadTooLarge:
@@ -115,7 +116,7 @@ class EndPublisher:
 
 
 def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
-    """Return what the end of a sub-run is to the step that began it."""
+    """Return the end of a sub-run as a result for the step that began it."""
     return AttemptFinished(
         run_id=parent.run_id,
         step=parent.step,

@@ -1,6 +1,6 @@
-"""Runs that cannot go on: an event that no rule can apply, rows that Postgres refuses, one that cannot
-be read back. Such a run ends with that error, is kept as a dead letter, and the others go on
-(docs/explanation/isolation.md)."""
+"""Runs that cannot go on: an event that no rule can apply, rows that Postgres refuses, or a run
+that cannot be read back. Such a run ends with that error and is kept as a dead letter, and the
+others go on (docs/explanation/isolation.md)."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class FailedRuns:
-    """Ends those of one partition in one tenure."""
+    """Ends the failed runs of one partition in one tenure."""
 
     def __init__(
         self, context: TenureContext, executor: CommandExecutor, recorder: DecisionRecorder
@@ -37,12 +37,13 @@ class FailedRuns:
         self._recorder = recorder
 
     def give_up(self, run: Run, error: ErrorInfo, at_ms: float, *, closes: bool = False) -> None:
-        """End a run that cannot go on. `closes`: Postgres may have steps of it that are not here."""
+        """End a run that cannot go on. `closes`: Postgres may have steps of it that are not in
+        memory."""
         outcome = aborted(run, error, now_ms=at_ms)
         self._recorder.record(outcome, surely=True, closes=closes)
 
     def not_resumed(self, run: Run, error: Exception) -> None:
-        """End a run whose rules cannot say what is in flight of it."""
+        """End a run for which the rules cannot determine what is in flight."""
         info = RunNotRestorable(run_id=run.run_id, reason=reason_of(error)).info()
         self._set_aside(run, info)
         self.give_up(run, info, now_ms(), closes=True)
@@ -56,7 +57,7 @@ class FailedRuns:
         self._recorder.record(outcome, surely=True, closes=True)
 
     def refused(self, run: Run, error: Exception, late: bool) -> Ended | None:
-        """End a run whose rows Postgres refuses, as far as it came meanwhile."""
+        """End a run whose rows Postgres refuses, in the state that it has reached meanwhile."""
         info = RunNotStorable(reason=reason_of(error)).info()
         self._set_aside(run, info)
         if late:
@@ -76,7 +77,7 @@ class FailedRuns:
         return Ended(run, outcome.changed, partial(self._recorder.end_committed, run))
 
     def _set_aside(self, run: Run, info: ErrorInfo) -> None:
-        """Count a run that is set aside, and keep what is known of it."""
+        """Count a run that is set aside, and keep a dead letter of it."""
         self._services.metrics.set_aside("run")
         try:
             dead_letters.post_run(

@@ -1,4 +1,4 @@
-"""Which runs have begun already: a task may be delivered again, by its stream or by the log of a
+"""Which runs have already begun: a task may be delivered again, by its stream or by the log of a
 restored server."""
 
 from collections import OrderedDict
@@ -11,26 +11,26 @@ from hocket.kit.postgres.errors import AWAY
 from hocket.schemas.messages import RunAccepted
 
 MAX_REJECTED = 5_000
-"""Tasks whose rejection is remembered, to know them when they are delivered again."""
+"""How many rejected tasks are remembered, to recognize them when they are delivered again."""
 FORGOTTEN_MS = 15_000.0
-"""A look-up of intake that is not later than this after a run was begun or ended may have missed it."""
+"""A look-up by intake within this time after a run was begun or ended may have missed it."""
 
 
 class KnownRuns:
-    """Those of one partition in one tenure."""
+    """The known runs of one partition in one tenure."""
 
     def __init__(self, context: TenureContext) -> None:
         self._store = context.services.store
         self._runs = context.runs
         self._position = context.position
         self._looked_up: dict[str, Run | None] = {}
-        """What Postgres has of the tasks of one message that were looked up together."""
+        """What Postgres has of the tasks of one message, which were looked up together."""
         self._rejected: OrderedDict[str, float] = OrderedDict()
-        """When the tasks of rejected runs were stored: a key may come again with a new task."""
+        """When the tasks of rejected runs were stored: the same key may come again with a new task."""
 
     async def look_up(self, events: Sequence[RunAccepted]) -> None:
-        """Look up together, of the tasks of a message, those that `begun_by` would one by one. While
-        Postgres is away nothing is."""
+        """Look up together those tasks of a message that `begun_by` would look up one by one. Does
+        nothing while Postgres is away."""
         asked = [
             event.run_id
             for event in events
@@ -45,11 +45,11 @@ class KnownRuns:
         self._looked_up = {run_id: found.get(run_id) for run_id in asked}
 
     def forget_looked_up(self) -> None:
-        """Forget what was looked up: its message is done with."""
+        """Forget what was looked up for a message that is done."""
         self._looked_up.clear()
 
     async def begun_by(self, event: RunAccepted) -> Run | None:
-        """Return the run that this task has begun before, if it has."""
+        """Return the run that this task has already begun, if any."""
         run_id = event.run_id
         known = self._runs.get(run_id)
         if known is None and run_id in self._looked_up:
@@ -62,7 +62,7 @@ class KnownRuns:
         return known
 
     def _is_new(self, event: RunAccepted) -> bool:
-        """Tell whether a task whose run was rejected is not that very task, delivered again."""
+        """Tell whether a task whose run was rejected is a new one, not the same delivered again."""
         before = self._rejected.get(event.run_id)
         return (
             before is None
@@ -71,10 +71,10 @@ class KnownRuns:
         )
 
     def _may_be_old(self, event: RunAccepted) -> bool:
-        """Tell whether a run that is not in memory may stand in Postgres: its task was stored before we
-        began to read the log, which a restored server may deliver as if it were new; or intake looked
-        it up before what is not in memory any more was surely written. Other tasks are new; sub-runs
-        come without a task."""
+        """Tell whether a run that is not in memory may be in Postgres: its task was stored before
+        we began to read the log, and a restored server may deliver it as if it were new; or intake
+        looked it up before a run that has since left the memory was surely written. Other tasks are
+        new; sub-runs come without a task."""
         if event.task_ack is None:
             return True
         checked_at_ms = event.checked_at_ms

@@ -1,7 +1,7 @@
 """The beginning of runs: a task is begun once, however often it is delivered.
 
-A task that is known is answered again where its run has ended; one that intake rejected is recorded like
-any other end. Tasks are acknowledged with the commit that holds their run: `task_acknowledgement.py`.
+A known task is answered again if its run has ended; one that intake rejected is recorded like any
+other end. Tasks are acknowledged with the commit that holds their run: `task_acknowledgement.py`.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class RunAcceptance:
-    """That of one partition in one tenure."""
+    """Accepts the runs of one partition in one tenure."""
 
     def __init__(self, context: TenureContext, recorder: DecisionRecorder) -> None:
         self._services = context.services
@@ -43,10 +43,10 @@ class RunAcceptance:
         self.known = KnownRuns(context)
 
     async def accept(self, event: RunAccepted, at_ms: float) -> bool:
-        """Begin a run, unless it is known, or cannot be; tell whether it has begun."""
+        """Begin a run, unless it is known or cannot begin; tell whether it has begun."""
         known = await self.known.begun_by(event)
         if known is not None:
-            if known.has_ended:  # its end may be waiting for its commit still
+            if known.has_ended:  # its end may still be waiting for its commit
                 answer = partial(self._notifier.answer_again, known, event.parent)
                 self._tenure.after_commit(answer)
             self._acknowledgement.after_commit(event)
@@ -63,7 +63,7 @@ class RunAcceptance:
         return True
 
     def cannot_begin(self, event: RunAccepted, error: ErrorInfo, at_ms: float) -> None:
-        """End a run, as it begins, that no rule can begin."""
+        """Record a run that no rule can begin as failed."""
         outcome = refuse(event, error, self._owner, now_ms=at_ms)
         self._recorder.record(outcome, first=True, surely=True)
 
@@ -87,7 +87,7 @@ class RunAcceptance:
         self._acknowledgement.after_commit(event)
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
-        """End a run that was rejected: recorded, told and acknowledged like any other end."""
+        """Record a run that was rejected: announced and acknowledged like any other end."""
         self.known.rejected(event)
         outcome = reject(event, self._owner, now_ms=at_ms)
         self._runs.remember(outcome.run)
@@ -105,8 +105,9 @@ class RunAcceptance:
         return entry
 
     async def _refuse(self, event: RunAccepted, error: HocketError, at_ms: float) -> None:
-        """Answer for a run that cannot be: its pipeline went away, or a sub-run's input is wrong. A
-        task is kept as a dead letter, to be redriven when its pipeline is back, and rejected."""
+        """Answer for a run that cannot begin: its pipeline was removed, or a sub-run's input is
+        wrong. A task is rejected and kept as a dead letter, to be redriven when its pipeline is
+        back."""
         log.error(
             "run_refused",
             **of_run(event.run_id, event.traceparent),

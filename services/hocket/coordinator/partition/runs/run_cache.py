@@ -1,8 +1,8 @@
-"""The runs that a partition has in memory: those in flight, and those that ended lately.
+"""The runs that a partition has in memory: those in flight, and those that ended recently.
 
-How much runs in flight are is counted in bytes of the events they were made of, or of their values. What
-ended is kept to know a repeated task or a late result, up to MAX_ENDED runs and MAX_ENDED_BYTES of
-memory; what is beyond that, or parked, stands in Postgres.
+The size of runs in flight is counted in bytes of the events they were made of, or of their values.
+Ended runs are kept to recognize a repeated task or a late result, up to MAX_ENDED runs and
+MAX_ENDED_BYTES of memory; any others, and parked ones, are only in Postgres.
 """
 
 from collections import OrderedDict
@@ -18,23 +18,23 @@ from hocket.coordinator.storage.pending_changes import Dirty
 MAX_ENDED = 4_000
 MAX_ENDED_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1_000
-"""What a run counts at least."""
+"""The least that a run counts."""
 STEP_BYTES = 3_000
-"""What a step of an ended run counts beside its events: eight that call a model were 31 kB in all."""
+"""What a step of an ended run counts besides its events: eight that call a model were 31 kB in total."""
 MAX_RESTING = 2_000
-"""Runs that are found to rest at a time: their rows are written in one batch."""
+"""How many idle runs are found at a time: their rows are written in one batch."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The revision at which a run was seen, and since when it is the same."""
+    """The revision at which a run was seen, and since when it has had it."""
 
     revision: int
     since_ms: float
 
 
 class LookedUp(NamedTuple):
-    """The rows of a run, and what was decided and not written before they were read."""
+    """The rows of a run, and the changes that were decided but not written before they were read."""
 
     stored: StoredRun | None
     unwritten: list[Dirty]
@@ -60,17 +60,18 @@ class Runs:
     def __init__(self) -> None:
         self.in_flight: dict[str, Run] = {}
         self.marked: set[str] = set()
-        """Runs in memory whose row says that they are parked, or will."""
+        """Runs in memory whose row says, or will say, that they are parked."""
         self.dropped: dict[str, bool] = {}
-        """Runs whose state is to be read back, and whether their attempts are out all the same."""
+        """Runs whose state must be read back, and whether their attempts are still out."""
         self.committed: dict[str, list[Dispatch]] = {}
-        """Of those, the steps whose commit came meanwhile: they go out when their run is back."""
+        """For those runs, the steps that were committed meanwhile: they go out when their run is
+        back."""
         self.looked_up: dict[str, LookedUp] = {}
         """Runs that were read together for the events of one message, until they are needed."""
         self.forgotten_ms = 0.0
-        """When the newest run was accepted or ended that is not here any more (epoch ms)."""
+        """The latest time at which a run that is no longer here was accepted or ended (epoch ms)."""
         self.by_tenant: dict[str, Held] = {}
-        """Of the tenants that have runs in flight: never more than there are runs."""
+        """For the tenants that have runs in flight: never more entries than runs."""
         self._ended: OrderedDict[str, tuple[Run, int]] = OrderedDict()
         self._ended_bytes = 0
         self._seen: dict[str, _Seen] = {}
@@ -79,11 +80,11 @@ class Runs:
 
     @property
     def in_flight_bytes(self) -> int:
-        """How much the runs in flight count: their events or their values, whichever is more."""
+        """How many bytes the runs in flight count: their events or their values, whichever is more."""
         return max(self._in_flight_bytes, self._values_bytes) + RUN_BYTES * len(self.in_flight)
 
     def get(self, run_id: str) -> Run | None:
-        """Return a run in flight, or one that ended lately."""
+        """Return a run in flight, or one that ended recently; None if it is neither."""
         run = self.in_flight.get(run_id)
         if run is None and (ended := self._ended.get(run_id)) is not None:
             return ended[0]
@@ -115,14 +116,14 @@ class Runs:
             self.committed.pop(run_id, None)
 
     def drop(self, run: Run) -> None:
-        """Forget a run in flight that cannot be used as it is: it is read back from its rows."""
+        """Drop a run in flight whose state is unusable, so that it is read back from its rows."""
         if self.in_flight.get(run.run_id) is run:
             del self.in_flight[run.run_id]
             self._let_go(run)
             self.dropped[run.run_id] = True
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
-        """Keep a run that has ended, for a while; `size_bytes` are those of its events, where known."""
+        """Keep an ended run for a while; `size_bytes` is the size of its events, if known."""
         size_bytes = max(size_bytes, run.size_bytes) + RUN_BYTES + STEP_BYTES * len(run.steps)
         self.forget(run.run_id)
         self._ended[run.run_id] = (run, size_bytes)
@@ -144,13 +145,13 @@ class Runs:
         self._ended_bytes = self._in_flight_bytes = self._values_bytes = 0
 
     def forget(self, run_id: str) -> None:
-        """Drop a run that ended."""
+        """Drop a run that has ended."""
         found = self._ended.pop(run_id, None)
         if found is not None:
             self._ended_bytes -= found[1]
 
     def grew(self, run_id: str, size_bytes: int) -> None:
-        """Count an event of so many bytes for a run in flight."""
+        """Count an event of this size for a run in flight."""
         run = self.in_flight.get(run_id)
         if run is not None:
             run.events_bytes += size_bytes
@@ -158,7 +159,8 @@ class Runs:
             self.by_tenant[run.tenant].events_bytes += size_bytes
 
     def resting(self, now_ms: float) -> list[tuple[Run, float]]:
-        """Return the runs that rest, and until when; call it about once a second."""
+        """Return the idle runs, and until when they rest (epoch ms); to be called about once a
+        second."""
         found: list[tuple[Run, float]] = []
         seen, self._seen = self._seen, {}
         for run_id, run in self.in_flight.items():
@@ -176,8 +178,8 @@ class Runs:
         return found
 
     def park(self, run: Run, revision: int) -> bool:
-        """Drop a run whose row says that it is parked, unless something was done to it since it had
-        this revision; tell which."""
+        """Drop a run whose row says that it is parked, unless it has changed since it had this
+        revision; tell whether it was dropped."""
         if self.in_flight.get(run.run_id) is not run or run.revision != revision:
             return False
         del self.in_flight[run.run_id]
@@ -190,7 +192,7 @@ class Runs:
     def _let_go(self, run: Run) -> int:
         size_bytes, run.events_bytes = run.events_bytes, 0
         values_bytes, run.counted_bytes = run.counted_bytes, None
-        if values_bytes is not None:  # else it ended as it began
+        if values_bytes is not None:  # otherwise it ended as it began
             self._count(run.tenant, runs=-1, events_bytes=-size_bytes, values_bytes=-values_bytes)
         self._seen.pop(run.run_id, None)
         return size_bytes

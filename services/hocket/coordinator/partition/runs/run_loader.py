@@ -1,5 +1,5 @@
-"""Runs that Postgres has, and this process not: those in flight when the partition is taken, those that
-were parked, and what is in flight of a run, handed out again."""
+"""Loads runs that are only in Postgres: those in flight when the partition is taken, and those that
+were parked; and hands out again what is in flight of a run."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class RunLoader:
-    """That of one partition in one tenure."""
+    """Loads the runs of one partition in one tenure."""
 
     def __init__(
         self, context: TenureContext, recorder: DecisionRecorder, failed: FailedRuns
@@ -43,8 +43,8 @@ class RunLoader:
         self._failed = failed
 
     async def find(self, run_id: str) -> Run | None:
-        """Return a run: from memory, or one that is parked and comes back, that ended before, or that
-        was dropped because an event left it half changed."""
+        """Return a run: from memory, or one that was parked, had ended, or was dropped because an
+        event left it half changed; None if there is no such run."""
         run = self._runs.get(run_id)
         if run is not None:
             return run
@@ -68,8 +68,8 @@ class RunLoader:
         return self._runs.get(run_id)
 
     async def look_up(self, run_ids: Sequence[str]) -> None:
-        """Read runs together that events of one message name, as far as they are not in memory. While
-        Postgres is away nothing is read: `find` asks for each."""
+        """Read together the runs that the events of one message name, unless they are in memory.
+        Nothing is read while Postgres is away: `find` then reads each."""
         wanted = [run_id for run_id in run_ids if self._runs.get(run_id) is None]
         if len(wanted) < 2:
             return
@@ -84,7 +84,7 @@ class RunLoader:
                 self._runs.looked_up[run_id] = found
 
     async def load(self, stored: StoredRun) -> None:
-        """Go on with a run that Postgres has; one that cannot be read back ends with an error."""
+        """Continue a run that Postgres has; one that cannot be read back ends with an error."""
         try:
             await self._go_on(stored)
         except (*AWAY, BusUnavailable):
@@ -101,21 +101,21 @@ class RunLoader:
             self._failed.not_restored(stored, error)
 
     def redispatch(self) -> None:
-        """Hand every attempt in flight out again: the server came back and may have lost steps.
-        Streams drop what they still have; a step that was lost runs."""
+        """Hand every attempt in flight out again, because the server came back and may have lost
+        steps. Streams drop what they still have; a step that was lost runs."""
         for run_id in self._runs.dropped:
-            self._runs.dropped[run_id] = False  # they are handed out once it is read back
+            self._runs.dropped[run_id] = False  # handed out once the run is read back
         for run in list(self._runs.in_flight.values()):
             self._resume(run)
 
     async def read_back(self) -> None:
-        """Read back the runs that an event left half changed: the log has lost that event, and nothing
-        else may ever name them. Postgres is waited for."""
+        """Read back the runs that an event left half changed: the log has lost that event, and
+        nothing else may ever name them. Waits for Postgres."""
         for run_id in list(self._runs.dropped):
             while True:
                 try:
                     await self.find(run_id)
-                    self._runs.dropped.pop(run_id, None)  # where there is nothing to go on with
+                    self._runs.dropped.pop(run_id, None)  # in case there is no such run any more
                     break
                 except AWAY as error:
                     log.warning("run_waits", run_id=run_id, reason=str(error))
@@ -128,11 +128,12 @@ class RunLoader:
         entry = await self._services.catalog.entry(run.tenant, run.pipeline, run.version)
         run = restored(stored, entry.compiled, self._owner)
         run.reuse = await self._origins.reuse(run.tenant, run.origin, entry.compiled)
-        if self._runs.get(run.run_id) is None:  # else it was set aside meanwhile
+        if self._runs.get(run.run_id) is None:  # otherwise it was set aside meanwhile
             self._resume(run)
 
     async def _ended(self, stored: StoredRun) -> Run:
-        """Return a run that has ended, with its steps (not their values) where they can be read back."""
+        """Return a run that has ended, with its steps (but not their values) if they can be read
+        back."""
         run, fault = readable(stored.row)
         if fault is not None or not run.version:
             return run
@@ -151,7 +152,7 @@ class RunLoader:
             return run
 
     def _resume(self, run: Run) -> None:
-        """Hand out again what is in flight of a run; one whose rules cannot say what that is ends."""
+        """Hand out again what is in flight of a run; end it if its rules cannot determine that."""
         try:
             forecast = self._measurements.forecast_for(run)
             assert forecast is not None, run.run_id
@@ -164,7 +165,7 @@ class RunLoader:
             self._failed.not_resumed(run, error)
             return
         self._runs.put(run)
-        if self._runs.dropped.pop(run.run_id, False):  # it left the memory, and no attempt did
+        if self._runs.dropped.pop(run.run_id, False):  # its attempts are still out
             outcome.commands = [one for one in outcome.commands if isinstance(one, Wake)]
         self._recorder.carry_out_again(outcome)
         self._recorder.hand_out_committed(run.run_id)

@@ -1,8 +1,8 @@
-"""Telling everybody who waits for the end of a run: events, callers, parent runs.
+"""Announces the end of a run to everybody who waits for it: events, callers, parent runs.
 
-An end is told after its commit, at least once: what the world may not have heard of
-(`notification_watermark.py`) is told again by the partition's next owner and when the server comes
-back. Streams drop the repeats (docs/decisions/0004-ends-are-told-at-least-once.md).
+An end is announced after its commit, at least once: what may not have been announced
+(`notification_watermark.py`) is announced again by the partition's next owner and when the server
+comes back. Streams drop the repeats (docs/decisions/0004-ends-are-told-at-least-once.md).
 """
 
 import asyncio
@@ -37,8 +37,8 @@ log = structlog.get_logger(__name__)
 
 
 class RunNotifier:
-    """Tells the ends of one partition's runs, in one tenure. `told` is what the former owner kept;
-    `keep` writes what is to be kept instead, and returns when it is written."""
+    """Announces the ends of one partition's runs, in one tenure. `told` is the watermark that the
+    former owner kept; `keep` writes a new one, and returns when it is written."""
 
     def __init__(
         self,
@@ -59,21 +59,22 @@ class RunNotifier:
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
         self._losses = bus.losses
-        """How often the connection had been lost when all was told that may have been lost with it."""
+        """How often the connection had been lost when everything that may have been lost with it
+        was announced again."""
 
     def decided(self, run_id: str, finished_at_ms: float) -> None:
-        """A run's end waits for its commit, after which `committed` is to be called."""
+        """Note that a run's end waits for its commit, after which `committed` must be called."""
         self._tracker.decided(run_id, finished_at_ms)
 
     def committed(self, run: Run) -> None:
-        """Tell an end that Postgres has now."""
+        """Announce an end that Postgres has now."""
         try:
             self.tell(run)
-        finally:  # one that cannot be told holds back no other
+        finally:  # an end that cannot be announced holds back no other
             self._told(run.run_id, lasting=True)  # Postgres loses nothing
 
     def tell(self, run: Run, parent: RunParent | None = None) -> None:
-        """Tell everybody of a run's end; `parent`: the step that asks now."""
+        """Announce a run's end to everybody; `parent`: the step that asks now."""
         assert run.finished_at_ms is not None, run.run_id
         told = self._publisher.publish(run, parent)
         self._tracker.ended(run.run_id, run.finished_at_ms, len(told))
@@ -81,8 +82,8 @@ class RunNotifier:
             post.add_done_callback(partial(self._post_ended, run.run_id))
 
     def tell_again(self, run: Run) -> None:
-        """Tell an end that the former owner may not have told; one that cannot be told holds back no
-        other."""
+        """Announce an end that the former owner may not have announced; a failure is logged and
+        holds back no other."""
         try:
             self.tell(run)
         except BusUnavailable:
@@ -91,8 +92,9 @@ class RunNotifier:
             log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
 
     def answer_again(self, run: Run, parent: RunParent | None = None) -> None:
-        """Answer a repeated task. The public fact is posted again only where it may not be in its
-        stream: that drops repeats for five minutes, and a rewound log has the tasks of a whole day."""
+        """Answer a repeated task. The public fact is posted again only if its stream may not have
+        it: the stream drops repeats for five minutes only, and a rewound log has the tasks of a
+        whole day."""
         if run.status == RUN_REJECTED or not self._has_told(run):
             self.tell(run, parent)
         else:
@@ -103,20 +105,21 @@ class RunNotifier:
         self._publisher.tell_parent(parent, result)
 
     def retell(self) -> None:
-        """Tell the ends of the last seconds again: the server came back and may have lost them."""
+        """Announce the ends of the last seconds again, because the server came back and may have
+        lost them."""
         self.stop()
         self._losses = self._bus.losses
         self._retelling = asyncio.create_task(self._retell())
 
     async def all_told(self) -> None:
-        """Wait until a stream has every end that is committed."""
+        """Wait until the streams have every end that is committed."""
         self._all_told.clear()
         if self._tracker:
             await self._all_told.wait()
 
     def news(self, applied_ms: float) -> NotificationWatermark | None:
-        """Return what is to be kept of what was told, where that is news; up to `applied_ms` the log is
-        applied."""
+        """Return the watermark to store, or None if it has not changed; the log is applied up to
+        `applied_ms`."""
         retold = self._retelling is None or self._retelling.done()
         if not retold or self._bus.losses != self._losses:
             return None  # the server may have lost what it acknowledged last
@@ -124,13 +127,13 @@ class RunNotifier:
         return None if news is None else _by_the_clock(news)
 
     def stop(self) -> None:
-        """Tell nothing again any more."""
+        """Stop announcing ends again."""
         if self._retelling is not None:
             self._retelling.cancel()
 
     async def _retell(self) -> None:
         if self._tracker.marked:
-            # before what was lost is stored anew: the next owner must not go by the mark
+            # before what was lost is stored again: the next owner must not rely on the mark
             await self._keep(NotificationWatermark(self._tracker.kept_ms))
             self._tracker.unmarked()
         while True:
@@ -145,7 +148,7 @@ class RunNotifier:
                 await self._bus.wait_for_capacity()
                 try:
                     self.tell(run)
-                except Exception:  # the others' are told all the same
+                except Exception:  # the other ends are announced all the same
                     log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
 
     def _has_told(self, run: Run) -> bool:
@@ -166,12 +169,12 @@ class RunNotifier:
 
 
 def _by_the_clock(told: NotificationWatermark) -> NotificationWatermark:
-    """Return what is kept, with the time of its mark by the clock that coordinators share (epoch ms)."""
+    """Return a watermark with the time of its mark by the clock that coordinators share (epoch ms)."""
     if not told.acked_ms:
         return told
     return replace(told, acked_at_ms=now_ms() - (monotonic_ms() - told.acked_at_ms))
 
 
 def _seen_here(told: NotificationWatermark) -> NotificationWatermark:
-    """Return what a former owner kept, with the time of its mark by our own clock (monotonic)."""
+    """Return a former owner's watermark, with the time of its mark by our own clock (monotonic)."""
     return replace(told, acked_at_ms=monotonic_ms() - (now_ms() - told.acked_at_ms))

@@ -1,5 +1,5 @@
-"""Where an accepted task is acknowledged: after the commit that holds its run, and never before. A task
-whose coordinator dies earlier is delivered again."""
+"""When an accepted task is acknowledged: after the commit that holds its run, and never before. A
+task whose coordinator dies earlier is delivered again."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ class TaskAcknowledgement:
         self._tenure = tenure
 
     def after_commit(self, event: RunAccepted) -> None:
-        """Acknowledge a task with the commit that holds its run; call it only once the run is decided,
-        for an earlier commit must not take the task away. Sub-runs come without a task."""
+        """Acknowledge a task with the commit that holds its run. To be called only once the run is
+        decided, because an earlier commit must not remove the task. Sub-runs come without a task."""
         if event.task_ack is not None:
             self._tenure.after_commit(partial(self._bus.ack, event.task_ack))
