@@ -1,1 +1,1 @@
-"""Tasks on their way into a partition's log: fetched, checked, admitted, or made to wait."""
+"""Tasks on their way into a partition's log: fetched, checked, and admitted, kept waiting or refused."""

@@ -1,11 +1,12 @@
-"""Posting the acceptance of a task, or its refusal, to the log of its run's partition.
+"""Posts the acceptance of a task, or its refusal, to the log of its run's partition.
 
-Those of one turn of the event loop share a message, by partition: it costs the log and its reader
-several times what one more acceptance inside it costs. A large one goes alone, and so does one that is
-nested so deeply that it could not be read inside another message. One that goes alone has an id of its
-own, so that the stream drops a repeat; a task that comes again is known by its run in any case.
+Acceptances of one turn of the event loop share a message, by partition, because a message costs the
+log and its reader several times as much as one more acceptance inside it. A large acceptance goes
+alone, and so does one that nests so deep that it could not be read inside another message. One that
+goes alone has its own message id, so that the stream drops a repeat; a repeated task is recognized
+by its run in any case.
 
-A message that cannot be posted leaves its tasks in TASKS, which gives them out again.
+If a message cannot be posted, its tasks stay in TASKS, which delivers them again.
 """
 
 import asyncio
@@ -19,23 +20,24 @@ from hocket.schemas.messages import RunAccepted, RunsAccepted, encoded_without_d
 from hocket.schemas.structs.fields import is_shallow
 
 MAX_ACCEPTANCES = 32
-"""Of one message: the partition applies them without doing anything else between."""
+"""The most acceptances in one message: the partition applies them without doing anything else in
+between."""
 MAX_BYTES = 64 * 1024
 
 log = structlog.get_logger(__name__)
 
 
 class AcceptancePosts:
-    """Posts what intake decides."""
+    """Posts the decisions of intake."""
 
     def __init__(self, posts: LogPosts) -> None:
         self._posts = posts
         self._waiting: dict[int, list[tuple[str, bytes]]] = {}
-        """By partition: the ids and bodies of what is posted at the end of this turn."""
+        """By partition: the message ids and bodies to be posted at the end of this turn."""
         self._scheduled = False
 
     def post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
-        """Post a task that is begun, or refused with an error."""
+        """Post a task that is accepted or, with an error, refused."""
         event = candidate.accepted
         if refused is not None:
             event = event.model_copy(update={"rejected": refused})

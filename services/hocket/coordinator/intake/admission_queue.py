@@ -1,11 +1,12 @@
-"""Tasks at a time when there is more work than the workers can do: begun, kept waiting, or refused.
+"""Admission when there is more work than the workers can do: tasks begin, are kept waiting, or are
+refused.
 
 Each task is judged by its predicted completion (`core/scheduling/load_prediction.py`). One that
-must wait stays unacknowledged in TASKS and is told to be in work; it is judged again a few times a
-second, by class and deadline, until it can begin or cannot make its deadline any more. How many
-wait is bounded, in all and per tenant; beyond that tasks are refused: where all places are taken,
-the newest, unless its tenant has fewer than another. Then one of the tenant that has most gives up
-its place. A process that ends gives its waiting tasks back.
+must wait stays unacknowledged in TASKS and is reported as in progress; it is judged again several
+times a second, by class and deadline, until it can begin or cannot make its deadline any more. The
+number of waiting tasks is bounded, in total and per tenant; beyond that, tasks are refused. If all
+places are taken, the newest task is refused, unless its tenant has fewer than another: then a task
+of the tenant with the most gives up its place. A process that ends gives its waiting tasks back.
 """
 
 import asyncio
@@ -40,39 +41,40 @@ MAX_WAITING_TASKS = 2_000
 MAX_WAITING_PER_TENANT = 1_000
 TICK_S = 0.1
 KEEP_ALIVE_EVERY = 15
-"""Ticks after which waiting tasks are told to be in work: well within intake's ack wait."""
+"""Ticks between reports that waiting tasks are in progress: well within intake's ack wait."""
 MAX_LOOKS = 1_000
-"""Waiting tasks judged per tick."""
+"""The most waiting tasks judged per tick."""
 MAX_PASSED_OVER = 8
-"""Tasks of one pipeline, class and tenant that must wait on before the rest of them is left alone."""
+"""Once this many tasks of one pipeline, class and tenant have to keep waiting, the rest are not
+looked at."""
 
 log = structlog.get_logger(__name__)
 
 Group = tuple[int, str, str, int]
-"""Class (its rank), tenant, pipeline and version: tasks that differ in their deadlines only."""
+"""Class (its rank), tenant, pipeline and version: tasks that differ only in their deadlines."""
 
 
 class Candidate(NamedTuple):
-    """A task that may be begun, as it would be accepted."""
+    """A task that may begin, as it would be accepted."""
 
     accepted: RunAccepted
     partition: int
     plan: Plan
     msg_id: str
-    """What its acceptance is posted with."""
+    """The message id of its acceptance."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     by_group: dict[Group, list[tuple[float, str]]] = field(default_factory=dict)
-    """Heaps by deadline."""
+    """Heaps ordered by deadline."""
     by_run: dict[str, Candidate] = field(default_factory=dict)
     by_tenant: dict[str, int] = field(default_factory=dict)
 
 
 class Overload:
     """Admits tasks by class and deadline while there is too much to do. `post` gets each task that
-    is begun, and each that is refused with its error."""
+    begins, and each that is refused, with its error."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Overload:
         self._waiting = _Waiting()
 
     def take(self, candidate: Candidate) -> None:
-        """Decide on a task that has come; one that waits already is only kept up to date."""
+        """Decide about a task that has arrived; one that is already waiting is only updated."""
         known = self._waiting.by_run.get(candidate.accepted.run_id)
         if known is not None:
             self._waiting.by_run[known.accepted.run_id] = _again(known, candidate)
@@ -111,7 +113,7 @@ class Overload:
         return run_id in self._waiting.by_run
 
     async def run(self) -> None:
-        """Judge waiting tasks again and again; cancel to stop, which gives them back."""
+        """Judge waiting tasks repeatedly; cancel to stop, which gives them back."""
         ticks = 0
         try:
             while True:
@@ -120,7 +122,7 @@ class Overload:
                 ticks += 1
                 try:
                     self.look_again()
-                except Exception:  # the task that it is about is delivered again
+                except Exception:  # the task at fault is delivered again
                     log.exception("waiting_tasks_not_judged")
                 if ticks % KEEP_ALIVE_EVERY == 0:
                     self._tell_all(b"+WPI")
@@ -189,7 +191,7 @@ class Overload:
     # ---- waiting ----------------------------------------------------------------------------
 
     def _makes_room(self, candidate: Candidate) -> bool:
-        """Tell whether a task may wait; it may take the place of one whose tenant has more."""
+        """Tell whether a task may wait, if need be in the place of one whose tenant has more."""
         by_tenant = self._waiting.by_tenant
         theirs = by_tenant.get(candidate.accepted.tenant, 0)
         if theirs >= MAX_WAITING_PER_TENANT:
@@ -204,10 +206,10 @@ class Overload:
         return True
 
     def _take_out(self, tenant: str) -> Candidate:
-        """Let a task of a tenant wait no more: one of its lowest class, and no urgent one."""
+        """Remove a waiting task of a tenant: one of its lowest class, and not an urgent one."""
         by_group = self._waiting.by_group
         group = max(group for group in by_group if group[1] == tenant)
-        _, run_id = by_group[group].pop()  # a leaf: the heap stays one
+        _, run_id = by_group[group].pop()  # a leaf, so that the heap stays valid
         if not by_group[group]:
             del by_group[group]
         candidate = self._waiting.by_run[run_id]
@@ -252,7 +254,7 @@ def _group(accepted: RunAccepted) -> Group:
 
 
 def _again(known: Candidate, delivered: Candidate) -> Candidate:
-    """Return a waiting task as it was delivered again: the newer ack subject counts, and the first
+    """Return a waiting task as it was delivered again, with the newer ack subject and the first
     deadline."""
     deadline_at_ms = known.accepted.deadline_at_ms
     accepted = delivered.accepted.model_copy(update={"deadline_at_ms": deadline_at_ms})

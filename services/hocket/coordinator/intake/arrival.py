@@ -1,4 +1,4 @@
-"""A task as it came from TASKS: its message, how often it was delivered, and what it says or what is
+"""A task as delivered by TASKS: its message, how often it was delivered, and its content or what is
 wrong with it."""
 
 from typing import NamedTuple
@@ -28,16 +28,17 @@ class Arrival(NamedTuple):
     message: RawMessage
     delivered: int
     task: Task | HocketError
-    """Or what is wrong with it."""
+    """The task, or what is wrong with it."""
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether its run may exist: another task may be the same run."""
+        """Whether its run may already exist: it was delivered before, or another task may have the
+        same key."""
         return self.delivered > 1 or (isinstance(self.task, Task) and self.task.key is not None)
 
 
 def read_arrival(message: RawMessage, *, max_bytes: int) -> Arrival:
-    """Return what a message of TASKS is; it never raises for what the message says."""
+    """Return the task that a message of TASKS holds; faults of the message are returned, not raised."""
     tokens = message.reply.split(".")
     offset = 4 if len(tokens) == _ACK_TOKENS else 6
     delivered, seq, time_ns = (

@@ -2,16 +2,16 @@
 taken in.
 
 A run counts while it is in memory: from its acceptance to its end, but not while it is parked. Each
-coordinator tells with its sign of life whether it is full; any one that is makes all of them leave
-tasks where they are, in TASKS, for a task may belong to any partition. States: room, full (from
-`max_runs` runs or MAX_RUN_BYTES on, or while the disk is low: `kit/process/limits/disk_space.py`), and
-again room below ROOM_SHARE of both. Sub-runs are always begun:
-runs that are in memory wait for them. What was taken in before everybody heard comes on top.
+coordinator reports with its sign of life whether it is full; if any is, all of them leave tasks
+where they are, in TASKS, because a task may belong to any partition. States: room, full (from
+`max_runs` runs or MAX_RUN_BYTES on, or while the disk is low: `kit/process/limits/disk_space.py`),
+and room again below ROOM_SHARE of both. Sub-runs are always begun, because runs that are in memory
+wait for them. Tasks that are taken in before everybody knows are held in addition.
 
-A coordinator that is full because of a few tenants names them: those that have most of what was
-reached, each more than LEAST_SHARE, and as many of them as it takes for all others together to have less
-than OTHERS_SHARE. While all coordinators that are full name some, tasks of other tenants can be taken
-in, and those tenants' refused: `waiting_tenants.py`.
+A coordinator that is full because of a few tenants names them: those that hold most of the bound
+that was reached, each more than LEAST_SHARE, and as many of them as needed for all others together
+to hold less than OTHERS_SHARE. While all full coordinators name some, tasks of other tenants can be
+taken in, and those of the named tenants are refused: `waiting_tenants.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +20,16 @@ from hocket.kit.process.limits.disk_space import DiskSpace
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUNS = 20_000
-"""In one coordinator, unless its settings say otherwise."""
+"""For one coordinator, unless its settings say otherwise."""
 MAX_RUN_BYTES = 256 * 1024 * 1024
-"""Of the events that the runs were made of, in one coordinator."""
+"""The limit for the events that the runs were made of, in one coordinator."""
 ROOM_SHARE = 0.9
 LEAST_SHARE = 0.01
-"""Of a bound: a tenant that has no more than this is not named. So at most ninety-nine are."""
+"""The share of a bound up to which a tenant is not named, so that at most ninety-nine are."""
 OTHERS_SHARE = 0.5
-"""Of both bounds: where some tenants are named, all others together have so much. So a coordinator that
-is full holds one and a half times its bounds at most, and what those tenants' runs grow by."""
+"""The share of both bounds that all tenants which are not named have together. So a full
+coordinator holds at most one and a half times its bounds, plus what the named tenants' runs grow
+by."""
 RETRY_AFTER_MS = 5_000
 MIB = 1024 * 1024
 
@@ -46,9 +47,9 @@ class TenantOverShare(HocketError):
 
 
 class CapacityLimit:
-    """Bounds the runs that a coordinator holds in memory. `held` tells how many runs are in memory
-    here, and how many bytes they count; `held_by` the same of each tenant, `crowded` why no task
-    may come in for another reason."""
+    """Bounds the runs that a coordinator holds in memory. `held` returns how many runs are in
+    memory here, and how many bytes they count; `held_by` returns the same for each tenant,
+    `crowded` any other reason to take no task in."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class CapacityLimit:
         crowded: Callable[[], str] = lambda: "",
     ) -> None:
         self._others: tuple[Tenants, ...] = ()
-        """Of each other coordinator that lives and says that it is full, the tenants that fill it."""
+        """For each other live coordinator that reports to be full, the tenants that fill it."""
         self._max_runs = max_runs
         self._held = held
         self._held_by = held_by
@@ -68,11 +69,10 @@ class CapacityLimit:
         self._full = False
         self._tenants: Tenants = frozenset()
         self._theirs = (0, 0)
-        """What those tenants' runs were when we last looked."""
+        """The runs and bytes of those tenants when they were last determined."""
 
     def heard(self, others: "tuple[Tenants, ...]") -> None:
-        """Note which other coordinators are full: of each the tenants that fill it, none where it
-        names none."""
+        """Note which other coordinators are full: for each, the tenants that it names, if any."""
         self._others = others
 
     def here(self) -> bool:
@@ -97,19 +97,19 @@ class CapacityLimit:
         return self.here() or bool(self._others)
 
     def look(self) -> Tenants:
-        """Find the tenants that make this coordinator full, and return them; it looks at all tenants:
-        call it with each sign of life."""
+        """Determine and return the tenants that make this coordinator full. This examines all
+        tenants; to be called with each sign of life."""
         self._tenants, self._theirs = self._largest() if self.here() else (frozenset(), (0, 0))
         return self._filled_by()
 
     def over_share(self) -> Tenants:
-        """Return the tenants without whose runs no coordinator would be full; none where one is full
-        for another reason, or the others have their share."""
+        """Return the tenants without whose runs no coordinator would be full; none if a coordinator
+        is full for another reason, or if the other tenants have used up their share."""
         found = [*self._others, *([self._filled_by()] if self.here() else [])]
         return frozenset().union(*found) if all(found) else frozenset()
 
     def refusal(self, tenant: str) -> TenantOverShare:
-        """Return what a task is told of a tenant that is over its share."""
+        """Return the error for a task of a tenant that is over its share."""
         return TenantOverShare(
             tenant=tenant,
             share_percent=round(100 * LEAST_SHARE),
@@ -146,5 +146,5 @@ class CapacityLimit:
         return frozenset(named), theirs
 
     def _have_their_share(self, runs: int, size_bytes: int) -> bool:
-        """Tell whether runs of tenants that are not named are as many as they may be."""
+        """Tell whether the runs of tenants that are not named have reached their bound."""
         return runs >= OTHERS_SHARE * self._max_runs or size_bytes >= OTHERS_SHARE * MAX_RUN_BYTES

@@ -1,10 +1,10 @@
-"""Asking a stream of tasks, TASKS or TASK_BATCHES, for as many as there is room for.
+"""Pulls from a stream of tasks, TASKS or TASK_BATCHES, as many as there is room for.
 
-Each has one durable consumer, which all coordinators share; each of them has a few long-lived requests
-at the server, so that tasks come as soon as they are published and never faster than they are admitted.
-States: open, or opening (NATS is away, the consumer is gone, the server was silent for SILENCE_S): then
-the inbox is replaced, which withdraws what was asked before; tasks sent to the old one come again after
-the consumer's ack wait.
+Each stream has one durable consumer, shared by all coordinators; each of these has a few long-lived
+requests at the server, so that tasks arrive as soon as they are published and never faster than
+they are admitted. States: open, or opening (NATS is away, the consumer is gone, or the server was
+silent for SILENCE_S): then the inbox is replaced, which withdraws earlier requests; tasks sent to
+the old inbox are delivered again after the consumer's ack wait.
 """
 
 import asyncio
@@ -26,15 +26,16 @@ PUBLISHED = {
     subjects.TASKS: subjects.TASK_FILTER,
     subjects.TASK_BATCHES: subjects.BATCHED_TASK_FILTER,
 }
-"""The streams of tasks, and what is published to each."""
+"""The streams of tasks, and the subjects published to each."""
 ACK_WAIT_S = 5.0
-"""A task whose coordinator died comes to another one after so long; who has it says so more often."""
+"""A task whose coordinator died is delivered to another after this time; whoever has it reports
+progress more often."""
 MAX_ACK_PENDING = 10_000
-"""Tasks that are admitted by all coordinators and not yet committed."""
+"""The most tasks that all coordinators together have admitted and not yet committed."""
 MAX_ASKED = 500
 TOP_UP_BELOW = MAX_ASKED // 2
 MAX_ASKED_BYTES = 16 * 1024 * 1024
-"""What one request may bring."""
+"""The most that one request may bring."""
 EXPIRES_S = 60
 HEARTBEAT_S = 1
 SILENCE_S = 3.0 * HEARTBEAT_S
@@ -52,8 +53,8 @@ class ConsumerRefused(HocketError):
 
 
 class TaskPull:
-    """Pulls tasks of a stream while there is room for them. `deliver` gets each task; `room` says how
-    many more may come now."""
+    """Pulls tasks from a stream while there is room for them. `deliver` gets each task; `room`
+    returns how many more may arrive now."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class TaskPull:
         self._broken = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask for ever; cancel to stop, which withdraws what was asked."""
+        """Request tasks; never returns, cancel to stop, which withdraws the requests."""
         self._bus.on_reconnect.append(self._break)
         try:
             while True:
@@ -96,7 +97,7 @@ class TaskPull:
             await self._close()
 
     def more(self) -> None:
-        """Say that room was made."""
+        """Report that there is room again."""
         self._changed.set()
 
     def _break(self) -> None:
@@ -112,7 +113,7 @@ class TaskPull:
     async def _close(self) -> None:
         try:
             await self._pull.unsubscribe()
-        except Exception as error:  # the connection is gone, and with it the subscription
+        except Exception as error:  # the connection is gone, and the subscription with it
             log.debug("tasks_not_unsubscribed", error=str(error))
 
     async def _ask_until_broken(self) -> None:
@@ -124,7 +125,7 @@ class TaskPull:
                 return
 
     def _silent_s(self) -> float:
-        """Return how long the server has owed an answer."""
+        """Return for how long the server has owed an answer (s)."""
         return self._pull.silent_s if self._asked and self._bus.connected else 0.0
 
     def _ask(self) -> None:
@@ -154,10 +155,10 @@ class TaskPull:
 
 
 async def ensure_consumer(bus: Bus, stream: str) -> None:
-    """Make the durable consumer of a stream of tasks what it should be."""
+    """Create or correct the durable consumer of a stream of tasks."""
     name, published = f"{stream}.{DURABLE}", PUBLISHED[stream]
     found = await api_repeated(bus, f"CONSUMER.INFO.{name}", {}, timeout_ms=API_TIMEOUT_MS)
-    if found.get("config", {}).get("deliver_subject"):  # of a release that was sent tasks unasked
+    if found.get("config", {}).get("deliver_subject"):  # from a release to which tasks were pushed
         await bus.api(f"CONSUMER.DELETE.{name}", {}, timeout_ms=API_TIMEOUT_MS)
     config = {
         "name": DURABLE,

@@ -1,16 +1,19 @@
-"""Intake: tasks from TASKS, checked and admitted, into the log of their run's partition.
+"""Intake: takes tasks from TASKS, checks and admits them, and posts them to the log of their run's
+partition.
 
-A task whose key its publisher chose, or that is delivered again, is first looked up (in batches): a run
-that exists is not begun twice. What becomes of each task then: `task_admission.py`. One that meets a
-fault of ours is rejected (`task_rejection.py`), so that it is never in the way of others. One that is
-right may have to wait or be refused for want of workers (`admission_queue.py`). It is acknowledged with
-the commit of its run, by the partition: `partition/runs/task_acknowledgement.py`.
+A task whose key was chosen by its publisher, or that is delivered again, is first looked up (in
+batches), so that an existing run is not begun twice. What then becomes of each task is decided in
+`task_admission.py`. A task that triggers a bug of ours is rejected (`task_rejection.py`), so that
+it never blocks others. A valid task may have to wait or be refused for lack of workers
+(`admission_queue.py`). The partition acknowledges it with the commit of its run:
+`partition/runs/task_acknowledgement.py`.
 
-States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are told to be in work, none
-is asked for), pausing (a coordinator has no room for more runs, or a disk is nearly full:
-`capacity.py`), choosing (a few tenants' runs leave no room: theirs are refused, those of others taken,
-`waiting_tenants.py`). At most MAX_IN_HAND tasks are in hand (`tasks_in_hand.py`); the consumer's
-`max_ack_pending` bounds what all coordinators have admitted and not yet committed.
+States: taking tasks, waiting (Postgres or NATS is away; the tasks in hand are reported as in
+progress, and no more are requested), pausing (a coordinator has no room for more runs, or a disk is
+nearly full: `capacity.py`), choosing (a few tenants' runs leave no room: their tasks are refused,
+those of others taken, `waiting_tenants.py`). At most MAX_IN_HAND tasks are in hand
+(`tasks_in_hand.py`); the consumer's `max_ack_pending` bounds what all coordinators have admitted
+and not yet committed.
 """
 
 import asyncio
@@ -40,8 +43,8 @@ log = structlog.get_logger(__name__)
 
 
 class Intake:
-    """Takes tasks from NATS, and lets each be admitted, in their order. `is_full`: whether there is no
-    room for more runs, and `full_because` why."""
+    """Takes tasks from NATS, and has them admitted in order. `is_full`: whether there is no room
+    for more runs, `full_because`: why."""
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class Intake:
         self._full_because = full_because
 
     async def run(self) -> None:
-        """Take tasks in for ever; cancel to stop, which gives back those in hand."""
+        """Take tasks in; never returns, cancel to stop, which gives back those in hand."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._overload.run(), name="overload")
@@ -79,7 +82,7 @@ class Intake:
             self._tasks.give_back()
 
     def more(self) -> None:
-        """Say that tasks may be taken in again."""
+        """Report that tasks may be taken in again."""
         self._tasks.more()
 
     async def _admit_some(self) -> None:
@@ -113,7 +116,7 @@ class Intake:
             batch.popleft()
 
     async def _until_room(self) -> None:
-        """Let tasks wait while there is no room for their runs; what is in hand is kept alive."""
+        """Wait while there is no room for more runs; the tasks in hand are kept alive."""
         reason = self._full_because()
         tasks = len(self._tasks)
         log.warning("intake_pauses", tasks=tasks, reason=reason)
@@ -127,7 +130,7 @@ class Intake:
     async def _admit_surely(
         self, arrival: Arrival, known: Mapping[str, Run], looked_up_at_ms: float
     ) -> None:
-        """Admit a task; bury one that meets a bug of ours, so that it is not in the way of others."""
+        """Admit a task; reject one that triggers a bug of ours, so that it does not block others."""
         try:
             await self._admission.admit(arrival, known, looked_up_at_ms)
         except (*AWAY, BusUnavailable):

@@ -1,4 +1,5 @@
-"""What a task is accepted as: checked against its pipeline, and against the run that it repeats."""
+"""Turns a task into its acceptance: checked against its pipeline, and against the run that it
+repeats."""
 
 from functools import partial
 from typing import NamedTuple
@@ -16,22 +17,22 @@ from hocket.schemas.repeats import check_repeat
 
 
 class Acceptable(NamedTuple):
-    """A task that is in order: its acceptance, and the plan of its pipeline."""
+    """A valid task: its acceptance, and the plan of its pipeline."""
 
     accepted: RunAccepted
     plan: Plan
 
 
 class TaskAcceptance:
-    """Checks tasks by what Postgres knows of pipelines and of runs to repeat."""
+    """Checks tasks against what Postgres knows of pipelines and of runs to repeat."""
 
     def __init__(self, catalog: Catalog, origins: Origins) -> None:
         self._catalog = catalog
         self._origins = origins
 
     async def accepted(self, task: Task, task_ack: str, checked_at_ms: float | None) -> Acceptable:
-        """Return the acceptance of a task, or raise what is wrong with it. `task_ack` travels with it
-        to the commit of its run; `checked_at_ms`: when its run was looked up, if it was."""
+        """Return the acceptance of a task, or raise what is wrong with it. `task_ack` travels with
+        it to the commit of its run; `checked_at_ms`: when its run was looked up, if it was."""
         make = partial(admit, task, task_ack=task_ack, checked_at_ms=checked_at_ms)
         if task.origin is None:
             entry = await self._catalog.entry_for(

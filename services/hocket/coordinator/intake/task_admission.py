@@ -1,5 +1,5 @@
-"""Admitting one task: it becomes a run that begins or waits, is answered where its run exists already,
-or is rejected.
+"""Admits one task: it becomes a run that begins or waits, is answered if its run already exists, or
+is rejected.
 
 An admitted task is not acknowledged here. Its ack subject travels with its acceptance, and the
 partition acknowledges it with the commit that holds its run
@@ -24,7 +24,8 @@ from hocket.schemas.messages import encoded
 
 
 class TaskAdmission:
-    """Admits tasks. `over_share` says why no more of a tenant's tasks are taken, where that is so."""
+    """Admits tasks. `over_share` returns why no more tasks of a tenant are taken, or None if they
+    are."""
 
     def __init__(
         self,
@@ -50,15 +51,15 @@ class TaskAdmission:
     async def admit(
         self, arrival: Arrival, known: Mapping[str, Run], looked_up_at_ms: float
     ) -> None:
-        """Admit a task, reject it, or answer it where its run is among those `known`; raise only what
-        Postgres and NATS are at fault for, and our own bugs."""
+        """Admit a task, reject it, or answer it if its run is among those `known`; raise only
+        errors of Postgres and NATS, and our own bugs."""
         message, task = arrival.message, arrival.task
         if isinstance(task, HocketError):
             await self._rejection.reject(message, task.info(), run_id=None)
             return
         run = known.get(task.run_id)
         if run is not None and run.status == RUN_REJECTED and arrival.delivered == 1:
-            run = None  # its key comes with a new task
+            run = None  # a new task with the same key
         if run is not None:
             self._metrics.task("known")
             self._answer_known(run, task)
@@ -88,7 +89,8 @@ class TaskAdmission:
             self._overload.take(candidate)
 
     def _answer_known(self, run: Run, task: Task) -> None:
-        """Tell the publisher of a repeated task how its run ended; one still running will tell."""
+        """Answer a repeated task with the end of its run, unless it is still running: then the end
+        will be announced."""
         inbox = reply_to(task.headers)
         if inbox is None or run.finished_at_ms is None:
             return

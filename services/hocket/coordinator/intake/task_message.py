@@ -1,4 +1,4 @@
-"""What a task message says: who it is for, its input, its wishes. Pure; raises typed errors."""
+"""Reads a task message: who it is for, its input, its options. Pure; raises typed errors."""
 
 import re
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ _CARRIED = {
     cloudevents.TRACEPARENT: MAX_TRACEPARENT_CHARS,
     cloudevents.FROM_STEP: MAX_STEP_KEY_CHARS,
 }
-"""Headers whose text is stored with the run, and how long it may be."""
+"""Headers whose text is stored with the run, and their maximum lengths."""
 _WHOLE = re.compile(r"[0-9]+", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", re.ASCII)
-"""Narrower than what Python reads: no signs, spaces, underscores or digits of other scripts."""
+"""Stricter than Python's parser: no signs, spaces, underscores or digits of other scripts."""
 _UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -47,7 +47,7 @@ class Task(NamedTuple):
     pipeline: str
     run_id: str
     key: str | None
-    """The idempotency key, where the publisher gave one."""
+    """The idempotency key, if the publisher gave one."""
     input: dict[str, Any]
     version: int | None
     origin: RunOrigin | None
@@ -97,7 +97,7 @@ def admit(
     origin: Run | None = None,
 ) -> RunAccepted:
     """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
-    `origin` has its class, budget and labels, and a retry its input too."""
+    `origin` inherits its class, budget and labels, and a retry also its input."""
     retried = task.origin is not None and task.origin.operation == "retry"
     run_input = origin.input.value if origin is not None and retried else task.input
     check_input(plan, run_input)
@@ -125,7 +125,8 @@ def admit(
 
 
 def reply_to(headers: Mapping[str, str]) -> str | None:
-    """Return where the publisher wants to hear of the run, or raise InvalidInput."""
+    """Return the inbox where the publisher wants to be told of the run, if any, or raise
+    InvalidInput."""
     subject = headers.get(cloudevents.REPLY_TO)
     if subject is None:
         return None
@@ -139,7 +140,7 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
-    """Raise InvalidInput naming the header whose text cannot be stored as it is."""
+    """Raise InvalidInput, naming the header, if a header's text cannot be stored as it is."""
     for field, max_chars in _CARRIED.items():
         text = headers.get(field)
         if not text:
@@ -156,7 +157,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
                 reason="it holds a control character",
                 cure="Use text without U+0000 to U+001F and U+007F.",
             )
-        if "\ufffd" in text:  # what stands for bytes that are not UTF-8
+        if "\ufffd" in text:  # the replacement character for bytes that are not UTF-8
             raise InvalidInput(field=field, reason="it is not UTF-8", cure="Send UTF-8 text.")
 
 
@@ -274,7 +275,7 @@ def _money(headers: Mapping[str, str]) -> Decimal:
             reason=f"`{shown_text(value)}` is not an amount",
             cure="Give US dollars, like 0.05.",
         )
-    places = -int(amount.as_tuple().exponent)  # a word only of what is not finite
+    places = -int(amount.as_tuple().exponent)  # a string only if the number is not finite
     if amount > MAX_USD or places > MAX_USD_PLACES:
         raise InvalidInput(
             field=cloudevents.BUDGET_USD,

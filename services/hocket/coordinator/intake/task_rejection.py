@@ -1,5 +1,5 @@
-"""Tasks that are not taken: each is kept as a dead letter, told to its caller and to EVENTS as a public
-fact, and acknowledged, so that it is never in the way of others."""
+"""Rejects tasks: each is kept as a dead letter, announced to its caller and to EVENTS as a public
+fact, and acknowledged, so that it never blocks others."""
 
 import structlog
 
@@ -19,7 +19,7 @@ from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import TaskRejected
 
 MAX_REJECTIONS_LOGGED = 100
-"""In 10 seconds, with how many there were."""
+"""The most that are logged in 10 seconds, with how many there were."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class TaskRejection:
         self._reporting = Reporting(at_once=MAX_REJECTIONS_LOGGED)
 
     async def reject(self, message: RawMessage, error: ErrorInfo, *, run_id: str | None) -> None:
-        """Reject a task; `run_id` is that of its run where it could be read."""
+        """Reject a task; `run_id` is that of its run, if it could be read."""
         self._metrics.task("rejected")
         tenant, pipeline = message.subject.split(".")[2:4]
         kept = self._letters.takes(len(message.data) + len(message.head))

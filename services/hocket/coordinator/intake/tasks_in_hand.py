@@ -1,6 +1,6 @@
-"""The tasks that intake has taken from their streams and not yet decided: about MAX_IN_HAND, and as many
-as one stream was asked for more. The streams are told that they are in work; a process that ends gives
-them back."""
+"""The tasks that intake has taken from their streams and not yet decided: about MAX_IN_HAND, plus
+what was requested from the second stream meanwhile. They are reported to the streams as in
+progress; a process that ends gives them back."""
 
 import asyncio
 from collections import deque
@@ -26,7 +26,7 @@ class TasksInHand:
         self._is_full = is_full
         self._arrivals: deque[Arrival] = deque()
         self.batch: deque[Arrival] = deque()
-        """Those being decided: whoever decides takes each one out when that is done."""
+        """The tasks being decided; whoever decides removes each one when it is done."""
         self._arrived = asyncio.Event()
         self._pulls = [
             TaskPull(bus, deliver=self._deliver, room=self._room),
@@ -42,13 +42,13 @@ class TasksInHand:
         return len(self.batch) + len(self._arrivals)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Pull tasks and keep them alive in a group's tasks; cancel it to stop."""
+        """Pull tasks and keep them alive in tasks of this group; cancel those to stop."""
         for pull in self._pulls:
             group.create_task(pull.run(), name="tasks")
         group.create_task(self._keep_alive(), name="tasks-in-hand")
 
     async def fill_batch(self) -> None:
-        """Wait for tasks, and put as many into the batch as are looked up in one query."""
+        """Wait for tasks, and fill the batch with as many as are looked up in one query."""
         await self._arrived.wait()
         while self._arrivals and len(self.batch) < MAX_KEYS:
             self.batch.append(self._arrivals.popleft())
@@ -56,12 +56,12 @@ class TasksInHand:
             self._arrived.clear()
 
     def more(self) -> None:
-        """Say that tasks may be taken in again."""
+        """Report that tasks may be taken in again."""
         for pull in self._pulls:
             pull.more()
 
     def give_back(self) -> None:
-        """Let the stream deliver them again, to whoever takes tasks then."""
+        """Have the streams deliver the tasks again, to any coordinator that takes tasks then."""
         for arrival in (*self.batch, *self._arrivals):
             self._bus.publish_nowait(arrival.message.reply, b"-NAK")
 
@@ -69,7 +69,7 @@ class TasksInHand:
         return 0 if self._is_full() else MAX_IN_HAND - len(self)
 
     async def _keep_alive(self) -> None:
-        """Tell the stream again and again that what is in hand for long is in work."""
+        """Report regularly that tasks which stay in hand are in progress."""
         in_hand: set[str] = set()
         while True:
             await asyncio.sleep(KEEP_ALIVE_S)
@@ -78,7 +78,7 @@ class TasksInHand:
                 self._bus.publish_nowait(reply, b"+WPI")
 
     def _deliver_batched(self, message: RawMessage) -> None:
-        """Take a task that came in a batch for what it would be by itself."""
+        """Deliver a task from a bulk submission under the subject it would have by itself."""
         tenant, pipeline = message.subject.split(".")[2:4]
         message.subject = subjects.task(tenant, pipeline)
         self._deliver(message)

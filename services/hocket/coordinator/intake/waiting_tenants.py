@@ -1,10 +1,11 @@
 """Whether intake takes tasks while coordinators are full because of a few tenants (`capacity.py`).
 
-Alone, those lose nothing: their tasks wait in TASKS until their runs have ended. But TASKS is one line,
-and the tasks of others stand in it behind them. So it is asked, while coordinators are full for that
-reason alone, whose tasks it holds: where there are others', intake goes on, takes theirs in and refuses
-those tenants'. States: room, pausing (nobody else waits, or it is not known, or the coordinators
-are full beyond it), choosing.
+If they were alone, those tenants would lose nothing: their tasks would wait in TASKS until their
+runs have ended. But TASKS is a single queue, and the tasks of others wait behind theirs. So while
+coordinators are full for that reason alone, the streams are asked whose tasks they hold: if there
+are other tenants' tasks, intake goes on, takes those in and refuses those of the few. States: room,
+pausing (nobody else waits, or this is unknown, or the coordinators are full for another reason),
+choosing.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from hocket.schemas.errors import HocketError
 
 LOOK_EVERY_S = 1.0
 LOOKING_FACTOR = 20
-"""A long answer is asked for more rarely: looking takes a twentieth of the time at most."""
+"""A slow answer is requested less often: looking takes at most a twentieth of the time."""
 API_TIMEOUT_MS = 2_000.0
 
 log = structlog.get_logger(__name__)
 
 
 class WaitingTenants:
-    """Whose tasks intake takes while a few tenants keep the coordinators full."""
+    """Decides whose tasks intake takes while a few tenants keep the coordinators full."""
 
     def __init__(self, bus: Bus, capacity: CapacityLimit) -> None:
         self._bus = bus
@@ -37,8 +38,8 @@ class WaitingTenants:
         self._others_wait = False
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Look for ever; cancel to stop. `changed` is called when intake may take tasks that it would
-        not take before."""
+        """Check regularly; never returns, cancel to stop. `changed` is called when intake may take
+        tasks that it would not have taken before."""
         loop = asyncio.get_running_loop()
         rest_s = LOOK_EVERY_S
         while True:
@@ -49,7 +50,8 @@ class WaitingTenants:
             rest_s = max(LOOK_EVERY_S, LOOKING_FACTOR * (loop.time() - began_s))
 
     async def look(self) -> bool:
-        """Find out whether tasks of others wait, where it matters; tell whether that has changed."""
+        """Check whether tasks of other tenants wait, if that matters; tell whether the answer has
+        changed."""
         over = self._capacity.over_share()
         others_wait = bool(over) and await self._others_in_tasks(over)
         if others_wait == self._others_wait:
@@ -65,13 +67,13 @@ class WaitingTenants:
         return not (self._others_wait and self._capacity.over_share())
 
     def refusal(self, tenant: str) -> HocketError | None:
-        """Return why a tenant's task is refused now, None where it is not."""
+        """Return why a tenant's task is refused now; None if it is not."""
         if not self._others_wait or not is_among(tenant, self._capacity.over_share()):
             return None
         return self._capacity.refusal(tenant)
 
     async def _others_in_tasks(self, over: frozenset[str]) -> bool:
-        """Tell whether tasks of tenants stand in their streams that are none of `over`."""
+        """Tell whether the streams hold tasks of tenants outside `over`."""
         try:
             for stream, published in PUBLISHED.items():
                 request = {"subjects_filter": published}
@@ -91,5 +93,5 @@ def _of_others(answer: dict[str, Any], over: frozenset[str]) -> bool:
     found = (answer.get("state") or {}).get("subjects") or {}
     if any(not is_among(subject.split(".")[2], over) for subject in found):
         return True
-    # of too many subjects only the first come: the rest is taken for others'
+    # if there are too many subjects, only the first are listed: the rest count as others'
     return int(answer.get("total") or 0) > len(found) > 0

@@ -124,8 +124,8 @@ class FillCache:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCache:
-    """A step that asked the cache, or that computes for it, ended without an output: it waits no
-    more, and who waits for it is told to compute."""
+    """A step that asked the cache, or that computes for it, ended without an output: it no longer
+    waits, and the first step that waits for its output is told to compute."""
 
     key: str
     run_id: str
