@@ -1,1 +1,2 @@
-"""Flow control by key: whoever decides which waiting runs start, and what it reads and writes."""
+"""Flow control by key: the controller that decides which waiting runs start, and the tables that it
+reads and writes."""

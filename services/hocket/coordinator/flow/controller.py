@@ -1,9 +1,9 @@
 """Decides which waiting runs start, and tells their partitions' logs.
 
-Every coordinator decides for what its own commits changed, right behind them; what is decided is in
-Postgres before it is told. One of them, which has partition NET_OF, besides looks every NET_EVERY_S for
-what was committed and not decided, or decided and not told, because a process died between the two.
-Nothing here needs to be durable: what this object forgets, that look finds.
+Every coordinator decides about what its own commits changed, directly after them; a decision is in
+Postgres before it is told. In addition, the coordinator that owns partition NET_OF looks every
+NET_EVERY_S for what was committed and not decided, or decided and not told, because a process died
+in between. Nothing here needs to be durable: what this object forgets, that look finds.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ NET_EVERY_S = 2.0
 SWEEP_EVERY_S = 30.0
 PAUSE_S = 0.2
 MAX_TOUCHED = 10_000
-"""Queues that are remembered here; the others are found by the look for what was not decided."""
+"""How many queues are remembered here; any others are found by the look for undecided ones."""
 BY = "flow control"
 
 log = structlog.get_logger(__name__)
 
 
 class FlowController:
-    """That of one coordinator. `is_mine` tells whether it looks for what others left."""
+    """Decides for one coordinator. `is_mine` tells whether this one also looks for what others left."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class FlowController:
         self._swept_ms = monotonic_ms()
 
     def touch(self, queues: Sequence[FlowQueue]) -> None:
-        """Decide soon about these queues: a commit changed something in them."""
+        """Have these queues decided soon, because a commit changed something in them."""
         if len(self._touched) < MAX_TOUCHED:
             self._touched.update(dict.fromkeys(queues))
         self._some.set()
 
     async def run(self) -> None:
-        """Decide for ever; cancel to stop."""
+        """Decide as queues change; never returns, cancel to stop."""
         looking = asyncio.create_task(self._look())
         try:
             while True:
@@ -71,7 +71,7 @@ class FlowController:
             looking.cancel()
 
     async def _wait(self) -> None:
-        """Wait until a queue was touched, or time lets a run of one pass."""
+        """Wait until a queue was touched, or until time alone lets a run of one pass."""
         while not self._touched:
             self._some.clear()
             first_ms = min(self._due_ms.values(), default=None)
@@ -104,7 +104,7 @@ class FlowController:
                 self.touch(tuple(outcome.again))
 
     async def _tell(self, outcome: FlowOutcome, *, again: bool = False) -> None:
-        """Tell the logs of the runs what was decided of them."""
+        """Tell the runs' logs what was decided about them."""
         for run_id in outcome.started:
             await self._bus.wait_for_capacity()
             self._posts.post_to_run(FlowDecided(run_id=run_id))
@@ -125,14 +125,14 @@ class FlowController:
             self._metrics.flow_decided("told_again", told)
 
     async def _look(self) -> None:
-        """Look for what was left undone, for ever."""
+        """Look for what was left undone; never returns."""
         while True:
             await asyncio.sleep(NET_EVERY_S)
             if not self._is_mine():
                 continue
             try:
                 await self._find_left()
-            except Exception as error:  # looked for again in a moment
+            except Exception as error:  # tried again in a moment
                 log.warning("flow_not_looked_at", reason=reason_of(error))
 
     async def _find_left(self) -> None:

@@ -1,5 +1,5 @@
-"""The places where runs wait to start, as commits write them: with a run's acceptance, and gone with its
-end. Who passes is decided in `flow/store.py`."""
+"""The places where runs wait to start, as commits write them: created with a run's acceptance,
+deleted with its end. Which runs pass is decided in `flow/store.py`."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from hocket.coordinator.storage.commit_batch import Batch
 
 
 class FlowQueue(NamedTuple):
-    """Runs of one pipeline that share a limit."""
+    """The runs of one pipeline that share a limit."""
 
     tenant: str
     pipeline: str
@@ -17,8 +17,8 @@ class FlowQueue(NamedTuple):
 
 
 async def write_flow(connection: Any, batch: Batch, *, timeout_s: float) -> set[FlowQueue]:
-    """Write the places of a batch's runs, and delete those of runs that end with it; return the queues
-    in which something changed."""
+    """Write the places of a batch's runs, and delete those of runs that end with it; return the
+    queues that changed."""
     queues: set[FlowQueue] = set()
     names = list(FLOW_COLUMNS)
     if batch.flow:
@@ -44,7 +44,7 @@ FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::
     AS u(run_id, gate, tenant, pipeline, kind, key, rule, at_ms, is_last)
 ON CONFLICT (run_id, gate) DO NOTHING
 """
-# Locked in the order in which whoever decides locks them, so that neither waits for the other.
+# Locked in the same order as by a deciding process, so that there is no deadlock between them.
 _LEAVE = """
 WITH gone AS (
     SELECT run_id, gate FROM hocket.flow_place WHERE run_id = ANY ($1::text[])

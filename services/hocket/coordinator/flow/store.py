@@ -1,9 +1,9 @@
-"""Who passes, decided in one transaction for a pipeline: its row is locked first, and what is read after
-that is read as it was committed by whoever had the lock before.
+"""Decides which runs pass, in one transaction per pipeline: its row is locked first, so that
+everything read afterwards is what the previous holder of the lock has committed.
 
-The lock is held by one connection at a time and goes with it: a process that hangs loses it after
-IDLE_TIMEOUT, and nothing of what it decided is in. Places that an ending run deletes at this moment are
-passed over, never waited for.
+The lock is held by one connection at a time and released with it: a process that hangs loses it
+after IDLE_TIMEOUT, and nothing that it decided is stored. Places that an ending run is deleting at
+this moment are skipped, never waited for.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -31,11 +31,11 @@ TIMEOUT_S = 10.0
 LOCK_TIMEOUT = "5s"
 IDLE_TIMEOUT = "5s"
 MAX_TOLD = 1_000
-"""Runs that are told again at once."""
+"""How many runs are told again at a time."""
 MAX_QUEUES = 500
-"""Queues that are looked at again at once."""
+"""How many queues are looked at again at a time."""
 TOLD_WITHIN_S = 3.0
-"""A run that has not started so long after it passed is told again."""
+"""A run that has not started this long after it passed is told again."""
 RATES = ("rate_limit", "throttle")
 
 
@@ -52,7 +52,7 @@ class FlowOutcome:
 
 
 class FlowStore:
-    """The statements that decide who passes, and those that find what was not told."""
+    """The statements that decide which runs pass, and that find decisions which were not told."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -60,8 +60,8 @@ class FlowStore:
     async def decide(
         self, tenant: str, pipeline: str, queues: Collection[FlowQueue]
     ) -> FlowOutcome:
-        """Decide about the first runs that wait in these queues of one pipeline, and in those to which
-        they go on."""
+        """Decide about the first waiting runs in these queues of one pipeline, and in the queues
+        that they move on to."""
         outcome = FlowOutcome()
         async with (
             self._pool.acquire() as connection,
@@ -79,12 +79,12 @@ class FlowStore:
         return outcome
 
     async def any_waits(self) -> bool:
-        """Tell whether there is a run of a pipeline with flow control that has not ended."""
+        """Tell whether any run that has places, or any start that a rate may count, is stored."""
         found: bool = await self._pool.fetchval(_ANY, timeout=TIMEOUT_S)
         return found
 
     async def untold(self) -> FlowOutcome:
-        """Return what was decided a while ago and does not show in the runs: to be told again."""
+        """Return decisions of a while ago that the runs do not show yet, to be told again."""
         await self._pool.execute(_SEEN, TOLD_WITHIN_S, MAX_TOLD, timeout=TIMEOUT_S)
         outcome = FlowOutcome()
         for row in await self._pool.fetch(_UNTOLD, TOLD_WITHIN_S, MAX_TOLD, timeout=TIMEOUT_S):
@@ -98,22 +98,22 @@ class FlowStore:
         return outcome
 
     async def waiting(self, after: FlowQueue | None) -> list[FlowQueue]:
-        """Return the queues in which runs wait, in their order, behind one of them."""
+        """Return the queues in which runs wait, in order, starting after the given one."""
         rows = await self._pool.fetch(
             _QUEUES, *(after or ("", "", "", "")), MAX_QUEUES, timeout=TIMEOUT_S
         )
         return [FlowQueue(*row) for row in rows]
 
     async def sweep(self) -> set[FlowQueue]:
-        """Delete the places of runs that have ended in a way that did not, and starts that no rate
-        counts; return the queues in which there is room for it."""
+        """Delete places that ended runs failed to delete, and starts that no rate counts any more;
+        return the queues in which this made room."""
         gone = await self._pool.fetch(_GONE, MAX_TOLD, timeout=TIMEOUT_S)
         await self._pool.execute(_OVER, MAX_TOLD, timeout=TIMEOUT_S)
         return {FlowQueue(*row) for row in gone}
 
 
 class _Deciding:
-    """One transaction that decides for a pipeline."""
+    """One transaction that decides about a pipeline."""
 
     def __init__(
         self,
@@ -129,7 +129,8 @@ class _Deciding:
         self._outcome = outcome
 
     async def of_kind(self, kind: str, keys: list[str]) -> list[tuple[str, str]]:
-        """Decide at the gates of one kind; return the kinds and keys of those to which runs went on."""
+        """Decide at the gates of one kind; return the kinds and keys of the gates that runs moved
+        on to."""
         if not keys:
             return []
         found: list[tuple[str, Decision]] = []
@@ -168,7 +169,7 @@ class _Deciding:
     async def _write(
         self, kind: str, decisions: list[tuple[str, Decision]]
     ) -> list[tuple[str, str]]:
-        """Write what was decided by key; return the kinds and keys of the gates to which runs go on."""
+        """Write what was decided by key; return the kinds and keys of the gates that runs move on to."""
         for _, decision in decisions:
             await self._refuse(decision)
             await self._replace(kind, decision)
@@ -219,7 +220,7 @@ def _waiting(row: Mapping[str, Any]) -> Waiting:
 
 
 def by_pipeline(queues: Iterable[FlowQueue]) -> dict[tuple[str, str], list[FlowQueue]]:
-    """Return queues by tenant and pipeline."""
+    """Group queues by tenant and pipeline."""
     found: dict[tuple[str, str], list[FlowQueue]] = {}
     for queue in queues:
         found.setdefault((queue.tenant, queue.pipeline), []).append(queue)

@@ -1,1 +1,1 @@
-"""What workers with a key post: taken from streams of their own, bounded for each key, and handed on."""
+"""Posts of workers with a key: taken from streams of their own, rate-limited per key, and handed on."""

@@ -1,7 +1,7 @@
 """The results and dead letters that workers with a key post, each key at a rate of its own.
 
-Results go to the log of their run's partition, which follows from the run: a guest does not say it. A
-letter belongs to the tenant that its message names.
+Results go to the log of their run's partition, which is derived from the run and not from what the
+guest says. A letter belongs to the tenant that its message names.
 """
 
 import asyncio
@@ -21,13 +21,15 @@ from hocket.schemas import ids, subjects
 from hocket.schemas.messages import AttemptFinished, AttemptsFinished, read_log
 
 RESULTS_PER_S = 2_000.0
-"""Results of one key that a coordinator hands on."""
+"""How many results of one key a coordinator hands on per second."""
 BYTES_PER_RESULT = 16 * 1024
-"""A larger message counts as so many more."""
+"""A larger message counts as several."""
 KEY_LETTER_BYTES = 8 * 1024 * 1024
-"""Dead letters of one key that are handed on at once; then as `kit/nats/letter_budget.py` says."""
+"""How many bytes of one key's dead letters are handed on at once; after that
+`kit/nats/letter_budget.py` applies."""
 MAX_KEYS = 10_000
-"""Whose letters are counted; of more the one that wrote none for longest is forgotten."""
+"""How many keys have their letters counted; beyond that, the one whose last letter is oldest is
+forgotten."""
 _MSG_ID = "Nats-Msg-Id"
 _BATCH = b'"results"'
 _BATCH_WITHIN = 64
@@ -59,7 +61,7 @@ class GuestPosts:
             await stop_tasks(tasks)
 
     def result(self, key: str, message: RawMessage) -> Post:
-        """Return what the log gets of a message with results."""
+        """Return what to post to the log for a message with results; raise TooEarly or ValueError."""
         count = 1 + len(message.data) // BYTES_PER_RESULT
         self._take(key, count)
         is_batch = _BATCH in message.data[:_BATCH_WITHIN]
@@ -74,7 +76,7 @@ class GuestPosts:
         return Post(subjects.log(found.pop(), kind), message.data, headers.get(_MSG_ID))
 
     def letter(self, key: str, message: RawMessage) -> Post:
-        """Return the dead letter that a message is."""
+        """Return what to post for a dead letter; raise TooEarly."""
         budget = self._letters.get(key)
         if budget is None:
             budget = self._letters[key] = LetterBudget(max_bytes=KEY_LETTER_BYTES)

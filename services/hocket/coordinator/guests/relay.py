@@ -1,10 +1,10 @@
-"""Taking what the bearers of keys posted out of the stream it waits in, and handing it on.
+"""Takes what holders of keys have posted out of its stream, and hands it on.
 
-A guest's post is stored in a stream of its own, of which each key has a small part: what goes beyond
-it the server refuses, and the guest sends it again. From there any coordinator takes the posts, never
-more than TAKEN_AT_ONCE each TURN_S, and puts them where they belong. A post is acknowledged when it is
-stored there, so that nothing which was accepted is lost; of a key that is beyond its rate it stays in
-its stream.
+A guest's post is stored in a stream of its own, of which each key has a small part: the server
+refuses what exceeds it, and the guest sends it again. Any coordinator takes posts from there, never
+more than TAKEN_AT_ONCE each TURN_S, and puts them where they belong. A post is acknowledged when it
+is stored there, so that nothing that was accepted is lost; posts of a key that exceeds its rate
+stay in their stream.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ DURABLE = "coordinators"
 TAKEN_AT_ONCE = 64
 TURN_S = 0.02
 ACK_WAIT_S = 30.0
-"""A post whose coordinator died is taken by another one after so long."""
+"""A post whose coordinator died is taken by another one after this time."""
 LATER_S = 0.5
-"""When a post comes again whose key was beyond its rate."""
+"""When a post comes again if its key exceeded its rate."""
 MAX_ACK_PENDING = 65_536
 EXPIRES_S = 30
 HEARTBEAT_S = 1
@@ -48,7 +48,7 @@ class TooEarly(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What is handed on."""
+    """A message to hand on."""
 
     subject: str
     body: bytes
@@ -57,8 +57,8 @@ class Post:
 
 
 class Relay:
-    """Hands on the posts of one stream inside `run`. `read` gets a key's id and a message, and returns
-    what is handed on; it raises TooEarly, or ValueError where there is nothing to hand on."""
+    """Hands on the posts of one stream inside `run`. `read` gets a key's id and a message, and
+    returns what to hand on; it raises TooEarly, or ValueError if there is nothing to hand on."""
 
     def __init__(self, bus: Bus, stream: str, read: Callable[[str, RawMessage], Post]) -> None:
         self._bus = bus
@@ -78,7 +78,7 @@ class Relay:
         )
 
     async def run(self) -> None:
-        """Hand on for ever; cancel to stop, which withdraws what was asked."""
+        """Hand on posts; never returns, cancel to stop, which withdraws the requests."""
         self._bus.on_reconnect.append(self._broken.set)
         try:
             while True:
@@ -100,7 +100,7 @@ class Relay:
     async def _close(self) -> None:
         try:
             await self._pull.unsubscribe()
-        except Exception as error:  # the connection is gone, and with it the subscription
+        except Exception as error:  # the connection is gone, and the subscription with it
             log.debug("guests_posts_not_unsubscribed", error=str(error))
 
     async def _ask_until_broken(self) -> None:

@@ -1,1 +1,2 @@
-"""Journals of steps: what handlers have done so far, kept for and shown to those who have the step."""
+"""Journals of steps: what handlers have done so far, kept for and shown to the workers that have
+the step."""

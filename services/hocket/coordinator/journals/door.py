@@ -1,8 +1,8 @@
-"""Journals of steps, read and written for the workers that have the steps.
+"""Reads and writes journals of steps for the workers that have the steps.
 
-A question shows the capability of an attempt, so that nobody reads or writes the journal of a step that
-he was not handed. An attempt after which a later one has opened the journal has it no more. Any
-coordinator answers; what it cannot do at once the worker asks for again.
+A request carries the capability of an attempt, so that nobody can read or write the journal of a
+step that was not handed to them. Once a later attempt has opened the journal, an earlier one loses
+it. Any coordinator answers; if one cannot answer at once, the worker asks again.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from hocket.schemas.structs.fields import NOT_READ
 from hocket.schemas.structs.journals import JournalQuestion, KeptMessage, KeptPage, read_question
 
 MAX_ANSWERING = 256
-"""Questions that a coordinator answers at once; others are asked again."""
+"""How many requests a coordinator answers at a time; others have to be made again."""
 MAX_ANSWERING_BYTES = 32 * 1024 * 1024
-"""Of these questions."""
+"""The limit for the size of these requests together."""
 POOL_SHARE = 0.5
-"""Of both, for the workers of one pool."""
+"""The share of both limits for the workers of one pool."""
 MAX_REASON_CHARS = 300
 QUEUE = "coordinator"
 
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class Refused(Exception):
-    """The question is not answered."""
+    """The request is not answered."""
 
     def __init__(self, refusal: JournalRefusal, reason: str) -> None:
         super().__init__(reason)
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 class JournalDoor:
-    """Answers workers that ask for journals, or write them, inside `open`."""
+    """Answers workers that read or write journals, inside `open`."""
 
     def __init__(self, bus: Bus, capabilities: Capabilities | None) -> None:
         self._bus = bus
@@ -67,7 +67,7 @@ class JournalDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Answer until the block ends."""
+        """Answer requests until the block ends."""
         doors = [
             await self._bus.subscribe_raw(f"{subject}.*", callback, queue=QUEUE)
             for subject, callback in (
@@ -138,7 +138,7 @@ class JournalDoor:
                 log.warning("journal_refused", reason=str(refused), count=count)
         except BusUnavailable as error:
             body = refuse("unavailable", str(error.fields["reason"]))
-        except (KeyError, ValueError) as error:  # what stands there is not from a coordinator
+        except (KeyError, ValueError) as error:  # what is stored there is not from a coordinator
             body = refuse("unavailable", "it cannot be read")
             if count := self._reporting.due("unreadable"):
                 log.warning("journal_unreadable", reason=repr(error), count=count)
@@ -167,7 +167,7 @@ class JournalDoor:
         end = self._stored.known_end_of(subject)
         if end is None or end.seq != asked.after_seq:
             end = await self._stored.end_of(subject)
-        if end.digest == digest:  # it is asked again, for no answer came
+        if end.digest == digest:  # the request is repeated, because no answer arrived
             return encoded(JournalKept(seq=end.seq))
         _check_is_latest(end, asked)
         if end.seq > asked.after_seq:
@@ -200,7 +200,8 @@ class JournalDoor:
         return encoded(JournalKept(seq=seq))
 
     def _believed(self, body: bytes) -> tuple[JournalQuestion, str]:
-        """Return a question of somebody who was handed the attempt, and the journal's subject."""
+        """Return a request from a worker that was handed the attempt, and the journal's subject;
+        raise Refused for any other."""
         try:
             asked = read_question(body)
         except NOT_READ as error:
@@ -226,7 +227,7 @@ def _check_is_latest(end: JournalEnd, asked: JournalQuestion) -> None:
 
 
 def _after(end: JournalEnd, asked: JournalQuestion, added_bytes: int, digest: str) -> JournalEnd:
-    """Return what a journal is with a message more; raise Refused where it would be beyond a bound."""
+    """Return a journal's end after one more message; raise Refused if it would exceed a bound."""
     size_bytes = end.size_bytes + added_bytes
     entries = len(asked.entries) + (0 if asked.begins else end.entries)
     if size_bytes > journals.MAX_JOURNAL_BYTES:

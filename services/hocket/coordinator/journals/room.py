@@ -1,8 +1,9 @@
-"""What tenants may still put into the stream JOURNALS: one alone cannot fill it for all.
+"""How much tenants may still put into the stream JOURNALS: none may fill it for all.
 
-The stream says how full it is, and not with what. So what each tenant has of it is worked out of what it
-wrote here lately; other coordinators see about the same of it. Where that is little, it says nothing,
-and the tenant may write: a coordinator that has just started knows nobody who filled the stream.
+The stream reports how full it is, but not with what. So each tenant's share is estimated from what
+it wrote here lately, because other coordinators see about the same proportions. If that is little,
+it proves nothing, and the tenant may write: a coordinator that has just started does not know who
+filled the stream.
 """
 
 import asyncio
@@ -18,21 +19,22 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.subjects import JOURNALS
 
 TENANT_SHARE = 0.5
-"""Of the stream, for one tenant."""
+"""The share of the stream for one tenant."""
 KNOWN_SHARE = 1 / 16
-"""Of that: so much each tenant may write here before it is counted against what others wrote."""
+"""The share of that which each tenant may write here before it is compared with what others wrote."""
 MEASURE_S = 5.0
 REMAINS = 0.99
-"""Of what was written, after each measurement: half of it is forgotten after six minutes."""
+"""The share of what was written that remains after each measurement: half of it is forgotten after
+six minutes."""
 FORGOTTEN_BYTES = 1_024
-"""A tenant of whom less remains is not counted any more."""
+"""A tenant with less than this remaining is no longer counted."""
 TIMEOUT_MS = 5_000.0
 
 log = structlog.get_logger(__name__)
 
 
 class JournalRoom:
-    """How full the stream is, measured inside `measured`, and who wrote into it."""
+    """How full the stream is, measured inside `measured`, and who wrote to it."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -42,7 +44,7 @@ class JournalRoom:
 
     @asynccontextmanager
     async def measured(self) -> AsyncIterator[None]:
-        """Measure now and then, until the block ends."""
+        """Measure regularly, until the block ends."""
         measuring = asyncio.create_task(self._keep_measuring(), name="journals measured")
         try:
             yield
@@ -55,7 +57,7 @@ class JournalRoom:
         self._stored_bytes += size_bytes
 
     def refusal(self, tenant: str, size_bytes: int) -> str | None:
-        """Return why a tenant may not write so much more; None where it may."""
+        """Return why a tenant may not write this much more; None if it may."""
         limit_bytes = TENANT_SHARE * self._max_bytes
         if self._stored_bytes + size_bytes <= limit_bytes:
             return None
@@ -69,7 +71,7 @@ class JournalRoom:
         return f"journals of the tenant's runs come to about {mib}"
 
     async def measure(self) -> None:
-        """Ask the stream how full it is, and forget a part of what was written."""
+        """Ask the stream how full it is, and forget a share of what was written."""
         info = await self._bus.api(f"STREAM.INFO.{JOURNALS}", {}, timeout_ms=TIMEOUT_MS)
         self._stored_bytes = int((info.get("state") or {}).get("bytes", 0))
         self._max_bytes = max(0, int((info.get("config") or {}).get("max_bytes", 0)))

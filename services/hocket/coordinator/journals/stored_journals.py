@@ -1,8 +1,8 @@
-"""Journals in the stream JOURNALS: how each of them ends, what stands in it, and one message more.
+"""Journals in the stream JOURNALS: finding how each of them ends, reading it, and adding a message.
 
-A message names the sequence that was its journal's last, which the stream compares: of two writers that
-know the same end one is right. A header says what the journal holds up to its message, so that bounds
-are kept without reading it.
+A message names the sequence of its journal's last message, which the stream compares: of two
+writers that know the same end, only one succeeds. A header describes the journal up to and
+including its message, so that bounds can be enforced without reading it.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from hocket.schemas.subjects import JOURNALS
 
 TIMEOUT_MS = 5_000.0
 KNOWN_ENDS = 4_096
-"""Journals whose end a coordinator remembers."""
+"""How many journals have their end remembered by a coordinator."""
 END = "Hocket-Journal"
 """Header: number, bytes and entries of the journal, attempt, its dispatch and the write's digest."""
 _WRONG_SEQUENCE = frozenset({10_071, 10_164})
@@ -43,8 +43,9 @@ class JournalEnd:
     digest: str
 
     def is_later_than(self, attempt: int, dispatched_at_ms: float | None) -> bool:
-        """Tell whether it is of an attempt that was handed out after this one. What a log that lost its
-        tail hands out anew has a lower number and a later time: it goes on."""
+        """Tell whether it is from an attempt that was handed out after this one. An attempt that is
+        handed out anew after the log lost its tail has a lower number and a later time: it may go
+        on."""
         return self.attempt > attempt and self.dispatched_at_ms >= (dispatched_at_ms or 0.0)
 
 
@@ -52,26 +53,27 @@ NO_JOURNAL = JournalEnd(0, -1, 0, 0, 0, 0.0, "")
 
 
 class StoredJournals:
-    """Reads and writes journals over one bus. All raise BusUnavailable where NATS does not answer."""
+    """Reads and writes journals over one bus. All methods raise BusUnavailable if NATS does not
+    answer."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._ends: OrderedDict[str, JournalEnd] = OrderedDict()
 
     async def end_of(self, subject: str) -> JournalEnd:
-        """Return how a journal ends, as the stream has it now."""
+        """Return a journal's present end in the stream."""
         stored = await last_message(self._bus, JOURNALS, subject)
         end = NO_JOURNAL if stored is None else _end_of(stored)
         self._remember(subject, end)
         return end
 
     def known_end_of(self, subject: str) -> JournalEnd | None:
-        """Return how a journal ended when this coordinator saw it last."""
+        """Return a journal's end as this coordinator last saw it; None if it never did."""
         return self._ends.get(subject)
 
     async def page(self, subject: str, after_seq: int) -> tuple[list[StoredMessage], bool]:
-        """Return messages behind a sequence, and whether there are more: at least one, and no more than
-        MAX_PAGE_BYTES."""
+        """Return the messages after a sequence, and whether there are more: at least one message,
+        and otherwise at most MAX_PAGE_BYTES."""
         found, is_last = await messages_from(
             self._bus, JOURNALS, subject, after_seq + 1, max_bytes=MAX_PAGE_BYTES
         )
@@ -83,8 +85,8 @@ class StoredJournals:
         return found, not is_last
 
     async def add(self, subject: str, body: bytes, end: JournalEnd, after_seq: int) -> int:
-        """Store a message behind another one and return its sequence; raise Overtaken where that one is
-        not the last. `end` is what the journal is with it."""
+        """Store a message after another one and return its sequence; raise Overtaken if that one is
+        no longer the last. `end` describes the journal including the new message."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(after_seq),
             "Nats-Msg-Id": f"{subject}:{after_seq}:{end.digest}",
@@ -103,7 +105,7 @@ class StoredJournals:
 
 
 def digest_of(asked: bytes) -> str:
-    """Return what tells one write from others, the same where it is handed in again."""
+    """Return a digest that distinguishes a write from others, and is the same when it is repeated."""
     return hashlib.blake2b(asked, digest_size=16).hexdigest()
 
 
