@@ -90,7 +90,7 @@ class FlowController:
         for (tenant, pipeline), queues in by_pipeline(touched).items():
             try:
                 outcome = await self._store.decide(tenant, pipeline, queues)
-            except Exception as error:  # away, or the lock is another's for long: tried again
+            except Exception as error:  # away, or the lock is held for long: tried again
                 log.warning("flow_waits", tenant=tenant, pipeline=pipeline, reason=reason_of(error))
                 await asyncio.sleep(PAUSE_S)
                 self.touch(queues)

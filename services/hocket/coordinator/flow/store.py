@@ -41,8 +41,8 @@ RATES = ("rate_limit", "throttle")
 
 @dataclass(slots=True)
 class FlowOutcome:
-    """What was decided and is to be told. `due`: the queues in which time alone lets another run pass,
-    and in how many ms; `again`: those of which more is to be decided at once."""
+    """What was decided and has to be told. `due`: the queues in which time alone lets another run
+    pass, and in how many ms; `again`: the queues in which more has to be decided at once."""
 
     started: list[str] = field(default_factory=list)
     refused: list[tuple[str, ErrorInfo]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class FlowStore:
         return outcome
 
     async def any_waits(self) -> bool:
-        """Tell whether any run that has places, or any start that a rate may count, is stored."""
+        """Tell whether any run has places here, or any start is stored that a rate may count."""
         found: bool = await self._pool.fetchval(_ANY, timeout=TIMEOUT_S)
         return found
 

@@ -53,7 +53,7 @@ class GuestPosts:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Hand on until the block ends."""
+        """Hand on posts until the block ends."""
         tasks = [asyncio.create_task(relay.run(), name="guests' posts") for relay in self._relays]
         try:
             yield

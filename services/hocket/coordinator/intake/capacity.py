@@ -89,7 +89,7 @@ class CapacityLimit:
 
     @property
     def _elsewhere(self) -> str:
-        """What it is full of that is no tenant's runs."""
+        """Why it is full for a reason other than tenants' runs."""
         return self._disk.reason or self._crowded()
 
     def anywhere(self) -> bool:

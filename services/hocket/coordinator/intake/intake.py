@@ -90,7 +90,7 @@ class Intake:
             try:
                 await self._admit_batch()
                 self._health.report("intake", True)
-            except Exception as error:  # of Postgres or NATS: what a task brings is its own
+            except Exception as error:  # due to Postgres or NATS, not to a task
                 reason = reason_of(error)
                 self._health.report("intake", False, reason)
                 away = isinstance(error, (*AWAY, BusUnavailable))

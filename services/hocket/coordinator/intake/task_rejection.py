@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskRejection:
-    """Rejects tasks; what cannot be done of that for what a message says is left out."""
+    """Rejects tasks; any part of it that fails because of the message's content is skipped."""
 
     def __init__(self, bus: Bus, metrics: CoordinatorMetrics) -> None:
         self._bus = bus

@@ -18,7 +18,7 @@ KEEP_ALIVE_S = ACK_WAIT_S / 4
 
 
 class TasksInHand:
-    """Pulls tasks while `is_full` says no, and hands them out in batches, in their order."""
+    """Pulls tasks unless `is_full`, and hands them out in batches, in order."""
 
     def __init__(self, bus: Bus, *, max_task_bytes: int, is_full: Callable[[], bool]) -> None:
         self._bus = bus

@@ -1,1 +1,1 @@
-"""Which partitions this process owns: leases in a bucket, and what the rule makes of them."""
+"""Which partitions this process owns: leases in a bucket, and the rule applied to them."""

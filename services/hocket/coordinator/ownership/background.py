@@ -1,4 +1,4 @@
-"""Work of the ownership that goes on beside its looks: what fails of it fails the whole."""
+"""Background tasks of the ownership: if one fails, the whole fails."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,19 +16,19 @@ class Background:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin a piece of work."""
+        """Start a task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     def raise_failure(self) -> None:
-        """Raise what the first failed work has raised; return where none failed."""
+        """Raise the error of the first task that failed; return if none has."""
         if self._failed.done():
             self._failed.result()
 
     async def cancel(self, *others: asyncio.Task[None]) -> None:
-        """Cancel all work, and other tasks, and wait for its end."""
+        """Cancel all tasks, and the given others, and wait until they have ended."""
         await stop_tasks([*others, *self._tasks])
 
     def _done(self, task: asyncio.Task[None]) -> None:

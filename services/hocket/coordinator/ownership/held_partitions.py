@@ -1,7 +1,7 @@
-"""The partitions that we have a lease of, and the leases: taken, written again, given back.
+"""The partitions that this coordinator has leases for: taking, renewing and giving back leases.
 
-A partition here is being taken (the lease is ours; the log is not read yet), owned, or being left (its
-log is not read any more; the lease is given back when all is written).
+A partition here is being taken (the lease is ours; the log is not read yet), owned, or being left
+(its log is not read any more; the lease is given back when everything is written).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hocket.kit.nats.kv.entry import Leases, RevisionPassed
 RETRY_S = 0.25
 PUT_TIMEOUT_MS = 2_000.0
 _UNSURE = 1
-"""The revision of a lease that may be another's by now: below that of any."""
+"""The revision of a lease that may belong to another coordinator by now: lower than any real one."""
 FREE = encoded(owner="", incarnation="")
 """The lease of a partition that was handed over."""
 
@@ -38,17 +38,17 @@ class _Phase(StrEnum):
 class _Holding:
     phase: _Phase
     revision: int
-    """Of our lease."""
+    """The revision of our lease."""
     leased_at_s: float = float("inf")
-    """When the bucket had it (the loop's clock)."""
+    """When the bucket stored it (the loop's clock)."""
     task: asyncio.Task[None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What becomes of a partition: `take` loads it and begins to read its log (with why it was free,
-    and what to call when another coordinator has taken it), `leave` writes all and forgets it, `drop`
-    forgets it at once."""
+    """What to do with a partition: `take` loads it and begins to read its log (its arguments: the
+    number, why it was free, and what to call when another coordinator has taken it), `leave` writes
+    everything and forgets it, `drop` forgets it at once."""
 
     take: Callable[[int, str, Callable[[], None]], Awaitable[None]]
     leave: Callable[[int], Awaitable[None]]
@@ -56,7 +56,7 @@ class Duties:
 
 
 class Holdings:
-    """What one coordinator holds."""
+    """The partitions that one coordinator holds."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Holdings:
 
     @property
     def numbers(self) -> Iterable[int]:
-        """The partitions that we have, are taking, or are leaving."""
+        """The partitions that are owned, being taken, or being left."""
         return self._holdings.keys()
 
     @property
@@ -88,21 +88,21 @@ class Holdings:
         return sum(1 for held in self._holdings.values() if held.phase is _Phase.OWNED)
 
     def note_empty(self) -> None:
-        """Set `empty` where nothing is held."""
+        """Set `empty` if nothing is held."""
         if not self._holdings:
             self.empty.set()
 
     def lost(self, number: int) -> None:
-        """Drop a partition of which the fence in Postgres says that another coordinator owns it."""
+        """Drop a partition that, according to the fence in Postgres, another coordinator owns."""
         holding = self._holdings.pop(number, None)
         if holding is not None:
             self._give_up(number, holding)
             self._leases.changed.set()
 
     def drop_taken(self, seen: Sighting) -> None:
-        """Forget what another coordinator has taken because it took us for dead. Where something foreign
-        hides whose a lease is, it is still ours, and written anew: the others saw it before, and leave
-        the partition to us."""
+        """Drop what another coordinator has taken because it took us for dead. If something foreign
+        hides whose a lease is, it is still ours and is written again: the others saw it before, and
+        leave the partition to us."""
         for number, holding in list(self._holdings.items()):
             entry = self._leases.entries.get(lease_key(number))
             if entry is None or entry.revision <= holding.revision or not holding.revision:
@@ -148,7 +148,7 @@ class Holdings:
         self._leases.changed.set()
 
     async def _lease(self, number: int, holding: _Holding, revision: int) -> None:
-        """Write our lease over that revision of it; raises RevisionPassed and BusUnavailable."""
+        """Write our lease over this revision of it; raises RevisionPassed and BusUnavailable."""
         lease = encoded(owner=self._name, incarnation=self._incarnation)
         holding.revision = await self._leases.put(
             lease_key(number), lease, revision=revision, timeout_ms=PUT_TIMEOUT_MS
@@ -156,7 +156,8 @@ class Holdings:
         holding.leased_at_s = asyncio.get_running_loop().time()
 
     def lease_again(self, seen: Sighting, current_since_s: float) -> None:
-        """Write leases anew that the bucket does not have any more; it is watched since then."""
+        """Write again the leases that the bucket has lost; `current_since_s`: since when the watch
+        is up to date."""
         for number, holding in self._holdings.items():
             if holding.phase is not _Phase.OWNED or not self._has_lost(
                 number, holding, seen, current_since_s
@@ -168,9 +169,9 @@ class Holdings:
     def _has_lost(
         self, number: int, holding: _Holding, seen: Sighting, current_since_s: float
     ) -> bool:
-        """Tell whether the bucket has lost a lease: it is not there, or is again what it was before, of
-        nobody or of somebody who is not there. Where it says another one's who lives, that one gives it
-        back, or has taken the partition, and the fence tells us."""
+        """Tell whether the bucket has lost a lease: it is missing, or has gone back to an earlier
+        value that names nobody, or somebody who is not there. If it names another live coordinator,
+        that one gives it back, or has taken the partition, and the fence tells us."""
         entry = self._leases.entries.get(lease_key(number))
         if entry is None or entry.overwritten:
             return True
@@ -185,12 +186,12 @@ class Holdings:
         try:
             await self._lease(number, holding, 0 if entry is None else entry.revision)
         except RevisionPassed:
-            holding.revision = _UNSURE  # whose it is stands in the bucket
+            holding.revision = _UNSURE  # the bucket shows whose it is
         except BusUnavailable as error:
             log.info("partition_not_leased", partition=number, reason=str(error))
 
     def release(self, number: int) -> None:
-        """Begin to leave a partition that is owned."""
+        """Begin to leave a partition, if it is owned."""
         holding = self._holdings[number]
         if holding.phase is not _Phase.OWNED:
             return

@@ -1,15 +1,16 @@
-"""This process' share of the partitions: leases that others see, and what the rule makes of them.
+"""This process' share of the partitions: leases that others see, and the rule applied to them.
 
 Every coordinator writes a sign of life (`member.<name>`) every BEAT_S and a lease (`partition.<n>`)
-for what it owns into one bucket, watches all of them, and does what `core/scheduling/rebalance.py`
-says of what it sees. One that has not been heard for LEASE_S is taken for dead. A name that comes back
-with another incarnation has been started again: what its former life owned is free at once.
+for what it owns into one bucket, watches all of them, and applies `core/scheduling/rebalance.py` to
+what it sees. A coordinator that has not been heard from for LEASE_S is taken for dead. A name that
+comes back with another incarnation was restarted: what its former incarnation owned is free at
+once.
 
-Leases are for balance and for a quick takeover; what keeps a coordinator that is wrong from writing is
+Leases serve balance and quick takeover; what keeps a coordinator with a wrong view from writing is
 the epoch in Postgres.
 
-While the watch is behind, nothing is decided. After that, and after this process itself stood still,
-others get time to be heard before they count as dead.
+While the watch is behind, nothing is decided. After that, and after this process itself was
+stalled, others get time to be heard before they count as dead.
 """
 
 import asyncio
@@ -29,13 +30,14 @@ from hocket.kit.process.lifecycle import Health
 BEAT_S = 0.5
 LEASE_S = 2.0
 GRACE_S = 1.0
-"""How long a coordinator that has just started, or that stood still, waits for those whose last sign of
-life is old; and how long it takes nothing after the leases could not be watched."""
+"""How long a coordinator that has just started, or was stalled, waits for those whose last sign of
+life is old; and for how long it takes nothing after the leases could not be watched."""
 TICK_S = 0.25
 
 
 class Ownership:
-    """Holds a coordinator's share. What becomes of a partition: see `Duties`."""
+    """Holds a coordinator's share of the partitions. `take`, `leave` and `drop` are described in
+    `Duties`."""
 
     def __init__(
         self,
@@ -76,10 +78,11 @@ class Ownership:
         )
         self._no_takes_until_s = 0.0
         self.settled = asyncio.Event()
-        """Set once every partition has an owner that lives, and ours are read."""
+        """Set once every partition has a live owner, and ours are being read."""
 
     async def run(self) -> None:
-        """Hold our share for ever; cancel to stop. Raises CoordinatorReplaced and what `take` raises."""
+        """Hold our share; never returns, cancel to stop. Raises CoordinatorReplaced and what `take`
+        raises."""
         beats = beat_for_ever(self._signs.beat, self._liveness, BEAT_S)
         beating = asyncio.create_task(beats, name="signs-of-life")
         try:
@@ -92,7 +95,7 @@ class Ownership:
             await self._background.cancel(beating)
 
     async def hand_over(self) -> None:
-        """Give everything back, partition by partition as each is written; `run` goes on meanwhile."""
+        """Give everything back, each partition as soon as it is written; `run` must go on meanwhile."""
         self._signs.leave()
         self._leases.changed.set()
         await self._signs.beat()
@@ -100,7 +103,7 @@ class Ownership:
         await self._signs.withdraw()
 
     def _reconcile(self) -> None:
-        """Do what the rule says of what is known now."""
+        """Apply the rule to what is known now."""
         now_s = asyncio.get_running_loop().time()
         current_since_s = self._leases.current_since_s
         if self._liveness.look(now_s, current_since_s):  # others write their leases first
@@ -142,8 +145,8 @@ class Ownership:
         return View(self._partitions, frozenset(live | lost), frozenset(leaving | lost), owners)
 
     def _lost(self, seen: Sighting, now_s: float) -> set[str]:
-        """Return whose sign of life the bucket has lost: they get the time to give it again, and no
-        share before."""
+        """Return the coordinators whose sign of life the bucket has lost: they get time to give it
+        again, and no share before that."""
         known = {self._name, *seen.members}
         heard = self._liveness.is_heard
         return {

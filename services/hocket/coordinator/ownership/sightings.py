@@ -1,4 +1,5 @@
-"""What one look at the bucket shows: the coordinators there, and whose each partition is."""
+"""What one look at the bucket shows: the coordinators that are there, and the owner of each
+partition."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from hocket.kit.nats.membership import Contents
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A coordinator, as its last sign of life says."""
+    """A coordinator, according to its last sign of life."""
 
     incarnation: str
     leaving: bool
@@ -37,7 +38,7 @@ class Sighting:
 
 
 class Sightings:
-    """Looks at a bucket that has leases of so many partitions."""
+    """Reads a bucket with the leases of `partitions` partitions."""
 
     def __init__(self, leases: Leases, partitions: int) -> None:
         self._leases = leases

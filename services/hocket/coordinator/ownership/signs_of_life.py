@@ -1,4 +1,4 @@
-"""Our sign of life, which the other coordinators see, and the signs that dead ones have left."""
+"""Our sign of life, which the other coordinators see, and the signs that dead coordinators have left."""
 
 import structlog
 
@@ -13,7 +13,7 @@ from hocket.schemas.errors import HocketError
 
 PUT_TIMEOUT_MS = 2_000.0
 FORGET_S = 60.0
-"""After this the last sign of life of a dead coordinator is removed."""
+"""After this time the last sign of life of a dead coordinator is removed."""
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +26,7 @@ class CoordinatorReplaced(HocketError):
 
 
 class SignsOfLife:
-    """The signs of one coordinator, which says with them whether it is full or leaving."""
+    """The signs of life of one coordinator, which also say whether it is full or leaving."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SignsOfLife:
         incarnation: str,
     ) -> None:
         self.leaving = False
-        """Whether this coordinator gives everything back."""
+        """Whether this coordinator is giving everything back."""
         self._leases = leases
         self._capacity = capacity
         self._background = background
@@ -49,7 +49,7 @@ class SignsOfLife:
 
     @property
     def given(self) -> bool:
-        """Whether the bucket has had a sign of ours."""
+        """Whether the bucket has stored a sign of ours."""
         return self._beaten_at > 0
 
     def leave(self) -> None:
@@ -70,7 +70,7 @@ class SignsOfLife:
         await self._put_quietly(None)
 
     def check_name(self, seen: Sighting) -> None:
-        """Raise CoordinatorReplaced where another coordinator gives signs under our name."""
+        """Raise CoordinatorReplaced if another coordinator gives signs of life under our name."""
         entry = self._leases.entries.get(MEMBER + self._name)
         member = seen.members.get(self._name)
         if entry is None or member is None or not self._beaten_at:
@@ -79,7 +79,7 @@ class SignsOfLife:
             raise CoordinatorReplaced(name=self._name)
 
     def forget_dead(self, seen: Sighting, live: frozenset[str], now_s: float) -> None:
-        """Remove old signs of dead coordinators, where we are the first of those that live."""
+        """Remove old signs of dead coordinators, if we are the first of the live ones by name."""
         if min(live, default="") != self._name:
             return
         heard_at_s = {name: member.heard_at_s for name, member in seen.members.items()}

@@ -1,4 +1,4 @@
-"""Leases that nobody keeps, for which others wait: they are given back."""
+"""Gives back leases that nobody maintains and that others wait for."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class StaleLeases:
-    """Gives them back; each at most once at a time."""
+    """Gives stale leases back, each at most once at a time."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class StaleLeases:
         taking: tuple[int, ...],
         now_s: float,
     ) -> None:
-        """Give leases back for which others wait: they say that we own what we do not, or something
-        foreign has stood over them for LEASE_S. An owner that lives had written its lease again by then,
-        and coordinators may each take another one for the owner: some saw the lease before."""
+        """Give back leases that others wait for: those that name us as the owner of what we do not
+        own, and those hidden by something foreign for LEASE_S. By then a live owner would have
+        written its lease again, and coordinators may disagree about the owner, because only some
+        saw the lease before."""
         for number in range(self._partitions):
             entry = self._leases.entries.get(lease_key(number))
             if entry is None or number in held or number in taking:

@@ -1,9 +1,9 @@
-"""The step cache's tables: entries by content hash, claims on them, and who waits.
+"""The step cache's tables: entries by content hash, claims on them, and the steps that wait.
 
-Each operation takes a batch and is one transaction that locks the entries it may change, in the order
-of their keys; two coordinators that want one entry at once take turns, and only one is told to compute.
-Nothing here must survive: an entry, claim or waiter that is lost costs a step that is computed twice
-or asks again.
+Each operation takes a batch and is one transaction that locks the entries it may change, in the
+order of their keys; two coordinators that want the same entry take turns, and only one is told to
+compute. Nothing here has to survive: a lost entry, claim or waiter only means that a step is
+computed twice or asks again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a step that asked is told: an output (JSON text), or its turn to compute (None)."""
+    """The answer to a step that asked: an output (JSON text), or its turn to compute (None)."""
 
     key: str
     run_id: str
@@ -46,7 +46,7 @@ class Answer:
 
 
 class _Told:
-    """What became of a batch of questions: answers, claims to write, and those that wait."""
+    """The outcome of a batch of questions: answers, claims to write, and the questions that wait."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -54,7 +54,7 @@ class _Told:
         self.waiting: list[LookUpCache] = []
 
     def add(self, row: asyncpg.Record, asks: Sequence[LookUpCache]) -> None:
-        """Decide about the questions for one entry, the first one first."""
+        """Decide about the questions for one entry, in order."""
         entry = _entry(row)
         before = entry.claim
         for ask in asks:
@@ -81,14 +81,15 @@ class CacheStore:
         self._pool = pool
 
     async def look_up(self, asks: Sequence[LookUpCache]) -> list[Answer]:
-        """Answer the steps whose output is here or whose turn it is; the others wait from now on."""
+        """Answer the steps whose output is here or whose turn it is to compute; the others wait
+        from now on."""
         hits = await self._hits(self._pool, asks)
         answered = {(answer.run_id, answer.step) for answer in hits}
         rest = [ask for ask in asks if (ask.run_id, ask.step) not in answered]
         return hits + await self._claim(rest) if rest else hits
 
     async def fill(self, fillings: Iterable[Filling]) -> list[Answer]:
-        """Keep outputs, end the claims on their entries, and answer all who wait for them."""
+        """Store outputs, end the claims on their entries, and answer all steps that wait for them."""
         by_key = {filling.key: filling for filling in fillings}
         rows = sorted(by_key.values(), key=lambda filling: filling.key)
         async with self._pool.acquire() as connection, connection.transaction():
@@ -97,8 +98,8 @@ class CacheStore:
         return [_filled(row, by_key[row["key"]]) for row in waiting]
 
     async def release(self, releases: Sequence[ReleaseCache]) -> list[Answer]:
-        """Forget that these steps wait or compute; the next who waits for an entry that one of them
-        had claimed is told to compute."""
+        """Forget that these steps wait or compute; if one of them had claimed an entry, the next
+        step that waits for it is told to compute."""
         rows = sorted(releases, key=lambda release: release.key)
         arguments = _columns(rows, ("key", "run_id", "step"))
         async with self._pool.acquire() as connection, connection.transaction():
@@ -108,7 +109,7 @@ class CacheStore:
         return [Answer(**dict(row)) for row in handed_on]
 
     async def sweep(self, limit: int) -> int:
-        """Remove entries that have expired, at most so many; return how many there were."""
+        """Remove at most `limit` expired entries; return how many were removed."""
         rows = await self._pool.fetch(_SWEEP, limit, timeout=TIMEOUT_S)
         return len(rows)
 
@@ -123,7 +124,8 @@ class CacheStore:
         ]
 
     async def _claim(self, asks: Sequence[LookUpCache]) -> list[Answer]:
-        """Claim the entries that nobody computes for the first to ask, and let the others wait."""
+        """Claim the entries that nobody computes for the first step that asks, and let the others
+        wait."""
         by_key: dict[str, list[LookUpCache]] = {}
         for ask in asks:
             by_key.setdefault(ask.key, []).append(ask)
@@ -191,14 +193,14 @@ def _columns(rows: Sequence[Any], fields: Sequence[str]) -> list[list[Any]]:
 _CLAIM_FIELDS = ("run_id", "step", "until_ms")
 _WAIT_FIELDS = ("key", "run_id", "step", "claim_until_ms")
 _FILL_FIELDS = ("key", "tenant", "run_id", "step", "ttl_ms", "output", "cost_usd")
-# The outputs there are, without a lock: most who ask find theirs here.
+# Reads existing outputs without a lock: most questions are answered here.
 _FRESH = """
 SELECT key, output, filled_run, filled_step, cost_usd,
        (extract(epoch FROM now() - filled_at) * 1000)::double precision AS age_ms
 FROM hocket.step_cache
 WHERE key = ANY($1::text[]) AND fresh_until > now()
 """
-# Make the entries that are missing, lock all of them in order, and return what they hold.
+# Create missing entries, lock all of them in order, and return what they hold.
 _ENTRIES = """
 INSERT INTO hocket.step_cache AS entry (key, tenant, expires_at)
 SELECT key, tenant, to_timestamp(until_ms / 1000)
@@ -264,7 +266,7 @@ DELETE FROM hocket.step_cache_waiter AS waiter
 USING unnest($1::text[], $2::text[], $3::text[]) AS gone(key, run_id, step)
 WHERE (waiter.key, waiter.run_id, waiter.step) = (gone.key, gone.run_id, gone.step)
 """
-# The claims of those who left go to the first who waits; a claim that nobody takes ends.
+# The claims of the leaving steps pass to the first that wait; a claim that nobody takes ends.
 _HAND_ON = """
 WITH ending AS (
     SELECT DISTINCT entry.key

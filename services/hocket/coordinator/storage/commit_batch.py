@@ -1,4 +1,4 @@
-"""What one commit writes, its groups by run, and its statements by size."""
+"""What one commit writes, grouped by run, and split into statements by size."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS,
 from hocket.coordinator.storage.step_tables import Placement
 
 MAX_STATEMENT_CHARS = 16 * 1024 * 1024
-"""Rows of more go in several statements of one transaction; Postgres takes 1 GB in one."""
+"""More than this is written by several statements of one transaction; Postgres accepts 1 GB in one."""
 
 ROW_CHARS = 1_000
-"""What the other columns of a row are taken for."""
+"""The size assumed for the other columns of a row."""
 _RUN_INPUT, _RUN_OUTPUT = (list(RUN_COLUMNS).index(name) for name in ("input", "output"))
 _STEP_INPUT, _STEP_OUTPUT = (list(STEP_COLUMNS).index(name) for name in ("input", "output"))
 
 Key = str | tuple[int, str, str]
-"""A run, or a partition's expectations of a pipeline (partition, tenant, pipeline)."""
+"""A run, or a partition's forecast of a pipeline (partition, tenant, pipeline)."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id); `numbers`:
-    partition -> which of its epoch's batches this is; `told`: partition -> up to when the ends of its
-    runs were told, where that is news."""
+    """What one commit writes. `offsets`: partition -> (epoch, applied_seq, applied_msg_id);
+    `numbers`: partition -> the number of this batch within its epoch; `told`: partition -> up to
+    when the ends of its runs were announced, if that has changed."""
 
     offsets: dict[int, tuple[int, int, str]] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
@@ -34,22 +34,22 @@ class Batch:
     outlooks: list[Row] = field(default_factory=list)
     """(partition, tenant, pipeline, path, weight, mean_ms, variance), each key once."""
     closed: list[str] = field(default_factory=list)
-    """Runs of which no step stays open, whatever was written of it before."""
+    """Runs whose steps are all to be closed, whatever was written of them before."""
     flow: list[Row] = field(default_factory=list)
-    """Where runs wait that begin with this batch: FLOW_COLUMNS."""
+    """The places where runs that begin with this batch wait to start: FLOW_COLUMNS."""
     left: list[str] = field(default_factory=list)
     """Runs with such places that end with this batch."""
     size_chars: int = 0
-    """About how long its rows are."""
+    """The approximate length of its rows."""
     placements: dict[str, Placement] = field(default_factory=dict)
-    """By run, what says in which tables its steps and attempts are."""
+    """By run, what determines the tables of its steps and attempts."""
 
     def bare(self) -> "Batch":
-        """Return what it writes without any row: offsets, and what goes with them."""
+        """Return what it writes besides rows: offsets, and what goes with them."""
         return Batch(self.offsets, self.numbers, self.told, placements=self.placements)
 
     def add(self, other: "Batch") -> None:
-        """Take in the rows of another one."""
+        """Add the rows of another batch."""
         self.runs += other.runs
         self.steps += other.steps
         self.attempts += other.attempts
@@ -61,7 +61,7 @@ class Batch:
 
 
 def groups_of(batch: Batch) -> dict[Key, Batch]:
-    """Return the rows of a batch by what they are about, in its order."""
+    """Group the rows of a batch by what they are about, keeping their order."""
     groups: dict[Key, Batch] = {}
 
     def of(key: Key) -> Batch:
@@ -87,7 +87,7 @@ def groups_of(batch: Batch) -> dict[Key, Batch]:
 
 
 def joined(batch: Batch, groups: Iterable[Batch]) -> Batch:
-    """Return a batch of the same offsets with the rows of some groups."""
+    """Return a batch with the same offsets and the rows of these groups."""
     part = batch.bare()
     for group in groups:
         part.add(group)
@@ -95,8 +95,8 @@ def joined(batch: Batch, groups: Iterable[Batch]) -> Batch:
 
 
 def parts_of(batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> Iterator[Batch]:
-    """Return parts of a batch that are written one after the other in one transaction: runs before
-    their steps, each within the limit, or of a single row."""
+    """Yield parts of a batch that are written one after the other in one transaction: runs before
+    their steps, each part within the limit or of a single row."""
     if batch.size_chars <= max_chars:
         yield batch
         return
@@ -117,7 +117,7 @@ def parts_of(batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> Iterator[Bat
 
 
 def batch_chars(batch: Batch) -> int:
-    """Return about how long the rows of a batch are: their inputs and outputs."""
+    """Return the approximate length of a batch's rows, based on their inputs and outputs."""
     chars = ROW_CHARS * (len(batch.runs) + len(batch.steps) + len(batch.attempts))
     for row in batch.runs:
         chars += len(row[_RUN_INPUT]) + len(row[_RUN_OUTPUT] or "")
@@ -127,7 +127,7 @@ def batch_chars(batch: Batch) -> int:
 
 
 def row_chars(row: Row) -> int:
-    """Return how long the texts of a row are in sum."""
+    """Return the total length of a row's texts."""
     return sum(len(value) for value in row if isinstance(value, str))
 
 

@@ -1,11 +1,11 @@
-"""One committer per process: gathers what the partitions decided and writes it batch by batch.
+"""One committer per process: gathers what the partitions decide and writes it batch by batch.
 
-States: idle, gathering (`commit_schedule.py`), writing, waiting (Postgres is away: the batch is kept and
-tried again), setting aside (Postgres refuses the batch: `refused_runs.py` finds the runs that it is
-refused for, they end with an error, and the others are written). What must come after a commit (replies,
-acks, steps with effects outside) is done when the batch that holds its cause is in.
+States: idle, gathering (`commit_schedule.py`), writing, waiting (Postgres is away: the batch is
+kept and tried again), setting aside (Postgres refuses the batch: `refused_runs.py` finds the runs
+that cause it, these end with an error, and the others are written). What must come after a commit
+(replies, acks, steps with effects outside) is done once the batch that holds its cause is written.
 
-Where another coordinator has taken a partition, its tenure is over (`tenure.py`), and the batch is
+If another coordinator has taken a partition, its tenure is over (`tenure.py`), and the batch is
 written without it.
 """
 
@@ -43,8 +43,9 @@ Written = Callable[[list[tuple[int, Pending]]], None]
 
 
 class Committer:
-    """Writes what the partitions of this coordinator decide. `written` is told of each batch, by
-    partition, before what follows it is done, `touched` of where runs wait to start, or may now."""
+    """Writes what the partitions of this coordinator decide. `written` is called with each batch,
+    by partition, before its follow-up actions; `touched` with the queues in which runs wait to
+    start, or may start now."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class Committer:
         lost: Callable[[], None],
         refused: Refused = lambda run, error, late: None,
     ) -> Tenure:
-        """Begin a partition's tenure; `lost` is called when another coordinator has ended it, `refused`
-        for a run whose rows Postgres refuses."""
+        """Begin a partition's tenure. `lost` is called when another coordinator has ended it,
+        `refused` for a run whose rows Postgres refuses."""
         former = self._tenures.get(partition)
         if former is not None:
             former.end()
@@ -85,16 +86,16 @@ class Committer:
             del self._tenures[tenure.partition]
 
     async def wait_for_capacity(self) -> None:
-        """Wait while too much is decided and not written."""
+        """Wait while too much is decided but not written."""
         await self._schedule.wait_for_capacity()
 
     async def flush(self) -> None:
-        """Wait until all that was decided is written."""
+        """Wait until everything that was decided is written."""
         for tenure in list(self._tenures.values()):
             await tenure.flush()
 
     async def run(self) -> None:
-        """Commit for ever."""
+        """Commit batches; never returns."""
         while True:
             await self._schedule.wait_for_batch()
             await self._write(self._take())
@@ -106,13 +107,13 @@ class Committer:
             if part is None:
                 continue
             taken[tenure] = part
-            if tenure.unwritten.has_more:  # a flush was meant for what came later, too
+            if tenure.unwritten.has_more:  # the flush was meant for the later part, too
                 self._schedule.notify()
                 self._schedule.request_flush()
         return taken
 
     async def _write(self, taken: dict[Tenure, Pending]) -> None:
-        """Write parts of one batch and do what follows; leave out those whose tenure is over."""
+        """Write the parts of one batch and do what follows; parts whose tenure is over are left out."""
         parts = await self._write_until_in(taken)
         for part in taken.values():
             self._schedule.shrank(part.events, part.size_bytes)
@@ -123,7 +124,7 @@ class Committer:
             tenure.wrote()
 
     async def _write_until_in(self, parts: Parts) -> Parts:
-        """Write parts of one batch, however long it takes; return those that were written."""
+        """Write the parts of one batch, however long it takes; return those that were written."""
         pause_s = FIRST_PAUSE_S
         while parts := {tenure: part for tenure, part in parts.items() if not tenure.over}:
             begun_ms = monotonic_ms()
@@ -153,8 +154,9 @@ class Committer:
         )
 
     async def _commit(self, parts: Parts) -> None:
-        """Write parts of one batch, without the rows that Postgres refuses. Raises PartitionLost, what
-        says that Postgres is away, and what it refuses a batch for that is of no run."""
+        """Write the parts of one batch, without the rows that Postgres refuses. Raises
+        PartitionLost, any error that means that Postgres is away, and the reason for which a batch
+        is refused that is not due to a run."""
         while True:
             batch, unmade = batch_of(parts)
             for tenure, run_id, fault in unmade:
@@ -180,7 +182,7 @@ class Committer:
             self._touched(queues)
 
     async def _refusals(self, batch: Batch, error: Exception) -> Refusals:
-        """Find what of a batch is refused; raise what the batch is refused for as a whole."""
+        """Find what is refused in a batch; raise the reason if it is refused as a whole."""
         log.error("batch_refused", reason=reason_of(error), size=batch.size_chars)
         found = await find_refusals(self._store, batch)
         if found.whole is not None:
@@ -200,7 +202,8 @@ def _set_all_aside(parts: Parts, found: Refusals) -> None:
 
 
 def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> None:
-    """Write less of a run than before: first what it came to when it was ended for being refused."""
+    """Write less of a run than before: first, what it became when it was ended because of the
+    refusal."""
     dirty = part.dirty[run_id]
     before = part.aside.get(run_id)
     of = of_run(run_id, dirty.run.traceparent)
@@ -211,7 +214,7 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
     late = dirty.had_ended and not dirty.run_changed
     try:
         ended = tenure.refused(dirty.run, error, late)
-    except Exception:  # it cannot even be ended; its rows are no reason to stop the others'
+    except Exception:  # it cannot be ended either; its rows must not stop those of others
         log.exception("run_not_ended", **of)
         ended = None
     if late or ended is None:
@@ -226,7 +229,7 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
 
 
 def _lose(parts: Iterable[Tenure], error: PartitionLost) -> None:
-    """End the tenure whose partition another coordinator has taken."""
+    """End the tenure of the partition that another coordinator has taken."""
     partition, epoch = error.fields["partition"], error.fields["epoch"]
     for tenure in parts:
         if (tenure.partition, tenure.epoch) == (partition, epoch):
@@ -236,7 +239,8 @@ def _lose(parts: Iterable[Tenure], error: PartitionLost) -> None:
 
 
 def _follow(action: Callable[[], None]) -> None:
-    """Do what follows a commit; what fails of it is its run's, and the others are told all the same."""
+    """Do what follows a commit; a failure concerns one run, and must not keep others from being
+    announced."""
     try:
         action()
     except Exception:

@@ -1,4 +1,4 @@
-"""The rows of a run as they will stand in Postgres when all that is decided is written."""
+"""The rows of a run as they will be in Postgres when everything that is decided is written."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,13 @@ from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.storage.pending_changes import Dirty
 
 _FIXED = ("run_id", "partition", "tenant", "pipeline", "input", "labels")
-"""Columns of a run that the first row says, and no later one."""
+"""Columns of a run that only its first row sets."""
 
 
 def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRun | None:
-    """Return what Postgres has of a run with what is not written yet, in its order; None where there
-    is no such run. Raises what kept rows from being made. `unwritten` must be older than `stored`."""
+    """Return what Postgres has of a run, updated with what is not written yet, in its order; None
+    if there is no such run. Raises the error that kept rows from being made. `unwritten` must have
+    been read before `stored`."""
     row: Columns | None = None if stored is None else stored.row
     steps = {} if stored is None else {step["key"]: step for step in stored.steps}
     for dirty in unwritten:
@@ -36,7 +37,8 @@ def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRu
 
 
 def _run_columns(row: Row, before: Columns | None) -> Columns:
-    """Return a run's own row by column; what only its first row says is that of the row before."""
+    """Return a run's own row by column; the columns that only its first row sets are taken from
+    `before`."""
     made = dict(zip(RUN_COLUMNS, row, strict=True))
     if before is not None:
         made |= {name: before[name] for name in _FIXED}

@@ -1,9 +1,9 @@
-"""What partitions decided that is not written yet, and the batch that is made of it.
+"""What partitions decided that is not written yet, and the batch made from it.
 
-Runs are changed in place, so that their rows are made at once, event by event: what a batch holds is a
-run as it was behind the last of the batch's events, and a run that an event left half changed is read
-back from the rows that are there (`unwritten`). Of a run that Postgres refuses
-less and less is written (`Kept`), until it is taken.
+Runs are changed in place, so their rows are made at once, event by event: a batch holds each run as
+it was after the last of the batch's events, and a run that an event left half changed is read back
+from the existing rows (`unwritten`). Of a run that Postgres refuses, less and less is written
+(`Kept`), until it is accepted.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,19 +33,19 @@ log = structlog.get_logger(__name__)
 
 
 class Kept(IntEnum):
-    """How much of a run's rows is written that Postgres refused."""
+    """How much is written of a run whose rows Postgres refused."""
 
     BARE = 1
     """Names, states, times and the error."""
     BAREST = 2
-    """The run's own row only, without input, caller and key."""
+    """Only the run's own row, without input, caller and key."""
     NOTHING = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended whose rows are refused: its last state, the steps that this changed, and what
-    follows the commit."""
+    """The end of a run whose rows were refused: its last state, the steps that this changed, and
+    what follows the commit."""
 
     run: Run
     changed: list[Step]
@@ -53,13 +53,13 @@ class Ended:
 
 
 Refused = Callable[[Run, Exception, bool], Ended | None]
-"""Ends a run whose rows are refused; None where its end is written already and only what came late is
-refused (the flag)."""
+"""Ends a run whose rows are refused; returns None if its end is already written and only something
+late is refused (the flag)."""
 
 
 class Dirty:
-    """What is to be written of a run, as rows. `first`: its own row is not in Postgres yet, as far as
-    we know; `closes`: what Postgres has of its steps is ended with it."""
+    """What is to be written of a run, as rows. `first`: its own row is not in Postgres yet, as far
+    as we know; `closes`: all its steps in Postgres are ended with it."""
 
     __slots__ = (
         "closes",
@@ -79,14 +79,14 @@ class Dirty:
         self.closes = False
         self.run_changed = False
         self.had_ended = False
-        """Whether the run had ended behind these changes; by now it may have."""
+        """Whether the run had ended after these changes; it may have ended since."""
         self.row: Row | None = None
         self.steps: dict[str, Row | None] = {}
-        """By key; without a row where only the bare one is written."""
+        """By key; None if only the bare row is written."""
         self.flow: list[Row] = []
-        """Where the run waits to start, in the batch that begins it."""
+        """The places where the run waits to start, in the batch that begins it."""
         self.fault: Exception | None = None
-        """Why no rows could be made of it."""
+        """Why no rows could be made from it."""
 
     def take(
         self,
@@ -96,7 +96,7 @@ class Dirty:
         run_changed: bool,
         parked_until_ms: float | None = None,
     ) -> None:
-        """Make the rows of what has changed, as it is now."""
+        """Make the rows of what has changed, in its present state."""
         self.run = run
         self.had_ended = run.status != RUNNING
         run_id, steps = run.run_id, self.steps
@@ -121,7 +121,7 @@ class Pending:
     seq: int
     msg_id: str
     number: int = 0
-    """Which batch of its tenure it goes with."""
+    """The number of its batch within the tenure."""
     dirty: dict[str, Dirty] = field(default_factory=dict)
     attempts: dict[tuple[str, str, int, str], tuple[str, RecordAttempt]] = field(
         default_factory=dict
@@ -129,9 +129,10 @@ class Pending:
     told: NotificationWatermark | None = None
     outlooks: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
     after: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
-    """With the run that it is about, where it is only to be done if that run is written as it is."""
+    """Each with the id of the run for which it is to be done only if that run is written as
+    decided, or ""."""
     aside: dict[str, Kept] = field(default_factory=dict)
-    """Runs that Postgres refuses, and how much of them is written all the same."""
+    """Runs that Postgres refuses, and how much of them is written nevertheless."""
     events: int = 0
     size_bytes: int = 0
 
@@ -143,7 +144,7 @@ class Pending:
 
 
 class Holder(Protocol):
-    """Whose it is: a partition under one epoch."""
+    """The holder of pending changes: a partition under one epoch."""
 
     partition: int
     epoch: int
@@ -155,7 +156,7 @@ H = TypeVar("H", bound=Holder)
 def batch_of(
     parts: Mapping[H, Pending],
 ) -> tuple[Batch, list[tuple[H, str, Exception]]]:
-    """Return the batch, and the runs that cannot even be made rows of, each with the reason."""
+    """Return the batch, and the runs for which no rows can be made, each with the reason."""
     batch = Batch()
     unmade: list[tuple[H, str, Exception]] = []
     for tenure, part in parts.items():
@@ -190,7 +191,7 @@ def batch_of(
 
 
 def _add_rows(batch: Batch, run_id: str, dirty: Dirty, attempts: Collection[RecordAttempt]) -> None:
-    """Add the rows of a run, or none of them where those of its attempts cannot be made."""
+    """Add the rows of a run, or none of them if those of its attempts cannot be made."""
     tried = [attempt_row(run_id, attempt) for attempt in attempts]
     if dirty.row is not None:
         batch.runs.append(dirty.row)
@@ -206,7 +207,7 @@ def _add_rows(batch: Batch, run_id: str, dirty: Dirty, attempts: Collection[Reco
 def _add_remains(
     batch: Batch, dirty: Dirty, kept: Kept, attempts: Collection[RecordAttempt]
 ) -> None:
-    """Add what is kept of a run that is refused; what cannot even be made of it is left out."""
+    """Add what is kept of a refused run; if even that cannot be made, it is left out."""
     for less in Kept:
         if kept <= less < Kept.NOTHING:
             try:
@@ -228,7 +229,7 @@ def _add_remains(
 
 
 def _leave(batch: Batch, run: Run) -> None:
-    """Give back with a run's end what it held of its pipeline's flow."""
+    """With a run's end, give back the places that it held in its pipeline's flow control."""
     if run.plan is not None and run.plan.flow:
         batch.left.append(run.run_id)
 
@@ -249,7 +250,7 @@ def _remains_of(
 
 
 def drop_outlook(part: Pending, tenant: str, pipeline: str, error: Exception) -> None:
-    """Leave out what a partition expects of a pipeline: it is measured again."""
+    """Leave out a partition's forecast of a pipeline: it will be measured again."""
     log.error("outlook_refused", tenant=tenant, pipeline=pipeline, reason=reason_of(error))
     part.outlooks = {
         key: estimate for key, estimate in part.outlooks.items() if key[:2] != (tenant, pipeline)

@@ -1,7 +1,7 @@
-"""Which runs make Postgres refuse a batch: found by writing parts of it and taking them back.
+"""Finds the runs for which Postgres refuses a batch, by writing parts of it and rolling them back.
 
-Nothing of this happens while batches are taken. A refused one is tried without any row first, to tell
-a fault of the database from one of a row; then it is halved until the rows of single runs are left.
+Nothing of this happens while batches are accepted. A refused batch is first tried without any row,
+to tell a fault of the database from one of a row; then it is halved until single runs are left.
 """
 
 from dataclasses import dataclass, field
@@ -21,15 +21,15 @@ from hocket.kit.postgres.errors import may_be_row_fault
 
 @dataclass(slots=True)
 class Refusals:
-    """What of a batch is refused, with what Postgres says. Without any, the batch is refused as a whole,
-    for `whole` where it is so even without its rows."""
+    """What is refused in a batch, with Postgres' errors. If there is nothing, the batch is refused
+    only as a whole; `whole` is set if it is refused even without its rows."""
 
     by_key: dict[Key, Exception] = field(default_factory=dict)
     whole: Exception | None = None
 
 
 async def find_refusals(store: Store, batch: Batch) -> Refusals:
-    """Find what of a batch is refused; raise what is of the database, or of another owner."""
+    """Find what is refused in a batch; raise errors of the database itself, and PartitionLost."""
     groups = groups_of(batch)
     whole = await _refusal(store, batch.bare())
     found = Refusals(whole=whole)
@@ -50,7 +50,7 @@ async def find_refusals(store: Store, batch: Batch) -> Refusals:
 
 
 def _is_short_of_memory(error: Exception, rows: Batch) -> bool:
-    """Tell whether Postgres had no memory for rows of which it takes as many in any statement."""
+    """Tell whether Postgres ran out of memory for rows that are no larger than any statement may be."""
     return isinstance(error, asyncpg.OutOfMemoryError) and rows.size_chars <= MAX_STATEMENT_CHARS
 
 

@@ -1,5 +1,5 @@
-"""The runs that others repeat, as Postgres holds them: a run that has ended never changes, so what is
-read here is the same at every reading."""
+"""The runs that others repeat, as stored in Postgres: a run that has ended never changes, so every
+reading gives the same."""
 
 import structlog
 
@@ -19,8 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Origins:
-    """Reads origin runs for intake, which checks them, and for partitions, which take over from
-    them."""
+    """Reads origin runs for intake, which checks them, and for partitions, which take over from them."""
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
         self._store = store
@@ -37,14 +36,14 @@ class Origins:
         return run
 
     async def place(self, asked: RunOrigin) -> StepPlace | None:
-        """Return where the step stands that a re-run begins with, if it names one that there is."""
+        """Return the place of the step that a re-run begins with, if it names an existing one."""
         if asked.from_step is None:
             return None
         return await self._store.place(asked.run_id, asked.from_step)
 
     async def reuse(self, tenant: str, asked: RunOrigin | None, plan: PipelinePlan) -> Reuse | None:
-        """Return what a run of a plan takes over: nothing where the origin is missing or has no end yet
-        (a sub-run's may), or where this release cannot read its pipeline any more."""
+        """Return what a run of a plan takes over: nothing if the origin is missing or has not ended
+        (possible for a sub-run's), or if this release cannot read its pipeline any more."""
         if asked is None:
             return None
         found = await self._store.stored(asked.run_id)

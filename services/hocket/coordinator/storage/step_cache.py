@@ -1,10 +1,10 @@
-"""The step cache of a coordinator: what its partitions ask, fill and release, in batches to Postgres;
-the answers go to the logs of the runs that asked, wherever their partitions are owned.
+"""The step cache of a coordinator: its partitions' questions, fills and releases go to Postgres in
+batches; the answers go to the logs of the runs that asked, whoever owns their partitions.
 
 States: idle, working (a batch at a time: outputs first, then releases, then questions), waiting
-(Postgres is away: the batch is kept and tried again). A step asks again by itself, so that questions
-are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING the oldest are dropped,
-and those who wait for them compute. Expired entries are swept every SWEEP_S.
+(Postgres is away: the batch is kept and tried again). Steps ask again by themselves, so that
+questions are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING the oldest
+are dropped, and the steps that wait for them compute. Expired entries are swept every SWEEP_S.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from hocket.schemas.errors import PayloadTooLarge
 from hocket.schemas.messages import CacheAnswered
 
 MAX_BATCH = 200
-"""Questions, outputs or releases in one transaction."""
+"""The most questions, outputs or releases in one transaction."""
 MAX_PENDING = 10_000
 SWEEP_S = 60.0
 SWEEP_ROWS = 1_000
@@ -61,12 +61,12 @@ class StepCache:
         self._some = asyncio.Event()
 
     def look_up(self, ask: LookUpCache) -> None:
-        """Ask for a step's output; asking again before the answer is the same question."""
+        """Ask for a step's output; asking again before the answer counts as the same question."""
         self._asks[ask.run_id, ask.step] = ask
         self._some.set()
 
     def fill(self, fill: FillCache) -> None:
-        """Keep a step's output and answer those who wait for it."""
+        """Store a step's output and answer the steps that wait for it."""
         self._asks.pop((fill.run_id, fill.step), None)
         self._fills[fill.key] = fill
         if len(self._fills) > MAX_PENDING:
@@ -83,7 +83,7 @@ class StepCache:
         self._some.set()
 
     async def run(self) -> None:
-        """Work for ever; cancel to stop."""
+        """Process what is pending; never returns, cancel to stop."""
         sweeping = asyncio.create_task(self._sweep())
         try:
             while True:
@@ -94,8 +94,9 @@ class StepCache:
             sweeping.cancel()
 
     async def _work(self) -> None:
-        """Do what is pending, a batch of each kind. Of one that fails for a reason of its own each is
-        done by itself; what fails then is given up, for those concerned ask again."""
+        """Process one batch of each kind of pending work. If a batch fails while Postgres is up,
+        its items are processed one by one; an item that fails then is given up, because the steps
+        concerned ask again."""
         await self._surely(self._fill, _first(self._fills))
         await self._surely(self._release, _first(self._releases))
         await self._surely(self._ask, _first(self._asks))
@@ -151,7 +152,7 @@ class StepCache:
         try:
             self._posting.post(partition, event.kind, event.model_dump_json().encode())
         except PayloadTooLarge:
-            # cannot be served by message: whoever asked computes
+            # too large for a message: the asking step computes it instead
             turn = CacheAnswered(run_id=event.run_id, step=event.step, key=event.key, hit=False)
             self._posting.post(partition, turn.kind, turn.model_dump_json().encode())
 
@@ -159,14 +160,14 @@ class StepCache:
         while True:
             try:
                 swept = await self._store.sweep(SWEEP_ROWS)
-            except Exception as error:  # it is tried again
+            except Exception as error:  # tried again later
                 log.warning("cache_not_swept", reason=reason_of(error))
                 swept = 0
             await asyncio.sleep(0 if swept == SWEEP_ROWS else SWEEP_S)
 
 
 def _first(pending: dict[Any, T]) -> list[T]:
-    """Take the oldest MAX_BATCH of what is pending."""
+    """Remove and return the oldest MAX_BATCH of what is pending."""
     return [pending.pop(key) for key in list(pending)[:MAX_BATCH]]
 
 

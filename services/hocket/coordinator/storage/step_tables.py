@@ -1,8 +1,9 @@
-"""Which tables have the steps and attempts of a run: those of the day on which it was accepted
+"""Which tables hold the steps and attempts of a run: those of the day on which it was accepted
 (migration 0051, docs/decisions/0025-steps-by-day.md).
 
-A day's tables are made by the ledger, ahead, or by the first that asks for them; they are dropped when
-no run needs them any more. What Postgres said is kept until a table is gone (`forget`).
+A day's tables are created ahead by the ledger, or by the first process that asks for them; they are
+dropped when no run needs them any more. Postgres' answers are remembered until a table is gone
+(`forget`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,8 @@ import asyncpg
 DAY_MS = 86_400_000.0
 TIMEOUT_S = 30.0
 NO_SUFFIX = ""
-"""The parents themselves: runs of before there were days, and old ones whose day is dropped."""
+"""The parent tables themselves: for runs from before tables were split by day, and old runs whose
+day was dropped."""
 Placement = tuple[str, float]
 """The tenant of a run, and when it was accepted (epoch ms)."""
 
@@ -20,20 +22,20 @@ _COVER = "SELECT hocket.cover_steps(to_timestamp($1::double precision / 1000))"
 
 
 class StepTables:
-    """Knows the names of the tables of each day that was asked for."""
+    """Remembers the table names of each day that was asked for."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self._suffixes: dict[int, str] = {}
 
     async def suffixes(self, accepted_ms: Mapping[str, float]) -> dict[str, str]:
-        """Return what follows `step` and `attempt` in the names of each run's tables, by its id."""
+        """Return, by run id, the suffix of `step` and `attempt` in the names of each run's tables."""
         days = {run_id: _day(at_ms) for run_id, at_ms in accepted_ms.items()}
         await self._ask({day for day in days.values() if day not in self._suffixes})
         return {run_id: self._suffixes[day] for run_id, day in days.items()}
 
     def forget(self) -> None:
-        """Ask Postgres again: a table that it named is gone."""
+        """Forget the names, because a table that Postgres named is gone."""
         self._suffixes.clear()
 
     async def _ask(self, days: Iterable[int]) -> None:

@@ -1,5 +1,5 @@
-"""What the coordinator reads from and writes to Postgres. One statement commits a batch: state, offsets
-and the fence together, or nothing."""
+"""What the coordinator reads from and writes to Postgres. One statement commits a batch: state,
+offsets and the fence together, or nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ from hocket.schemas.repeats import StepPlace
 
 COMMIT_TIMEOUT_S = 30.0
 MAX_KEYS = 1_000
-"""Idempotency keys looked up in one query."""
+"""The most idempotency keys looked up in one query."""
 MAX_RUNS_READ = 500
-"""Runs whose steps are read in one query."""
+"""The most runs whose steps are read in one query."""
 
 
 class PartitionLost(HocketError):
@@ -43,8 +43,8 @@ class PartitionLost(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far the log of a partition is applied, the id of the message there, and up to when the ends
-    of its runs were told; a mark is there only where the owner before this one kept it."""
+    """How far the log of a partition is applied, the id of the message there, and up to when the
+    ends of its runs were announced; that includes a mark only if the previous owner kept one."""
 
     epoch: int
     applied_seq: int
@@ -69,13 +69,15 @@ class Store:
     async def commit(
         self, batch: Batch, max_chars: int = MAX_STATEMENT_CHARS
     ) -> Sequence[FlowQueue]:
-        """Write a batch, or raise PartitionLost for the first partition that has another owner now and
-        write nothing. The same batch may be written again; after a later one it is refused. More than
-        `max_chars` are written by several statements of one transaction. Return where runs wait to
-        start, or gave their places back, with it."""
+        """Write a batch, or raise PartitionLost for the first partition that has another owner now,
+        and write nothing. The same batch may be written again; it is refused once a later one is
+        written. Batches longer than `max_chars` are written by several statements of one
+        transaction. Return the queues in which runs now wait to start, or gave their places back."""
         try:
             return await self._commit(batch, max_chars)
-        except asyncpg.UndefinedTableError:  # a day was dropped that its oldest run outlives
+        except (
+            asyncpg.UndefinedTableError
+        ):  # a day's tables were dropped before its oldest run ended
             self._tables.forget()
             return await self._commit(batch, max_chars)
 
@@ -98,12 +100,12 @@ class Store:
         return await self._tables.suffixes({run_id: at_ms for run_id, (_, at_ms) in placements})
 
     async def applied(self) -> dict[int, tuple[int, str]]:
-        """Return how far the log of each partition is applied: place and identity of the event."""
+        """Return how far the log of each partition is applied: the event's sequence and identity."""
         rows = await self._pool.fetch(_APPLIED)
         return {row["partition"]: (row["applied_seq"], row["applied_msg_id"]) for row in rows}
 
     async def rehearse(self, batch: Batch) -> None:
-        """Write a batch and take it back; raise what `commit` would."""
+        """Write a batch and roll it back; raise what `commit` would raise."""
         fences = _fences(batch)
         suffixes = await self._suffixes(batch)
         try:
@@ -139,12 +141,12 @@ class Store:
         return StoredRun(row, await self._steps(_STEPS, [row]))
 
     async def stored_for_events(self, run_id: str) -> StoredRun | None:
-        """Return a run with its steps as events need it: where it has ended, without the steps' inputs
-        and outputs, to which nothing happens any more and which may be very large."""
+        """Return a run with its steps as events need it: if it has ended, without the steps' inputs
+        and outputs, which nothing needs any more and which may be very large."""
         return (await self.all_stored_for_events([run_id])).get(run_id)
 
     async def all_stored_for_events(self, run_ids: Sequence[str]) -> dict[str, StoredRun]:
-        """Return those of some runs that there are, as `stored_for_events` does."""
+        """Return those of these runs that exist, as `stored_for_events` does."""
         found = await self._pool.fetch(_KNOWN, list(run_ids))
         steps: dict[str, list[Any]] = {row["run_id"]: [] for row in found}
         for query, has_ended in ((_STEPS, False), (_STEPS_WITHOUT_VALUES, True)):
@@ -154,7 +156,7 @@ class Store:
         return {row["run_id"]: StoredRun(row, steps[row["run_id"]]) for row in found}
 
     async def _steps(self, query: str, runs: Sequence[Any]) -> list[Any]:
-        """Return the steps of runs, out of the tables of their days."""
+        """Return the steps of runs, from the tables of their days."""
         try:
             return await self._steps_by_day(query, runs)
         except asyncpg.UndefinedTableError:
@@ -172,8 +174,8 @@ class Store:
         return found
 
     async def parked(self, partition: int, until_ms: float, limit: int) -> list[tuple[str, float]]:
-        """Return the parked runs of a partition that want to be woken by a time (epoch ms), and when,
-        the first ones first."""
+        """Return the parked runs of a partition that want to be woken by a time (epoch ms), and
+        when, earliest first."""
         rows = await self._pool.fetch(_PARKED, partition, until_ms, limit)
         return [(row["run_id"], row["parked_until"]) for row in rows]
 
@@ -183,21 +185,21 @@ class Store:
         return [readable(row)[0] for row in rows]
 
     async def known(self, run_ids: Sequence[str]) -> dict[str, Run]:
-        """Return those of the runs that are in Postgres, without their steps."""
+        """Return those of these runs that are in Postgres, without their steps."""
         rows = await self._pool.fetch(_KNOWN, list(run_ids))
         return {row["run_id"]: readable(row)[0] for row in rows}
 
     async def ping(self) -> None:
-        """Ask a question that Postgres answers whenever it answers any."""
+        """Run a query that succeeds whenever Postgres answers at all."""
         await self.known(["-"])
 
     async def place(self, run_id: str, step: str) -> StepPlace | None:
-        """Return where a step of a run stands, if there is one of that name."""
+        """Return the place of a step in a run, if there is a step of that name."""
         row = await self._pool.fetchrow(_PLACE, run_id, step)
         return None if row is None else StepPlace(**dict(row))
 
     async def outlook(self, partition: int) -> list[KeptEstimate]:
-        """Return what a partition expects of its pipelines, as of its offset."""
+        """Return the forecasts of a partition's pipelines, as of its offset."""
         rows = await self._pool.fetch(_OUTLOOK, partition)
         return [
             KeptEstimate(
@@ -236,12 +238,13 @@ async def _write(
 def _statement(
     fences: list[Row], batch: Batch, suffixes: Mapping[str, str]
 ) -> tuple[str, list[Sequence[Any]]]:
-    """Return the statement that writes a batch: the rows of each table of steps and attempts apart."""
+    """Return the statement and arguments that write a batch, with a separate insert for each table
+    of steps and attempts."""
     arguments: list[Sequence[Any]] = [
         *_columns(fences, FENCE_WIDTH),
         *_columns(batch.runs, len(RUN_COLUMNS)),
     ]
-    if batch.outlooks:  # seldom; the others need not carry empty arrays for it
+    if batch.outlooks:  # rare: the other statements need not carry empty arrays for it
         arguments += _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
     tables = []
     for kind, columns, rows in (
@@ -269,7 +272,7 @@ def _tenant(batch: Batch, row: Row) -> str | None:
 
 @lru_cache(maxsize=64)
 def _commit_statement(tables: tuple[str, ...], outlooks: bool) -> str:
-    """Return the statement for rows of these tables; their arrays come in the same order."""
+    """Return the statement for rows of these tables; their arrays must come in the same order."""
     first = _RUN_FIRST + len(RUN_COLUMNS)
     writes = [_WRITES]
     if outlooks:
@@ -297,8 +300,8 @@ def _columns(rows: Sequence[Row], width: int) -> list[tuple[Any, ...]]:
 
 
 def _read(columns: Mapping[str, str]) -> str:
-    """Name columns for reading, times as epoch milliseconds; of the critical paths those that a parent
-    run is still to be told of."""
+    """Return a SELECT list for columns, with times as epoch milliseconds; critical paths are only
+    read if a parent run has yet to be told of them."""
     return ", ".join(
         f"(extract(epoch FROM {name}) * 1000)::double precision AS {name}"
         if kind == "timestamptz"
@@ -310,7 +313,8 @@ def _read(columns: Mapping[str, str]) -> str:
 
 
 def _unnest(columns: Mapping[str, str], first: int) -> str:
-    """SELECT rows out of arrays $first, $first+1 ...: JSON comes as text, times as milliseconds."""
+    """Return a SELECT of rows from the arrays $first, $first+1 ...: JSON is passed as text, times
+    as milliseconds."""
     carried = {"jsonb": "text", "timestamptz": "double precision"}
     values = ", ".join(
         f"to_timestamp({name} / 1000)" if kind == "timestamptz" else f"{name}::{kind}"
@@ -364,9 +368,9 @@ SET {", ".join(f"{name} = coalesce(excluded.{name}, kept.{name})" for name in KE
 """
 _ATTEMPT_WRITTEN = {**ATTEMPT_COLUMNS, "tenant": "text"}
 _ATTEMPT_CONFLICT = "ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING"
-# The division fails, and with it the whole statement, unless every partition is still ours. It fails,
-# too, where a later batch is in: a connection was lost, the batch was written by another one, and what
-# the lost connection had sent is executed only now (by a server that stood still).
+# The division fails, and the whole statement with it, unless every partition is still ours. It also
+# fails if a later batch has been written: a connection was lost, its batch was written by another
+# one, and what the lost connection had sent is executed only now (by a server that was stalled).
 _WRITES = f"""
 WITH fence AS (
     UPDATE hocket.partition p
@@ -400,7 +404,7 @@ _OUTLOOK_WRITES = f"""
 _FENCED = """
 SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
 """
-# What stayed open in Postgres of runs that were ended without their steps' rows.
+# Closes the steps still open in Postgres of runs that were ended without their steps' rows.
 _CLOSE = """
 UPDATE hocket.step AS step
 SET state = 'cancelled', finished_at = run.finished_at, wake_at = NULL

@@ -1,7 +1,8 @@
 """What one partition decided under one epoch, until the committer has written it.
 
-What that is stands in `unwritten_changes.py`. A tenure is over when another coordinator has the
-partition, or this one let go of it: then what it decided, and what would have followed, is dropped.
+The changes themselves are kept in `unwritten_changes.py`. A tenure is over when another coordinator
+has the partition, or this one let go of it: then its unwritten decisions, and what would have
+followed them, are dropped.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from hocket.coordinator.storage.unwritten_changes import UnwrittenChanges
 
 
 class Tenure:
-    """What is decided under one epoch and not written yet; made by `Committer.open`. `lost` is
+    """What is decided under one epoch and not written yet; created by `Committer.open`. `lost` is
     called when another coordinator has ended it, `refused` for a run whose rows Postgres refuses,
     `ended` when it is over."""
 
@@ -42,7 +43,7 @@ class Tenure:
         self._schedule = schedule
         self.unwritten = UnwrittenChanges((offset.applied_seq, offset.applied_msg_id))
         self._written = asyncio.Event()
-        """Set while nothing is decided that is not written."""
+        """Set while there is nothing decided that is not written."""
         self._written.set()
 
     def add(
@@ -59,10 +60,10 @@ class Tenure:
         size_bytes: int = 0,
         flow: WaitForFlow | None = None,
     ) -> None:
-        """Write a run's new state with the next commit; `first` for a run that was accepted now,
-        `parked_until_ms` for one that leaves the memory; `closes` for one that ended without all of its
-        steps being known here; `size_bytes` is by how much its values have grown; `flow`: where it waits
-        to start."""
+        """Write a run's new state with the next commit. `first`: the run has just been accepted;
+        `parked_until_ms`: it leaves the memory until then (epoch ms); `closes`: it ended although
+        not all of its steps are known here; `size_bytes`: by how much its values have grown;
+        `flow`: where it waits to start."""
         pending = self.unwritten.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
@@ -83,13 +84,13 @@ class Tenure:
         self._signal(urgent=urgent)
 
     def expects(self, kept: list[KeptEstimate]) -> None:
-        """Write what the partition expects from now on with the commit of its event."""
+        """Write the partition's new forecasts with the commit of their event."""
         pending = self.unwritten.pending or self._begin()
         for row in kept:
             pending.outlooks[row.tenant, row.pipeline, row.path] = row.estimate
 
     def applied(self, seq: int, msg_id: str, size_bytes: int) -> None:
-        """Move the partition's offset with the next commit: behind an event of so many bytes."""
+        """Advance the partition's offset with the next commit, past an event of this size."""
         if self.over:
             return
         pending = self.unwritten.pending or self._begin()
@@ -101,27 +102,27 @@ class Tenure:
     def after_commit(
         self, action: Callable[[], None], *, run_id: str = "", urgent: bool = False
     ) -> None:
-        """Do something after the commit of what was decided until now; with a `run_id` only if that run
-        is written as it was decided."""
+        """Do something after the commit of what has been decided so far; with a `run_id`, only if
+        that run is written as it was decided."""
         (self.unwritten.pending or self._begin()).after.append((run_id, action))
         self._signal(urgent=urgent)
 
     def keep_watermark(self, watermark: NotificationWatermark) -> None:
-        """Keep up to when everybody is known to be notified of the ends of runs."""
+        """Store up to when the ends of runs are known to be announced, with the next commit."""
         (self.unwritten.pending or self._begin()).told = watermark
 
     async def write_watermark(self, watermark: NotificationWatermark) -> None:
-        """Keep it, and wait until it is written, or the tenure is over."""
+        """Store the watermark, and wait until it is written, or the tenure is over."""
         self.keep_watermark(watermark)
         await self.flush()
 
     async def flush(self) -> None:
-        """Wait until all that was decided is written, or the tenure is over."""
+        """Wait until everything that was decided is written, or the tenure is over."""
         self._schedule.request_flush()
         await self._written.wait()
 
     def end(self) -> None:
-        """Drop what is not written; nothing that follows it will be done."""
+        """Drop what is not written; nothing that would follow it is done."""
         self.over = True
         self._ended(self)
         for part in self.unwritten.drop():
@@ -129,7 +130,7 @@ class Tenure:
         self._written.set()
 
     def wrote(self) -> None:
-        """What the committer took is written."""
+        """Note that what the committer took is written."""
         self.unwritten.wrote()
         if not self.unwritten.has_more:
             self._written.set()

@@ -1,6 +1,7 @@
-"""What one partition decided that is not in Postgres yet, in parts that are written one after the other.
+"""What one partition decided that is not in Postgres yet, in parts that are written one after the
+other.
 
-An event changes several things, which are written together with the offset behind it or not at all.
+An event changes several things, which are written together with the offset after it, or not at all.
 """
 
 from hocket.coordinator.core.run.state.columns import Row
@@ -8,23 +9,25 @@ from hocket.coordinator.storage.pending_changes import Dirty, Pending
 
 
 class UnwrittenChanges:
-    """Those of one tenure. `offset`: the place in the log up to which all is written, and its
-    message."""
+    """The unwritten changes of one tenure. `offset`: the place in the log up to which everything is
+    written, and its message."""
 
     def __init__(self, offset: tuple[int, str]) -> None:
         self.pending: Pending | None = None
-        """What is decided now."""
+        """What is being decided now."""
         self._offset = offset
         self._batches = 0
         self._applying = False
-        """An event is half applied: what it changed and the offset behind it are written together."""
+        """Whether an event is half applied: its changes and the offset after it are written together."""
         self._passed_over = False
-        """The committer came while an event was half applied, and takes what is whole behind it."""
+        """Whether the committer came while an event was half applied, and waits for what is
+        complete after it."""
         self._whole: Pending | None = None
-        """What was pending when that event was applied: the next one may begin at once, and wait for
-        Postgres, so that the committer would never find the partition between two events."""
+        """What was pending when that event had been applied. The next event may begin at once and
+        wait for Postgres, so that otherwise the committer would never find the partition between
+        two events."""
         self._taken: Pending | None = None
-        """What the committer writes at present."""
+        """What the committer is writing now."""
 
     @property
     def has_more(self) -> bool:
@@ -32,25 +35,25 @@ class UnwrittenChanges:
         return self.pending is not None or self._whole is not None
 
     def begin_event(self) -> None:
-        """Give nothing of the event to be written that is applied from now on until it is whole."""
+        """Keep back the changes of the event that is now being applied, until it is complete."""
         self._applying = True
 
     def end_event(self) -> None:
-        """The event is applied, or could not be."""
+        """Note that the event is applied, or could not be."""
         self._applying = False
 
     def begin(self) -> Pending:
-        """Begin what is decided from now on."""
+        """Begin a new part for what is decided from now on."""
         self.pending = self.unkept()
         return self.pending
 
     def unkept(self) -> Pending:
-        """Return what takes decisions that are not to be written."""
+        """Return a part for decisions that will not be written."""
         return Pending(*self._offset)
 
     def applied(self, pending: Pending, seq: int, msg_id: str, size_bytes: int) -> bool:
-        """Move the offset behind an event of so many bytes; tell whether the committer waits for what is
-        whole now."""
+        """Advance the offset past an event of this size; tell whether the committer waits for what
+        is now complete."""
         pending.events += 1
         pending.size_bytes += size_bytes
         pending.seq, pending.msg_id = self._offset = seq, msg_id
@@ -61,7 +64,7 @@ class UnwrittenChanges:
         return True
 
     def take(self) -> Pending | None:
-        """Return what may be written now, if anything: no half of an event."""
+        """Return what may be written now, if anything: never half an event."""
         if self._whole is not None:
             part, self._whole = self._whole, None
         elif self.pending is not None and not self._applying:
@@ -75,16 +78,16 @@ class UnwrittenChanges:
         return part
 
     def wrote(self) -> None:
-        """What was taken is written."""
+        """Note that what was taken is written."""
         self._taken = None
 
     def of(self, run_id: str) -> list[Dirty]:
-        """Return what is decided of a run and may not be in Postgres, in this order."""
+        """Return what is decided of a run and may not be in Postgres yet, in order."""
         parts = (self._taken, self._whole, self.pending)
         return [part.dirty[run_id] for part in parts if part is not None and run_id in part.dirty]
 
     def withdraw(self, run_id: str) -> dict[str, Row | None]:
-        """Drop what was decided of a run since `take`; return the steps that this changed."""
+        """Drop what was decided of a run since `take`; return the steps that it had changed."""
         steps: dict[str, Row | None] = {}
         for part in (self._whole, self.pending):
             if part is not None and run_id in part.dirty:
@@ -93,7 +96,7 @@ class UnwrittenChanges:
         return steps
 
     def drop(self) -> list[Pending]:
-        """Drop all of it; return what nobody has taken."""
+        """Drop everything; return the parts that the committer has not taken."""
         dropped = [part for part in (self._whole, self.pending) if part is not None]
         self._taken = self._whole = self.pending = None
         return dropped

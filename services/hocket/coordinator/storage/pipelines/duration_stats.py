@@ -1,8 +1,8 @@
 """How long nodes were measured to take, over all partitions of this process.
 
-An aid, not state: what a partition decides with are the estimates that entered its log
-(`core/time/pipeline_forecasts.py`). Estimates are kept in Postgres for partitions and processes to come;
-what was measured since the last time may be lost with the process.
+This is an aid, not state: a partition decides with the estimates that entered its log
+(`core/time/pipeline_forecasts.py`). Estimates are stored in Postgres for later partitions and
+processes; the latest measurements may be lost with the process.
 """
 
 import asyncio
@@ -29,10 +29,11 @@ from hocket.schemas.pipeline.plan import Plan
 KEEP_EVERY_S = 5.0
 MAX_OUTLOOKS = 1_000
 MAX_PIPELINES = 4_000
-"""Pipelines whose estimates are in memory: above the plans that are kept (`catalog.py`)."""
+"""How many pipelines have their estimates in memory: more than there are plans kept
+(`pipeline_catalog.py`)."""
 OUTLOOK_FOR_MS = 1_000.0
 RUNS_PER_PROBE = 20
-"""Of so many runs that would be given up one is not."""
+"""After this many runs that were given up, one is not."""
 
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,7 @@ class _Measured:
 
 
 class Durations:
-    """How long the nodes of pipelines take, learned and kept."""
+    """Learns and stores how long the nodes of pipelines take."""
 
     def __init__(self, store: PipelineStore) -> None:
         self._store = store
@@ -56,7 +57,7 @@ class Durations:
         )
 
     async def run(self) -> None:
-        """Keep what was measured, for ever; cancel to stop."""
+        """Store measurements regularly; never returns, cancel to stop."""
         while True:
             await asyncio.sleep(KEEP_EVERY_S)
             try:
@@ -74,8 +75,9 @@ class Durations:
             self._forget()
 
     def measured(self, tenant: str, pipeline: str, path: str, duration_ms: float) -> None:
-        """Take in how long a node took; what no node can take (forged times) says nothing. Clocks that
-        differ make a short time negative: no log believes such an estimate, it is none at all."""
+        """Record how long a node took. Impossible durations (forged times) are ignored. Differing
+        clocks can make a short duration negative: it counts as 0, because no log would accept a
+        negative estimate."""
         if not abs(duration_ms) <= MAX_WAIT_MS:
             return
         duration_ms = max(0.0, duration_ms)
@@ -96,7 +98,8 @@ class Durations:
         return {} if measured is None else measured.estimates
 
     def gave_up(self, tenant: str, pipeline: str) -> None:
-        """Note that a run, or a node of one, was given up by the estimates: it measured nothing."""
+        """Note that a run, or one of its nodes, was given up because of the estimates, and measured
+        nothing."""
         key = (tenant, pipeline)
         self._given_up[key] = self._given_up.get(key, 0) + 1
         self._given_up.move_to_end(key)
@@ -104,8 +107,8 @@ class Durations:
             self._given_up.popitem(last=False)
 
     def wants_probe(self, tenant: str, pipeline: str) -> bool:
-        """Tell whether the next run shall not be given up, so that estimates which are no longer true
-        are measured again."""
+        """Tell whether the next run must not be given up, so that outdated estimates are measured
+        again."""
         key = (tenant, pipeline)
         if self._given_up.get(key, 0) < RUNS_PER_PROBE:
             return False
@@ -113,7 +116,7 @@ class Durations:
         return True
 
     def outlook(self, tenant: str, pipeline: str, version: int, plan: Plan) -> DurationForecast:
-        """Return what to expect of a plan's nodes by what was measured until lately."""
+        """Return what to expect of a plan's nodes, by recent measurements."""
         key = (tenant, pipeline, version)
         made = self._outlooks.get(key)
         if made is None or monotonic_ms() - made[0] > OUTLOOK_FOR_MS:
@@ -125,13 +128,13 @@ class Durations:
         return made[1]
 
     def _forget(self) -> None:
-        """Forget the pipeline that was measured longest ago, where there are too many; Postgres has what
-        was kept of it."""
+        """If there are too many, forget the pipeline that was measured longest ago; Postgres has
+        what was stored of it."""
         if len(self._measured) > MAX_PIPELINES:
             self._measured.popitem(last=False)
 
     async def keep(self) -> None:
-        """Write the estimates that changed since the last time."""
+        """Write the estimates that have changed since the last time."""
         rows = [
             (tenant, pipeline, path, measured.estimates[path])
             for (tenant, pipeline), measured in self._measured.items()
@@ -142,5 +145,5 @@ class Durations:
         await self._store.keep_durations(rows)
         for tenant, pipeline, path, written in rows:
             measured = self._measured.get((tenant, pipeline), _Measured())
-            if measured.estimates.get(path) is written:  # else it changed while it was written
+            if measured.estimates.get(path) is written:  # otherwise it changed while it was written
                 measured.changed.discard(path)

@@ -14,12 +14,12 @@ from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 MAX_PLANS = 1_000
 RELEASE_FOR_MS = 1_000.0
-"""How long it is believed which versions runs take, before Postgres is asked again."""
+"""How long the choice of versions for new runs is cached before Postgres is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A version and its plan, also compiled for runs."""
+    """A version with its plan, and the plan compiled for runs."""
 
     version: int
     plan: Plan

@@ -1,5 +1,5 @@
-"""What the coordinator reads from and writes to Postgres of pipelines: their specs, and how long their
-nodes take."""
+"""What the coordinator reads from and writes to Postgres about pipelines: their specs, and how long
+their nodes take."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from hocket.coordinator.storage.pipelines.release import Release
 
 
 class PipelineStore:
-    """The statements that read pipelines, and keep the durations of their nodes."""
+    """The statements that read pipelines, and store the durations of their nodes."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -21,7 +21,7 @@ class PipelineStore:
         return found
 
     async def release(self, tenant: str, pipeline: str) -> Release | None:
-        """Return which versions runs take that name none; None where there is no such pipeline."""
+        """Return which version a run takes that names none; None if there is no such pipeline."""
         row = await self._pool.fetchrow(_RELEASE, tenant, pipeline)
         return None if row["newest"] is None else Release(*row.values())
 
@@ -31,7 +31,7 @@ class PipelineStore:
         return {r["path"]: Estimate(r["mean_ms"], r["variance"], r["weight"]) for r in rows}
 
     async def keep_durations(self, durations: Iterable[tuple[str, str, str, Estimate]]) -> None:
-        """Keep estimates by (tenant, pipeline, path)."""
+        """Store estimates by (tenant, pipeline, path)."""
         rows = [(t, p, path, e.weight, e.mean_ms, e.variance) for t, p, path, e in durations]
         await self._pool.executemany(_KEEP_DURATION, rows)
 

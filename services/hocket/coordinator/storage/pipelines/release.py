@@ -1,4 +1,4 @@
-"""Which version of a pipeline a run takes that names none."""
+"""Which version of a pipeline a run takes if it names none."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ _POINTS = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What is chosen for a pipeline: its `active` version, or the `newest` where none is; of its runs
-    the share `canary_share` takes the version `canary`, where there is one."""
+    """What is chosen for a pipeline: its `active` version, or the `newest` if none is; if there is
+    a `canary`, the share `canary_share` of its runs takes that version."""
 
     newest: int
     active: int | None = None
@@ -18,13 +18,14 @@ class Release:
     is_archived: bool = False
 
     def version_for(self, run_id: str) -> int:
-        """Return the version of a run: the same one however often it is asked for."""
+        """Return the version of a run: always the same one for the same id."""
         if self.canary is not None and _point(run_id) < self.canary_share:
             return self.canary
         return self.active or self.newest
 
 
 def _point(run_id: str) -> float:
-    """Return where a run lies between 0 and 1. Its id is hashed: partitions go by the id itself."""
+    """Return a run's point between 0 and 1. The id is hashed, because partitions depend on the id
+    itself."""
     digest = hashlib.blake2b(run_id.encode(), digest_size=8, person=b"hocket.canary").digest()
     return int.from_bytes(digest) / _POINTS
