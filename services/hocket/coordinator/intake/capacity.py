@@ -27,7 +27,7 @@ ROOM_SHARE = 0.9
 LEAST_SHARE = 0.01
 """The share of a bound up to which a tenant is not named, so that at most ninety-nine are."""
 OTHERS_SHARE = 0.5
-"""The share of both bounds that all tenants which are not named have together. So a full
+"""The share of both bounds that all tenants which are not named may hold together. So a full
 coordinator holds at most one and a half times its bounds, plus what the named tenants' runs grow
 by."""
 RETRY_AFTER_MS = 5_000

@@ -44,7 +44,7 @@ class JournalEnd:
 
     def is_later_than(self, attempt: int, dispatched_at_ms: float | None) -> bool:
         """Tell whether it is from an attempt that was handed out after this one. An attempt that is
-        handed out anew after the log lost its tail has a lower number and a later time: it may go
+        handed out again after the log lost its tail has a lower number and a later time: it may go
         on."""
         return self.attempt > attempt and self.dispatched_at_ms >= (dispatched_at_ms or 0.0)
 

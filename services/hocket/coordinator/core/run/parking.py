@@ -30,8 +30,8 @@ NEVER_MS = 253_370_764_800_000.0
 
 
 def rests_until(run: Run, *, quiet_ms: float, now_ms: float) -> float | None:
-    """Return when a run that had no event for `quiet_ms` wants to be woken (epoch ms, NEVER_MS
-    where only an event can), or None where it should stay in memory."""
+    """Return when a run that had no event for `quiet_ms` wants to be woken (epoch ms; NEVER_MS if
+    only an event can wake it), or None if it should stay in memory."""
     if run.has_ended or quiet_ms < PERSON_QUIET_MS:
         return None
     for_person = waits_for_flow(run)

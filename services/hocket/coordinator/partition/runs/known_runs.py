@@ -13,7 +13,7 @@ from hocket.schemas.messages import RunAccepted
 MAX_REJECTED = 5_000
 """How many rejected tasks are remembered, to recognize them when they are delivered again."""
 FORGOTTEN_MS = 15_000.0
-"""A look-up by intake within this time after a run was begun or ended may have missed it."""
+"""A look-up by intake no later than this after a run was begun or ended may have missed it."""
 
 
 class KnownRuns:

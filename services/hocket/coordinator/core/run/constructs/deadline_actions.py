@@ -71,8 +71,8 @@ def turn_came(t: Transition, event: AttemptFinished) -> None:
 
 
 def watch_again(t: Transition) -> None:
-    """Set anew when running nodes are given up, after the deadline was moved; does nothing if the
-    pipeline gives no nodes up."""
+    """Recompute when running nodes are to be given up, after the deadline was moved; does nothing
+    if the pipeline gives no nodes up."""
     if not is_watched(t):
         return
     for step in t.run.live():
