@@ -19,6 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from hocket.schemas.checks.bounded import Name
 from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels, reserved_among, reserved_reason
@@ -714,6 +715,23 @@ class CallList(Reply):
 
     calls: tuple[CallAttempt, ...]
     truncated: bool = False
+
+
+class OutcomeBody(Request):
+    """Whether the result of a run was good, as its caller knows: for experiments, which judge arms by
+    it."""
+
+    run_id: Annotated[Name, Field(min_length=1)]
+    """The run that the calls named: one of Hocket's, or any name that the HTTP door was given."""
+    good: bool
+
+
+class OutcomeSent(Reply):
+    """What was sent to all gateways. Those through which the run made no calls ignore it."""
+
+    tenant: str
+    run_id: str
+    good: bool
 
 
 class ExperimentList(Reply):

@@ -127,6 +127,7 @@ METHODS = {
     "explain_call": "calls.explain",
     "content_of_run": "content.list",
     "list_experiments": "experiments.list",
+    "report_outcome": "experiments.report_outcome",
     "roll_back": "experiments.roll_back",
     "restore": "experiments.restore",
     "list_backends": "backends.list",

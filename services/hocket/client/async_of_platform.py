@@ -39,6 +39,7 @@ from hocket.schemas.rest import (
     NodeTypeDetail,
     NodeTypeList,
     NodeTypeSummary,
+    OutcomeSent,
     PipelineCosts,
     Redriven,
     RunCosts,
@@ -283,6 +284,21 @@ class AsyncExperimentsApi:
         """
         answer: ExperimentList = await self._send(
             ApiRequest(method="GET", path=path_of("experiments"), may_repeat=True), ExperimentList
+        )
+        return answer
+
+    async def report_outcome(self, run_id: str, good: bool) -> OutcomeSent:
+        """Report whether the result of a run was good. Experiments judge the arms that the run's calls
+        went to by it, in the place of the run's status. Returns 202; gateways that restart forget
+        it.
+        """
+        answer: OutcomeSent = await self._send(
+            ApiRequest(
+                method="POST",
+                path=path_of("experiments", "outcomes"),
+                body=given({"run_id": run_id, "good": good}),
+            ),
+            OutcomeSent,
         )
         return answer
 

@@ -100,6 +100,7 @@ ALLOWED: dict[str, str] = {
     "GET /v1/calls/{call_id}": ALL,
     "GET /v1/content": "developer admin",
     "GET /v1/experiments": ALL,
+    "POST /v1/experiments/outcomes": "developer operator admin",
     "POST /v1/experiments/{experiment}/arms/{arm}/rollback": "operator admin",
     "POST /v1/experiments/{experiment}/arms/{arm}/restore": "operator admin",
     "GET /v1/dead-letters": ALL,

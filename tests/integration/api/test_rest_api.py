@@ -1107,6 +1107,23 @@ async def test_experiments_are_asked_of_a_gateway_and_its_refusal_is_passed_on(r
     assert (unknown.status, unknown.error["code"]) == (404, "experiment_unknown")
 
 
+async def test_outcomes_of_runs_go_to_the_gateways_under_the_tenant_of_the_key(rest: Rest) -> None:
+    heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def hear(message: Msg) -> None:
+        heard.put_nowait(json.loads(message.data))
+
+    await rest.bus.subscribe(subjects.GATEWAY_OUTCOME, hear)
+    developer = {"Authorization": f"Bearer {await rest.make_key('developer', 'acme')}"}
+    body = {"run_id": "their own / 7", "good": False}
+    sent = await rest.post("/v1/experiments/outcomes", body, headers=developer)
+    unnamed = await rest.post("/v1/experiments/outcomes", {"run_id": "", "good": True})
+    told = await asyncio.wait_for(heard.get(), 10)
+    assert (sent.status, sent.body) == (202, {"tenant": "acme", **body})
+    assert (unnamed.status, unnamed.error["field"]) == (422, "run_id")
+    assert (told, heard.empty()) == ({"tenant": "acme", **body}, True)
+
+
 async def test_only_keys_of_all_tenants_switch_arms_for_all_tenants(rest: Rest) -> None:
     ours = ExperimentState(experiment="ours", model="writer", tenant="acme")
     everybodys = ExperimentState(experiment="everybodys", model="writer")

@@ -321,6 +321,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
             f"{_API}.CONSUMER.PAUSE.{subjects.STEPS}.*",
             subjects.GATEWAY_MODELS,
             subjects.GATEWAY_EXPERIMENTS,
+            subjects.GATEWAY_OUTCOME,
             subjects.GATEWAY_REPLICAS,
             subjects.GATEWAY_STATES,
             subjects.GATEWAY_CALL,

@@ -16,8 +16,8 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.messages import ExperimentControl, ExperimentsTold
-from hocket.schemas.rest import ExperimentList, Token
+from hocket.schemas.messages import ExperimentControl, ExperimentsTold, OutcomeTold
+from hocket.schemas.rest import ExperimentList, OutcomeBody, OutcomeSent, Token
 
 GATEWAY_TIMEOUT_MS = 5_000.0
 
@@ -33,6 +33,18 @@ async def list_experiments(context: Ctx, caller: CallerDep) -> ExperimentList:
     """List experiments of the tenant and of all tenants, with their arms and each arm's recent
     results."""
     return await _asked(context, ExperimentControl(action="list", tenant=caller.tenant))
+
+
+@router.post("/outcomes", status_code=202)
+@needs(Permission.RUNS_SUBMIT)
+async def report_outcome(body: OutcomeBody, context: Ctx, caller: CallerDep) -> OutcomeSent:
+    """Report whether the result of a run was good. Experiments judge the arms that the run's calls went
+    to by it, in the place of the run's status. Returns 202; gateways that restart forget it."""
+    told = OutcomeTold(tenant=caller.tenant, run_id=body.run_id, good=body.good)
+    if not context.bus.nc.is_connected:
+        raise BusUnavailable(reason="the connection is lost")
+    context.bus.publish_nowait(subjects.GATEWAY_OUTCOME, told.model_dump_json().encode())
+    return OutcomeSent(tenant=caller.tenant, run_id=body.run_id, good=body.good)
 
 
 @router.post("/{experiment}/arms/{arm}/rollback")

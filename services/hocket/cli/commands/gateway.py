@@ -86,6 +86,24 @@ def experiments(
     _print_experiments(found)
 
 
+@app.command("outcome")
+def outcome(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="Id of the run, as its calls named it.")],
+    good: Annotated[bool, typer.Option("--good/--bad", help="Whether its result was good.")],
+    as_json: AsJson = False,
+) -> None:
+    """Report whether a run's result was good; experiments judge their arms by it."""
+    from hocket.cli.terminal.console import print_json
+
+    body = {"run_id": run, "good": good}
+    sent = target_of(context).api().post("/v1/experiments/outcomes", body)
+    if as_json:
+        print_json(sent)
+        return
+    typer.echo(f"{run} is reported as {'good' if good else 'bad'}")
+
+
 @app.command("rollback")
 def rollback(
     context: typer.Context, experiment: Experiment, arm: ArmName, as_json: AsJson = False
