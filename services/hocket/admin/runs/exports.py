@@ -69,11 +69,12 @@ async def export_runs(
     ] = "jsonl",
     after: After = None,
     limit: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_EXPORT), WHOLE], Query(description="At most so many.")
+        Annotated[int, Field(ge=1, le=MAX_EXPORT), WHOLE], Query(description="Maximum number of runs.")
     ] = MAX_EXPORT,
 ) -> StreamingResponse:
-    """Export runs with the fields of a list, the latest first, a line each; for more than a million ask
-    by time. Where it breaks off the connection is cut, and no part passes for the whole."""
+    """Export runs with the fields of a list, newest first, one per line; for more than a million, export
+    by time range. If the export fails part-way, the connection is closed, so that a partial export
+    cannot be mistaken for a complete one."""
     pages = _pages(context, caller.tenant, wanted, after, limit)
     give_way()
     first = await anext(pages)  # what refuses it is an answer of its own
