@@ -1,4 +1,5 @@
-"""A call on its way: what it asks, where it stands, what came of an attempt, and where it is booked."""
+"""The state of a call in progress, the result of one attempt, and the interface that records
+usage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,25 +24,25 @@ from hocket.schemas.messages import (
 
 
 class UsageRecorder(Protocol):
-    """Where calls are booked."""
+    """Records announcements, usage and refusals of calls."""
 
     async def open(self, opened: CallOpened) -> Announced:
-        """Say that a call is about to be made; returns when that cannot be taken back."""
+        """Announce that a call is about to be made; return once the announcement cannot be lost."""
         ...
 
     async def book(self, record: UsageRecord) -> None:
-        """Store what a call used; returns when it is stored."""
+        """Store what a call used; return once it is stored."""
         ...
 
     def refuse(self, refused: CallRefused) -> None:
-        """Tell that nobody was asked for a call, as well as can be."""
+        """Report, on a best-effort basis, that a call ended before any backend was asked."""
         ...
 
 
 @dataclass(slots=True)
 class Call:
-    """A call on its way: which model is asked at the moment and why, which replicas of it failed, what
-    the call cost so far, how long it waited."""
+    """A call in progress: the model being asked and why, the replicas already tried, and the cost
+    and queueing time so far."""
 
     request: CallRequest
     cancellation: Cancellation
@@ -49,51 +50,53 @@ class Call:
     model: str = ""
     stage: str = ""
     because: str = ""
-    """Why the present attempt is made, where it is not just the first."""
+    """Why the current attempt is made, if it is not simply the first one."""
     accepts: Callable[[Completion], bool] | None = None
-    """Whether an answer is good enough, where there is a better model to ask; None: any is."""
+    """Decides whether an answer is good enough, if a better model could still be asked; None
+    accepts any answer."""
     experiment: str | None = None
     arm: str | None = None
     prepared: dict[tuple[str, ...], Prepared] = field(default_factory=dict)
-    """What hooks made of the call, by the places of their rules."""
+    """The call as rewritten by the hooks, keyed by where their rules are configured."""
     tried: list[str] = field(default_factory=list)
     attempts: int = 0
     turn: int = 0
-    """How many gateways had the call before."""
+    """How many gateways started this call before this one."""
     cost_usd: Decimal = Decimal(0)
     queue_ms: float = 0.0
     backend: str = ""
     relay: Relay | None = None
     prompt: Prompt = NO_PROMPT
     fields: frozenset[str] = frozenset()
-    """What its body has that only goes to backends that let it through."""
+    """Unusual fields of the body, which are sent only to backends configured to pass them on."""
 
     @classmethod
     def of(cls, request: CallRequest, cancellation: Cancellation, now_ms: float) -> Self:
-        """Return the call for a request that came now."""
+        """Return a new call for a request that arrived at `now_ms`."""
         return cls(request, cancellation, now_ms, fields=unusual_fields(request))
 
     @property
     def tail(self) -> str:
-        """What tells this attempt's record from the others of the call that this gateway makes."""
+        """The suffix that distinguishes this attempt's usage record from others that this gateway
+        makes for the call."""
         return f":r{self.attempts}" if self.attempts else ""
 
     @property
     def began(self) -> bool:
-        """Whether the caller has seen a part of the answer."""
+        """Whether the caller has already received part of the answer."""
         return self.relay is not None and self.relay.began
 
     @property
     def kind(self) -> Kind:
-        """What calls of its kind have in common."""
+        """The call's model, pipeline and node; durations and costs are estimated per kind."""
         who = self.request.attribution
         return (self.model or self.request.model, who.pipeline or "", who.node or "")
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What came of an attempt: whether another replica may be asked, and whether the answer, if there
-    is one, was accepted."""
+    """The result of an attempt: its reply, whether another replica may be asked, and whether the
+    answer (if any) was accepted."""
 
     reply: CallReply
     move_on: bool

@@ -1,18 +1,18 @@
-"""Whose calls those are that are made here: of which run and attempt, and who may stop them."""
+"""Who owns each call in progress (its run and attempt), and who may stop it."""
 
 from hocket.schemas.messages import Attribution, StepCancelled
 
 
 class CallOwners:
-    """The owners of calls, by the keys of the calls."""
+    """The owners of the calls in progress, by call key."""
 
     def __init__(self) -> None:
         self._of_run: dict[str, dict[str, Attribution]] = {}
         self._capability_of: dict[str, str] = {}
-        """That of the attempt that makes a call."""
+        """The capability of the attempt that makes each call."""
 
     def add(self, key: str, who: Attribution, capability: str | None) -> None:
-        """Note whose a call is that begins."""
+        """Record the owner of a call that begins."""
         if who.run_id is not None:
             self._of_run.setdefault(who.run_id, {})[key] = who
         if capability is not None:
@@ -28,11 +28,11 @@ class CallOwners:
                 del self._of_run[who.run_id]
 
     def may_cancel(self, key: str, capability: str | None) -> bool:
-        """Tell whether who has this capability may stop a call from outside."""
+        """Tell whether the holder of this capability may stop a call from outside."""
         return self._capability_of.get(key) in (None, capability)
 
     def calls_of(self, cancelled: StepCancelled) -> list[str]:
-        """Return the calls of the attempts that a cancellation means and may stop."""
+        """Return the calls of the attempts that a cancellation names and may stop."""
         return [
             key
             for key, who in self._of_run.get(cancelled.run_id, {}).items()

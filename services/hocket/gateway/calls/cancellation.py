@@ -1,7 +1,9 @@
-"""The way to stop one call: while it waits, or at its backend. What it used is booked all the same.
+"""Cancellation of one call, whether it is waiting or at its backend. What it used is recorded
+either way.
 
-At a backend that charges although nobody listens any more (`reads_on_ms`), the caller is let go at once
-and the work goes on for so long, so that the backend can still say what it used. `hurry` ends that too.
+Some backends charge even when nobody is listening any more. There the caller is released at once,
+and the reply is read for up to `reads_on_ms` more so that the backend can still report usage.
+`hurry` cuts that short too.
 """
 
 import asyncio
@@ -17,8 +19,10 @@ LetGo = Callable[[HocketError], None]
 
 
 class Cancellation:
-    """Asked by whoever made the call; seen by whatever the call waits for. `let_go` is told the error
-    when the caller need not wait for the rest."""
+    """The stop signal of one call, set by its owner and observed by everything the call waits for.
+
+    `let_go` is called with the error when the caller need not wait for the rest of the reply.
+    """
 
     def __init__(self, let_go: LetGo | None = None) -> None:
         self.reason = ""
@@ -26,7 +30,7 @@ class Cancellation:
         self._error: HocketError | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._stopped: asyncio.Future[Any] | None = None
-        """What was waited for when somebody asked to stop."""
+        """The future that was being awaited when the stop was requested."""
         self._running: asyncio.Task[Any] | None = None
         self._interrupted = False
         self._reads_on_ms = 0.0
@@ -35,31 +39,33 @@ class Cancellation:
 
     @property
     def asked(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether a stop was requested."""
         return bool(self.reason)
 
     @property
     def reads_on(self) -> bool:
-        """Whether somebody asked to stop and the work goes on, for what it used to be known."""
+        """Whether a stop was requested but the reply is still being read, to learn its usage."""
         return self._running is not None and self._interruption is not None
 
     @property
     def error(self) -> HocketError:
-        """The error of a call that somebody asked to stop."""
+        """The error that a stopped call ends with."""
         return self._error or CallStopped(reason=self.reason or "the backend gave up")
 
     def check(self) -> None:
-        """Raise the error where somebody asked to stop."""
+        """Raise the error if a stop was requested."""
         if self.reason:
             raise self.error
 
     def cancel(self, reason: str, error: HocketError | None = None) -> None:
-        """Stop the call while it waits or is at a backend; booking goes on. `error` is what the caller
-        gets, where it is not CallStopped."""
+        """Stop the call, whether it is waiting or at a backend; its usage is still recorded.
+
+        `error` is what the caller gets; the default is CallStopped.
+        """
         if not self.reason:
             self.reason, self._error = reason, error
         if self._waiting is not None and self._waiting is not self._stopped:
-            self._stopped = self._waiting  # once: what ends in order would break off at the second
+            self._stopped = self._waiting  # only once: a second cancel would cut its clean-up short
             self._waiting.cancel()
         if self._running is not None and not self._interrupted:
             if not self._reads_on_ms:
@@ -71,7 +77,7 @@ class Cancellation:
             self._let_go(self.error)
 
     def hurry(self) -> None:
-        """End at once what goes on although somebody asked to stop."""
+        """End at once any work that continues after a stop was requested."""
         if self.reads_on:
             self._interrupt()
         for follower in self._followers:
@@ -84,8 +90,10 @@ class Cancellation:
         reads_on_ms: float = 0.0,
         followers: "tuple[Cancellation, ...]" = (),
     ) -> T:
-        """Await what may be stopped; raise the error where it was cancelled through here. What
-        `followers` stop may go on for `reads_on_ms`."""
+        """Await a future that `cancel` may stop; raise the error if it was stopped that way.
+
+        Work stopped through `followers` may continue for `reads_on_ms`.
+        """
         task = asyncio.current_task()
         assert task is not None, "only tasks await"
         before = task.cancelling()
@@ -95,14 +103,17 @@ class Cancellation:
         except asyncio.CancelledError:
             if not waiting.cancelled() or task.cancelling() > before:
                 waiting.cancel()
-                raise  # whoever waits is stopped, not only what it waits for
+                raise  # the waiting task itself is cancelled, not only what it awaits
             raise self.error from None
         finally:
             self._waiting, self._reads_on_ms, self._followers = None, 0.0, ()
 
     async def run(self, work: Awaitable[T], *, reads_on_ms: float = 0.0) -> T:
-        """Do what may be stopped, in the task that asks; raise the error where it was stopped through
-        here. Costs a task less than `guard`."""
+        """Run work that `cancel` may stop, in the calling task; raise the error if it was stopped
+        that way.
+
+        Needs one task less than `guard`.
+        """
         task = asyncio.current_task()
         assert task is not None, "only tasks await"
         before = task.cancelling()
@@ -111,7 +122,7 @@ class Cancellation:
             return await work
         except asyncio.CancelledError:
             if task.cancelling() > before + self._interrupted:
-                raise  # whoever works is stopped, not only the work
+                raise  # the task itself is cancelled, not only this work
             raise self.error from None
         finally:
             self._running, self._reads_on_ms = None, 0.0

@@ -1,4 +1,4 @@
-"""What making a call needs: where it can go, what it may cost, and where it is booked."""
+"""The parts that making a call needs: routes, scheduler, budgets, rates and the usage recorder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,18 @@ from hocket.gateway.rates.model_rates import ModelRates
 def model_rates(
     routes: Routes, now_ms: Callable[[], float], gateways: Callable[[], int]
 ) -> ModelRates:
-    """Return what holds calls to the rates of some routes, which so many gateways share."""
+    """Return the limiter that holds calls to the rates of `routes`, shared among `gateways()`
+    gateways."""
     return ModelRates(routes.rates, now_ms, gateways)
 
 
 @dataclass(frozen=True, slots=True)
 class CallDependencies:
-    """The parts of a gateway that every call uses; `routes` gives those of the moment, `gateway` is the
-    name under which calls are announced."""
+    """The parts of a gateway that every call uses.
+
+    `routes` returns the routing table currently in force; `gateway` is the name under which calls
+    are announced.
+    """
 
     routes: Callable[[], Routes]
     scheduler: CallScheduler

@@ -1,9 +1,9 @@
-"""The life of one model call: which arm it takes, what its stages make of it, what the caller gets.
+"""The life of one model call: the experiment arm it takes, its stages, and the reply to its caller.
 
-Owns retries, and nobody else has any: `stages.py` chooses the models, `model_attempts.py` how often each
-is tried. Each attempt (`attempts/`) is announced before and booked after, and a reply is returned only
-when its records are acknowledged, so what a caller was told is always booked. Every door goes through
-here.
+All retries happen here: `stages.py` chooses the models, `model_attempts.py` decides how often each
+is tried. Each attempt (`attempts/`) is announced before it is made and recorded afterwards, and a
+reply is returned only once its usage records are acknowledged, so every answer a caller sees has
+been booked. Every entry point of the gateway calls this module.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from hocket.schemas.messages import CallReply, CallRequest
 
 
 class Calls:
-    """Makes calls over the routes of the moment."""
+    """Makes calls using the current routing table."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Calls:
         return self._routes
 
     def replace(self, routes: Routes) -> None:
-        """Route by another table from now on; calls at backends go on."""
+        """Use another routing table from now on; calls already at backends continue."""
         self._routes = routes
         self.scheduler.replace(routes.table)
         self.spending.use(routes.budgets)
@@ -77,8 +77,10 @@ class Calls:
     async def make(
         self, request: CallRequest, cancellation: Cancellation, chunks: Chunks | None = None
     ) -> CallReply:
-        """Make a call and return its reply, with a typed error where it failed; `chunks` gets the
-        answer while it is made."""
+        """Make a call and return its reply, which holds a typed error if the call failed.
+
+        `chunks` receives the answer as it is produced.
+        """
         call = Call.of(request, cancellation, self._now_ms())
         relay = None if chunks is None else Relay(chunks, cancellation)
         assigned = self._experiments.assign(request) if self._experiments is not None else None
@@ -97,11 +99,12 @@ class Calls:
         return reply
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
+        them."""
         await self._stages.settle_trailing(drain_ms, flush_ms)
 
 
 def _assign(call: Call, assigned: Assigned) -> None:
-    """Have a call take an arm of an experiment."""
+    """Assign a call to an arm of an experiment."""
     call.model, call.stage = assigned.arm.model, assigned.because
     call.experiment, call.arm = assigned.experiment.name, assigned.arm.name

@@ -1,8 +1,8 @@
 """The attempts of a call at one model.
 
-A backend that failed before any output leads to the next candidate, and, where the model allows more
-attempts than it has replicas, after a pause to the same ones again; never past the deadline or over the
-budget.
+If a backend fails before producing output, the next candidate is asked. If the model allows more
+attempts than it has replicas, the same replicas are asked again after a pause. No attempt is made
+past the deadline or over the budget.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class ModelAttempts:
         self._attempts = Attempts(on)
 
     async def make(self, call: Call, model: ModelSpec) -> AttemptResult:
-        """Make attempts until one is final. Raises where none could be made."""
+        """Make attempts until one is final. Raises if none could be made."""
         made: AttemptResult | None = None
         if call.fields:
             check_passed(call.model, call.fields, model.backends)
@@ -55,7 +55,8 @@ class ModelAttempts:
         return made
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
+        them."""
         await self._attempts.settle_trailing(drain_ms, flush_ms)
 
     async def _pause(self, call: Call, attempts: int) -> None:
@@ -67,7 +68,7 @@ class ModelAttempts:
 
 
 def _because(call: Call, before: AttemptResult | None) -> str:
-    """Return why an attempt is made at all."""
+    """Return the reason for an attempt."""
     if before is None or before.reply.error is None:
         return call.stage
     retry = f"again after {before.reply.error.code}"

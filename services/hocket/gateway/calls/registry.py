@@ -1,8 +1,9 @@
-"""The calls that this gateway holds: one per tenant and call id, by whichever door, however often.
+"""The calls in progress at this gateway: one per tenant and call id, no matter which API received
+it or how often.
 
-A call that comes again while it is made joins the first; one that was made lately gets the reply that
-was given. More calls than `max_calls` are refused with a typed error. `cancel` stops a call wherever it
-is, and `drain` ends them all within a bound.
+A call that is repeated while in progress joins the first; one repeated shortly afterwards gets the
+same reply. Calls beyond `max_calls` are refused with a typed error. `cancel` stops a call wherever
+it is, and `drain` ends all calls within a time limit.
 """
 
 import asyncio
@@ -29,10 +30,11 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
 MAX_CALLS = 1_366
-"""Calls that one gateway holds at once, those waiting for a place included; 1,024 of one tenant."""
+"""The most calls that one gateway holds at once, including queued ones; at most 1,024 of them for
+one tenant."""
 TENANT_FACTOR = 3
-"""A tenant holds at most so many times the places that are free: three quarters of all where it is
-alone, so that the calls of no tenant leave no place for those of the next."""
+"""A tenant may hold at most this many times the number of free places. Alone it gets three quarters
+of all places, so that no tenant can leave the next one without any."""
 
 Tell = Callable[[CallReply], None]
 
@@ -41,8 +43,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """A call that is made: its reply may come before its task ends, which then reads a reply on that
-    nobody waits for."""
+    """A call in progress.
+
+    Its reply may be set before its task ends, if the task goes on reading an answer that nobody
+    waits for.
+    """
 
     task: asyncio.Task[None]
     cancellation: Cancellation
@@ -50,7 +55,7 @@ class _Making:
 
 
 class CallRegistry:
-    """Begins calls, finds them again, stops them."""
+    """Starts, finds and stops calls."""
 
     def __init__(
         self,
@@ -66,11 +71,11 @@ class CallRegistry:
         self._metrics = metrics
         self._max_calls = max_calls
         self._learn = learn
-        """Called with the model of each call, and with its caller."""
+        """Called with the model and the attribution of each call."""
         self._record = record
-        """Called with each call that was made, and with its reply."""
+        """Called with each call that reached a backend, and its reply."""
         self._check = check
-        """Raises the error of a call that is not to be made."""
+        """Raises an error if a call must not be made."""
         self._making: dict[str, _Making] = {}
         self._of_tenant: Counter[str] = Counter()
         self._owners = CallOwners()
@@ -92,13 +97,15 @@ class CallRegistry:
         *,
         ended: Callable[[], None] | None = None,
     ) -> asyncio.Future[CallReply]:
-        """Return the future reply of a call, made now or already; never cancel it, call `cancel`.
+        """Start a call, or join one already known, and return its future reply; stop it with
+        `cancel`, never by cancelling the future.
 
-        `headers` may carry the caller's trace context. `chunks` gets the answer while it is made; a
-        call that was begun before has no more chunks to give. `tell` gets the reply as soon as there is
-        one; what it raises is logged. `ended` is told when nothing of the request is needed any
-        more, which may be later. The future never fails: errors are typed errors of the reply.
-        Raises GatewayFull, and TenantFull, which is one, and what `check` raises.
+        `headers` may carry the caller's trace context. `chunks` receives the answer as it is
+        produced, but not if the call had already been started. `tell` receives the reply as soon as
+        it exists; exceptions it raises are logged. `ended` is called when nothing of the request is
+        needed any more, which may be later than the reply. The future never fails: errors are typed
+        errors of the reply. Raises GatewayFull, its subclass TenantFull, and whatever `check`
+        raises.
         """
         who = request.attribution
         if self._check is not None:
@@ -128,8 +135,7 @@ class CallRegistry:
         return reply
 
     def find(self, tenant: str, call_id: str) -> asyncio.Future[CallReply] | None:
-        """Return the future reply of a tenant's call that is made here or was lately, None of any
-        other."""
+        """Return the future reply of a tenant's call that is in progress or recent, or None."""
         key = _key(tenant, call_id)
         if (making := self._making.get(key)) is not None:
             self._metrics.repeated.inc()
@@ -143,25 +149,27 @@ class CallRegistry:
         return known
 
     def cancel(self, tenant: str, call_id: str, reason: str) -> None:
-        """Stop a tenant's call, if it is made here; its future ends with the typed error."""
+        """Stop a tenant's call if it is in progress here; its reply then holds the typed error."""
         self._cancel(_key(tenant, call_id), reason)
 
     def may_cancel(self, tenant: str, call_id: str, capability: str | None) -> bool:
-        """Tell whether who has this capability may stop a call from outside."""
+        """Tell whether the holder of this capability may stop a call from outside."""
         return self._owners.may_cancel(_key(tenant, call_id), capability)
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
-        """Stop the calls of an attempt that is cancelled, without waiting for its worker to ask."""
+        """Stop the calls of a cancelled attempt, without waiting for its worker to ask."""
         for key in self._owners.calls_of(cancelled):
             self._cancel(key, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
-        """Count a call that no backend was asked for."""
+        """Count a call that was refused before any backend was asked."""
         self._metrics.refused.labels(code).inc()
 
     async def drain(self, *, drain_ms: float, flush_ms: float) -> None:
-        """Let the calls end within `drain_ms`, and the requests that are read on for what they used;
-        then stop them and give `flush_ms` to book them."""
+        """Wait up to `drain_ms` for calls, and for replies read only for their usage, to end.
+
+        Then stop the rest and allow `flush_ms` for recording them.
+        """
         until_ms = clock.monotonic_ms() + drain_ms
         await self._settle(drain_ms)
         left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
@@ -183,7 +191,7 @@ class CallRegistry:
             making.cancellation.cancel(reason)
 
     def _check_room(self, tenant: str) -> None:
-        """Raise GatewayFull or TenantFull where one more call of a tenant is one too many."""
+        """Raise GatewayFull or TenantFull if there is no room for another call of this tenant."""
         free = self._max_calls - len(self._making)
         held = self._of_tenant.get(tenant, 0)
         retry_at_ms = clock.now_ms() + BUSY_RETRY_MS
@@ -210,7 +218,7 @@ class CallRegistry:
         told: "asyncio.Future[CallReply]",
         tell: Tell | None,
     ) -> None:
-        """Make the call and tell its reply, remembered where a backend was asked."""
+        """Make the call and deliver its reply; remember the reply if a backend was asked."""
         TracedCall(request, headers).enter()
         try:
             reply = await self._calls.make(request, cancellation, chunks)
@@ -224,25 +232,25 @@ class CallRegistry:
             self._record(request, reply)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
-        elif reply.openai is None:  # a client of OpenAI's API does not ask for the same call again
+        elif reply.openai is None:  # clients of the OpenAI API do not repeat a call id
             key = _key(request.attribution.tenant, request.call_id)
             self._replies.keep(key, reply, size_bytes(reply), clock.now_ms())
 
 
 def _key(tenant: str, call_id: str) -> str:
-    """Return what a call is known by; neither part holds a U+0000."""
+    """Return the key of a call; neither part contains U+0000."""
     return f"{tenant}\0{call_id}"
 
 
 def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:
-    """Give the caller a reply, if it has none yet."""
+    """Give the caller a reply if it does not have one yet."""
     if told.done():
         return
     told.set_result(reply)
     if tell is not None:
         try:
             tell(reply)
-        except Exception:  # the caller asks again, and gets what is remembered
+        except Exception:  # the caller asks again and gets the remembered reply
             log.exception("reply_not_told", call_id=reply.call_id)
 
 
@@ -252,7 +260,7 @@ def _let_go(
     tell: Tell | None,
     error: HocketError,
 ) -> None:
-    """Answer the caller of a call that was stopped and is read on."""
+    """Answer the caller of a stopped call whose reply is still being read."""
     if not told.done():
         log.info("call_read_on", call_id=request.call_id, reason=str(error))
     reply = CallReply(call_id=request.call_id, model=request.model, error=error.info())

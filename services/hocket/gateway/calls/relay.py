@@ -1,7 +1,7 @@
-"""The chunks of one call on their way from its backend to its door.
+"""Relays the chunks of one call from its backend to its caller.
 
-Once a chunk with text has gone out nobody else may be asked: the caller has seen it. What was sent until
-a call was stopped is what it is booked with, where its backend cannot say better.
+Once a chunk with text has been sent, no other backend may be asked, because the caller has seen it.
+If a call is stopped and its backend cannot report usage, what was relayed up to then is recorded.
 """
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
@@ -10,7 +10,7 @@ from hocket.schemas.messages import Completion
 
 
 class Relay:
-    """Hands chunks on to `taker` until `stopped` is asked to, and remembers that it did."""
+    """Passes chunks to `taker` until `stopped` is set, and remembers whether any were sent."""
 
     def __init__(self, taker: Chunks, stopped: Cancellation) -> None:
         self._taker = taker
@@ -21,12 +21,12 @@ class Relay:
     async def __call__(self, chunk: Chunk) -> None:
         self._output_tokens = max(self._output_tokens, chunk.output_tokens)
         if self._stopped.asked:
-            return  # nobody listens; it is read for what it uses
+            return  # nobody is listening; the reply is read only for its usage
         if chunk.text or chunk.openai is not None:
             self.began = True
         await self._taker(chunk)
 
     @property
     def spent(self) -> Completion:
-        """What the backend has made so far, as far as chunks tell."""
+        """What the backend has produced so far, according to its chunks."""
         return Completion(output_tokens=self._output_tokens)

@@ -1,4 +1,4 @@
-"""What a reply says of its whole call: what it took and cost, and what an error leaves."""
+"""Totals of a whole call for its reply: time, cost, and what an error leaves of time and money."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hocket.schemas.messages import CallReply
 
 
 class ReplySummary:
-    """Sums up the calls of a gateway."""
+    """Completes replies with the totals of their calls."""
 
     def __init__(self, dependencies: CallDependencies) -> None:
         self._scheduler = dependencies.scheduler
@@ -20,7 +20,7 @@ class ReplySummary:
         self._now_ms = dependencies.now_ms
 
     def refused(self, call: Call, error: ErrorInfo) -> CallReply:
-        """Return the reply of a call that failed; one that asked no backend is booked as refused."""
+        """Return the reply of a call that failed; record it as refused if no backend was asked."""
         request = call.request
         if not call.attempts:
             now_ms = self._now_ms()
@@ -30,8 +30,11 @@ class ReplySummary:
         )
 
     def summed(self, call: Call, reply: CallReply) -> CallReply:
-        """Return a reply with what the whole call took and cost, all its attempts included, and an
-        error with what is left of time and money, for whoever has to decide what to do."""
+        """Return a reply with the time and cost of the whole call, over all attempts.
+
+        An error also gets the time and money that are left, so that the caller can decide what to
+        do next.
+        """
         now_ms = self._now_ms()
         changes: dict[str, Any] = {
             "latency_ms": now_ms - call.started_ms,

@@ -1,6 +1,7 @@
-"""The models that a call is made with: one, or the stages of a cascade in order until one is accepted.
+"""The models a call uses: just one, or the stages of a cascade in order until an answer is
+accepted.
 
-A stage that fails leads to the next one. Only the last one may speak before its answer is whole.
+If a stage fails, the next one is asked. Only the last stage may stream its answer.
 """
 
 from functools import partial
@@ -17,19 +18,21 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallReply
 
 _FINAL = (CallStopped, BudgetExceeded, ModelUnpriced, DeadlinePassed)
-"""What a better model cannot help against."""
+"""Errors that asking a better model cannot fix."""
 
 
 class Stages:
-    """Makes calls with one model or with several."""
+    """Makes calls with one model or a cascade of models."""
 
     def __init__(self, on: CallDependencies) -> None:
         self._on = on
         self._attempts = ModelAttempts(on)
 
     async def make(self, call: Call, relay: Relay | None) -> CallReply:
-        """Ask the model of a call, or the stages of its cascade; return the reply that counts. Raises
-        where no backend could be asked, and what a better model cannot help against."""
+        """Ask the model of a call, or the stages of its cascade, and return the reply that counts.
+
+        Raises if no backend could be asked, and for errors that a better model cannot fix.
+        """
         wanted = call.model or call.request.model
         model = self._on.routes().table.model(wanted)
         if model.cascade is not None:
@@ -38,7 +41,8 @@ class Stages:
         return (await self._made(call, model)).reply
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
+        them."""
         await self._attempts.settle_trailing(drain_ms, flush_ms)
 
     async def _cascade(self, call: Call, cascade: Cascade, relay: Relay | None) -> CallReply:
@@ -59,8 +63,11 @@ class Stages:
     async def _stage(
         self, call: Call, model: ModelSpec, last: bool
     ) -> tuple[AttemptResult | None, str | None]:
-        """Return what a model made of a call, None where it could not try, and the code of its error.
-        Raises where no better model could help."""
+        """Return the result of asking one model (None if it could not try) and the code of its
+        error.
+
+        Raises errors that a better model cannot fix.
+        """
         try:
             made = await self._made(call, model)
         except HocketError as error:
@@ -70,7 +77,7 @@ class Stages:
         return made, made.reply.error.code if made.reply.error is not None else None
 
     async def _made(self, call: Call, model: ModelSpec) -> AttemptResult:
-        """Ask a model when the rates of its tenant have room for the call."""
+        """Ask a model once the tenant's rates leave room for the call."""
         rates = self._on.rates
         if rates is None:
             return await self._attempts.make(call, model)

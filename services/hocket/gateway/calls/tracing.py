@@ -1,4 +1,4 @@
-"""The trace that a call stands in: its backends get it with every request, its log lines carry it."""
+"""The trace of a call: sent to its backends with every request and attached to its log lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +17,10 @@ TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
 
 class TracedCall:
-    """A call with its trace: its caller's, else that of its run, else one of its own."""
+    """A call with its trace: the caller's, otherwise that of its run, otherwise a new one."""
 
     def __init__(self, request: CallRequest, headers: Mapping[str, str]) -> None:
-        """`headers` are the caller's, their names written anyhow."""
+        """`headers` are the caller's; their names may be in any case."""
         named = {name.lower(): value for name, value in headers.items()}
         caller = read_context(named.get(TRACEPARENT))
         self._run_id = request.attribution.run_id
@@ -33,7 +33,7 @@ class TracedCall:
         )
 
     def enter(self) -> None:
-        """Make the call's trace that of the task that makes it, until its end."""
+        """Make the call's trace the current one for the rest of the running task."""
         own = SpanContext(
             int(self._context.trace_id, 16),
             int(self._context.span_id, 16),
@@ -45,9 +45,9 @@ class TracedCall:
         RUNNING.set(self)
 
     def keep_line(self, line: Line) -> None:
-        """Keep none: what a gateway logs is the platform's."""
+        """Discard the line: a gateway's logs belong to the platform, not to the run."""
 
     def log_fields(self) -> dict[str, Any]:
-        """Return what lines that are logged for the call carry."""
+        """Return the fields added to log lines of the call."""
         fields: dict[str, Any] = {"call_id": self._call_id, "trace_id": self._context.trace_id}
         return fields if self._run_id is None else {"run_id": self._run_id, **fields}

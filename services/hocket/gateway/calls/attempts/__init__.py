@@ -1,1 +1,2 @@
-"""One attempt of a call: its announcement, the request at a replica or two, its records."""
+"""One attempt of a call: its announcement, the request to one or two replicas, and its usage
+records."""

@@ -1,5 +1,5 @@
-"""The announcement of a request before its backend is asked, so that what a killed gateway had asked for
-is known."""
+"""Announces each request before its backend is asked, so that a killed gateway's open requests are
+known."""
 
 from decimal import Decimal
 
@@ -11,13 +11,13 @@ from hocket.gateway.core.budgets.budget import Reservation
 from hocket.schemas.messages import CallOpened
 
 MAX_EXPECTED_USD = 1e11
-"""More than this nothing is said to cost beforehand."""
+"""The upper bound of an announced cost."""
 MAX_TURNS = 8
-"""Gateways that begin one call after each other, because the one before was killed."""
+"""How many gateways may start the same call in turn because the previous one was killed."""
 
 
 class Announcements:
-    """Announces requests."""
+    """Announces requests to backends."""
 
     def __init__(self, on: CallDependencies) -> None:
         self._on = on
@@ -25,8 +25,10 @@ class Announcements:
     async def announce(
         self, call: Call, lane: UpstreamRequest, slot: Slot, reservation: Reservation | None
     ) -> None:
-        """Say that a backend is about to be asked, where it charges for it although we are killed; the
-        slot is released where that cannot be said."""
+        """Announce a request whose backend would charge for it even if this gateway were killed.
+
+        If the announcement fails, the slot is released.
+        """
         if slot.spec.kind == "function":
             return
         expected_usd = reservation.estimate.usd if reservation is not None else 0.0
@@ -38,8 +40,10 @@ class Announcements:
             raise
 
     async def stored(self, call: Call, *lanes: UpstreamRequest | None) -> None:
-        """Wait until the announcements of lanes are stored; one that another gateway had made before us
-        is made again, under an id of our own."""
+        """Wait until the announcements of the lanes are stored.
+
+        If another gateway had already announced a request, it is announced again under a new id.
+        """
         for lane in lanes:
             if lane is None or lane.announced is None or lane.slot is None:
                 continue

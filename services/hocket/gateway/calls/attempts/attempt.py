@@ -1,10 +1,12 @@
-"""One attempt of a call at a replica: its money, its slot, its announcement, the answer, its record.
+"""One attempt of a call at a replica: its budget reservation, slot, announcement, answer and usage
+record.
 
-A model may hedge: where the answer takes longer than such calls usually do, a second replica is asked
-too (`hedged_request.py`), if one has a free place at once and the budget allows it; whichever loses is
-stopped and booked as speculation. Every request that reached a backend leaves one usage record: the
-first under the call's id, repeats with `:r1`, `:r2` ..., the second of a hedge with `:h` behind that,
-and `:t1` ... in between where a gateway was killed on the way.
+A model may hedge: if the answer takes longer than usual for such calls, a second replica is also
+asked (`hedged_request.py`), provided that one has a free slot at once and the budget allows it. The
+slower request is stopped and recorded as speculation. Every request that reached a backend leaves
+one usage record: the first under the call's id, retries with the suffix `:r1`, `:r2` and so on, the
+second request of a hedge with `:h` appended, and all of them preceded by `:t1` and so on if an
+earlier gateway was killed while making the call.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ from hocket.schemas.messages import UsageRecord
 
 
 class Attempts:
-    """Makes attempts over the routes of the moment."""
+    """Makes attempts using the current routing table."""
 
     def __init__(self, on: CallDependencies) -> None:
         self._on = on
@@ -38,7 +40,8 @@ class Attempts:
         self._trailing = TrailingRequests(on, self._announcements, self._records)
 
     async def make(self, call: Call, model: ModelSpec) -> AttemptResult | None:
-        """Make an attempt within the budgets of the call; None where every replica was tried."""
+        """Make an attempt within the budgets of the call; return None if every replica was
+        tried."""
         kind, spending = call.kind, self._on.spending
         prices = (spec.prices for spec in model.backends)
         reservation = await spending.reserve(call.request, kind, prices, call.cancellation)
@@ -65,9 +68,9 @@ class Attempts:
             if reservation is not None:
                 cost_usd = records[0 if lane is first else 1].cost_usd
             learning = (call, kind, lane, records[0].cost_usd)
-            if reservation is not None:  # those who wait for money are looked at next
+            if reservation is not None:  # calls waiting for budget are served next
                 self._records.learn(*learning)
-            else:  # the answer goes first
+            else:  # the answer must not wait for this
                 asyncio.get_running_loop().call_soon(self._records.learn, *learning)
         finally:
             spending.settle(reservation, cost_usd)
@@ -79,13 +82,14 @@ class Attempts:
         return AttemptResult(reply, _may_move_on(call, lane), accepted, records[0].latency_ms)
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Let requests that lost and are read on end within `drain_ms`, then end them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
+        them."""
         await self._trailing.settle(drain_ms, flush_ms)
 
     def _recorded(
         self, call: Call, lane: UpstreamRequest, other: UpstreamRequest | None, *, accepted: bool
     ) -> list[UsageRecord]:
-        """Return the record of the lane that counts, then that of the other one."""
+        """Return the record of the lane that counts, then that of the other lane."""
         records = [self._records.record(call, lane, "call" if accepted else "cascade")]
         if other is not None:
             usage: UsageKind = "speculation" if other.lost else "call"
@@ -98,7 +102,7 @@ def _is_accepted(call: Call, lane: UpstreamRequest) -> bool:
 
 
 def _add_up(call: Call, queue_ms: float, records: list[UsageRecord]) -> None:
-    """Add an attempt to what its call took and cost."""
+    """Add an attempt to the totals of its call."""
     call.attempts += 1
     call.backend = records[0].backend
     call.queue_ms += queue_ms

@@ -1,9 +1,9 @@
-"""Two requests for one call, of which the first to answer counts.
+"""Two requests for one call; the first to answer counts.
 
-States: alone (the first request is waited for), joined (a second one is under way too), decided (one has
-answered, or said its first piece; the other is stopped), over. If one fails the other is waited for. A
-stream has one speaker: the one that says something first; the other one's pieces go nowhere. Whoever
-stops the call stops both.
+States: alone (only the first request is running), joined (a second one is running too), decided
+(one has answered or sent its first chunk, and the other is stopped), over. If one fails, the other
+is awaited. Only one request, the first to send a chunk, streams to the caller; chunks of the other
+are dropped. Stopping the call stops both.
 """
 
 import asyncio
@@ -23,17 +23,21 @@ LOST = "the other request was faster"
 
 
 class Announced(Protocol):
-    """A request that was said to be made."""
+    """A request that has been announced."""
 
     async def first(self) -> bool:
-        """Wait until that is stored; tell whether nobody had said so before."""
+        """Wait until the announcement is stored; return whether it was the first one under its
+        id."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class UpstreamRequest:
-    """One request at one replica, and what came of it. Without a `slot` it was never made. `turn` is
-    how many gateways had begun the call before, `tail` tells its requests by one gateway apart."""
+    """One request to one replica, and its result.
+
+    A request without a `slot` was never made. `turn` counts the gateways that started the call
+    before this one; `tail` distinguishes the requests of one gateway.
+    """
 
     tail: str
     turn: int = 0
@@ -42,10 +46,10 @@ class UpstreamRequest:
     because: str = ""
     slot: Slot | None = None
     prepared: Prepared | None = None
-    """The call as hooks leave it, where it goes through any."""
+    """The call as rewritten by hooks, if any apply."""
     announced: Announced | None = None
     before: tuple[str, ...] = ()
-    """The replicas that were asked before."""
+    """The replicas asked earlier in this call."""
     started_ms: float = 0.0
     latency_ms: float = 0.0
     completion: Completion = field(default_factory=Completion)
@@ -53,17 +57,18 @@ class UpstreamRequest:
 
     @property
     def suffix(self) -> str:
-        """What tells this request's record from the others of the call."""
+        """The suffix that distinguishes this request's usage record from the call's other
+        records."""
         return (f":t{self.turn}" if self.turn else "") + self.tail
 
     @property
     def answered(self) -> bool:
-        """Whether the request was made and has an answer, where it is over."""
+        """Whether the request was made and did not fail; meaningful once it is over."""
         return self.slot is not None and self.error is None
 
     @property
     def lost(self) -> bool:
-        """Whether it was stopped because the other lane was first."""
+        """Whether it was stopped because the other lane was faster."""
         return self.cancellation.reason == LOST
 
 
@@ -72,8 +77,10 @@ Ask = Callable[[UpstreamRequest], Awaitable[None]]
 
 
 class HedgedRequest:
-    """The race of two lanes; `speaker` is the one whose pieces the caller gets. `behind` is the request
-    that lost and goes on until its backend has said what it used, if there is one."""
+    """A race of two lanes.
+
+    `behind` is the losing request if it is read on until its backend has reported usage.
+    """
 
     def __init__(
         self,
@@ -95,8 +102,8 @@ class HedgedRequest:
     async def run(
         self, ask: Ask, join: Ask, delay_ms: float
     ) -> tuple[UpstreamRequest, UpstreamRequest | None]:
-        """Ask the first lane, after `delay_ms` the second one too; return the one that counts, and the
-        other one if it was made."""
+        """Ask the first lane and, after `delay_ms`, the second; return the lane that counts, and
+        the other one if it was asked."""
         first, second = self._lanes
         asking = [asyncio.create_task(_awaited(ask(first)), name="first request")]
         try:
@@ -106,7 +113,7 @@ class HedgedRequest:
                 await self._decided(asking)
                 self._stop_loser(asking)
             await asyncio.wait(self._not_behind(asking))
-        except asyncio.CancelledError:  # the call is stopped
+        except asyncio.CancelledError:  # the call was stopped
             for lane in self._lanes:
                 lane.cancellation.cancel(self._stopped.reason or "the gateway gave up")
             await asyncio.wait(asking)
@@ -116,7 +123,7 @@ class HedgedRequest:
         return self._result()
 
     async def _decided(self, asking: list["asyncio.Task[None]"]) -> None:
-        """Wait until one lane has answered or speaks, or neither will."""
+        """Wait until one lane has answered or begun to stream, or both have failed."""
         spoken = asyncio.create_task(self._spoken.wait(), name="first piece")
         try:
             waiting = {*asking, spoken}
@@ -140,7 +147,7 @@ class HedgedRequest:
                 lane.cancellation.cancel(LOST)
 
     def _not_behind(self, asking: list["asyncio.Task[None]"]) -> list["asyncio.Task[None]"]:
-        """Return the requests to wait for: all but the loser that is only read on."""
+        """Return the requests to wait for: all but a loser that is read only for its usage."""
         for lane, task in zip(self._lanes, asking, strict=False):
             if lane.lost and lane.cancellation.reads_on:
                 self.behind = task

@@ -1,7 +1,7 @@
-"""The answer to an attempt: by one request, or by the first of two where the model hedges.
+"""Answers an attempt with one request, or with the faster of two if the model hedges.
 
-Where the answer takes longer than such calls usually do, a second replica is asked too
-(`hedged_request.py`), if one has a free slot at once and the budget allows it.
+If the answer takes longer than usual for such calls, a second replica is also asked
+(`hedged_request.py`), provided that one has a free slot at once and the budget allows it.
 """
 
 import asyncio
@@ -26,11 +26,12 @@ from hocket.schemas.errors import HocketError
 log = structlog.get_logger()
 
 Answered = tuple[UpstreamRequest, UpstreamRequest | None, "asyncio.Task[None] | None"]
-"""The lane whose answer counts, the other one if there was one, and its request if that goes on."""
+"""The lane whose answer counts, the other lane if it was asked, and the other's task if that is
+still running."""
 
 
 class Hedging:
-    """Asks one replica, or two."""
+    """Asks one replica, or two if the first is slow."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Hedging:
     async def answered(
         self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest
     ) -> Answered:
-        """Ask the replica of the first lane, and another one where that takes long."""
+        """Ask the replica of the first lane, and another one if that takes too long."""
         assert first.slot is not None
         left_ms = call.request.deadline_at_ms - self._on.now_ms()
         with upstream.timed_out_at_deadline(call.cancellation, first.slot.spec, left_ms):
@@ -86,7 +87,8 @@ class Hedging:
     def _delay_ms(
         self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest
     ) -> float | None:
-        """Return how long the first replica is waited for; None where no other one is to be asked."""
+        """Return how long to wait before asking a second replica; None if no second one is to be
+        asked."""
         rule = model.hedge
         assert first.slot is not None
         if rule is None or first.slot.spec.kind == "function" or len(model.backends) < 2:
@@ -99,7 +101,8 @@ class Hedging:
         return rule.delay_ms(durations, kind) if rule.suits(call.request) else None
 
     async def _join(self, call: Call, model: ModelSpec, kind: Kind, lane: UpstreamRequest) -> None:
-        """Ask another replica of the model too, if one has a free slot and there is money for it."""
+        """Also ask another replica of the model, if one has a free slot and the budget allows
+        it."""
         if not self._tokens[call.model].take():
             return
         spending = self._on.spending

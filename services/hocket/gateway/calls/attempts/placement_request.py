@@ -1,4 +1,4 @@
-"""What the call scheduler has to know of a call."""
+"""What the call scheduler needs to know about a call."""
 
 from hocket.gateway.calls.call import Call
 from hocket.gateway.capacity.scheduler import CallScheduler

@@ -19,13 +19,13 @@ log = structlog.get_logger()
 
 
 class AttemptRecords:
-    """Makes the records of attempts, and books them."""
+    """Creates and stores the usage records of attempts."""
 
     def __init__(self, on: CallDependencies) -> None:
         self._on = on
 
     def record(self, call: Call, lane: UpstreamRequest, usage: UsageKind) -> UsageRecord:
-        """Return the record of a request that was made."""
+        """Return the usage record of a request that was made."""
         slot = lane.slot
         assert slot is not None
         return usage_record(
@@ -50,14 +50,14 @@ class AttemptRecords:
         )
 
     async def book(self, records: list[UsageRecord]) -> None:
-        """Store records; return when all are stored."""
+        """Store records; return once all are stored."""
         if len(records) == 1:
             await self._on.recorder.book(records[0])
         else:
             await asyncio.gather(*map(self._on.recorder.book, records))
 
     def learn(self, call: Call, kind: Kind, lane: UpstreamRequest, cost_usd: Decimal) -> None:
-        """Take in what an answer tells of its replica, and of what such calls cost."""
+        """Learn from an answer about its replica and about the cost of such calls."""
         slot = lane.slot
         if slot is None:
             return
@@ -73,7 +73,8 @@ class AttemptRecords:
 
 
 def log_finished(lane: UpstreamRequest | None, record: UsageRecord) -> None:
-    """Log an attempt; one that went well at the level `debug` only, since its record says all of it."""
+    """Log an attempt; a successful one only at level `debug`, because its usage record says the
+    same."""
     level = logging.DEBUG if record.status == "ok" else logging.INFO
     if lane is None or lane.slot is None or not log.is_enabled_for(level):
         return

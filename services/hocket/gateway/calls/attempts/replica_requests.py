@@ -1,4 +1,4 @@
-"""One request of a call at the replica whose slot it has: through the hooks, asked, and noted."""
+"""Sends one request of a call to the replica whose slot it holds, through the hooks."""
 
 from hocket.gateway.backends.protocol import Backend
 from hocket.gateway.calls.attempts import upstream
@@ -13,14 +13,16 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class ReplicaRequests:
-    """Asks replicas."""
+    """Sends requests to replicas."""
 
     def __init__(self, on: CallDependencies) -> None:
         self._on = on
 
     async def prepare(self, call: Call, lane: UpstreamRequest, slot: Slot) -> None:
-        """Let the hooks for a replica see the call; raise HookFailed where one does not let it go. The
-        slot is released then."""
+        """Run the call through the hooks of a replica.
+
+        If a hook blocks it, raises HookFailed and releases the slot.
+        """
         routes = self._on.routes()
         if not routes.hooks:
             return
@@ -40,7 +42,7 @@ class ReplicaRequests:
             raise
 
     async def ask(self, call: Call, lane: UpstreamRequest) -> None:
-        """Ask the replica of a lane once, note what came of it, and release its slot."""
+        """Ask the replica of a lane once, store the result in the lane, and release its slot."""
         slot = lane.slot
         assert slot is not None
         spec = slot.spec
@@ -72,7 +74,7 @@ class ReplicaRequests:
     async def _ask_prepared(
         self, backend: Backend, lane: UpstreamRequest, call: Prepared, timeout_ms: float
     ) -> None:
-        """Ask for a call as hooks left it, and let them see the answer."""
+        """Send a call as rewritten by the hooks, and pass the answer through them."""
         listening = Listening(call, self._on.metrics)
         chunks = None if lane.relay is None else listening.relayed(lane.relay)
         lane.completion, lane.error = await upstream.asked(

@@ -1,4 +1,4 @@
-"""Requests that lost against another one and are read on until their backend has said what they used."""
+"""Hedged requests that lost the race and are read on until their backend has reported usage."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class TrailingRequests:
-    """Books requests that are read on after their call was answered."""
+    """Records the usage of requests that are read on after their call was answered."""
 
     def __init__(
         self, on: CallDependencies, announcements: Announcements, records: AttemptRecords
@@ -34,7 +34,8 @@ class TrailingRequests:
         asking: "asyncio.Task[None]",
         reservation: Reservation | None,
     ) -> None:
-        """Book the request that lost when it has been read on, and settle its reservation."""
+        """Record the usage of a losing request once it has been read, and settle its
+        reservation."""
         booking = asyncio.create_task(
             self._book(call, lane, asking, reservation), name="trailing request"
         )
@@ -42,7 +43,8 @@ class TrailingRequests:
         booking.add_done_callback(self._booked)
 
     async def settle(self, drain_ms: float, flush_ms: float) -> None:
-        """Read on for `drain_ms` at most, then end what is left and give it `flush_ms` to be booked."""
+        """Read on for at most `drain_ms`, then end what is left and allow `flush_ms` for recording
+        it."""
         if self._bookings:
             await asyncio.wait(set(self._bookings), timeout=drain_ms / 1000)
         for cancellation in self._bookings.values():

@@ -1,9 +1,10 @@
-"""One request at one replica: asked, stopped, and what it used, as its backend says or as estimated.
+"""One request to one replica: sending it, stopping it, and its usage, as reported by the backend or
+estimated.
 
-A caller that goes away or runs out of time does not end the bill: at a backend with prices that is not
-known to stop with its connection the reply is read on, for READ_ON_MS at most, to the usage at its end;
-the request keeps its place meanwhile, for it has one at the backend. Only then is its use estimated
-(`core/calls/unmetered.py`), as that of all which nobody metered.
+The bill does not end when a caller goes away or runs out of time. If a backend has prices and is
+not known to stop when disconnected, its reply is read on, for at most READ_ON_MS, up to the usage
+at its end. The request keeps its slot meanwhile, because it still occupies the backend. Only if
+that fails is its usage estimated (`core/calls/unmetered.py`), as for every unmetered request.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
 READ_ON_MS = 60_000.0
-"""How long a reply is read to its end for what it used, after its caller has gone."""
+"""How long a reply is read on for its usage after its caller has gone."""
 OUT_OF_TIME = "its deadline passed"
 
 
@@ -31,11 +32,13 @@ async def asked(
     timeout_ms: float,
     chunks: Chunks | None,
 ) -> tuple[Completion, HocketError | None]:
-    """Return what the backend made, or what it used together with its error. What is not metered is
-    marked as estimated, and still to be estimated."""
+    """Return the backend's completion, or its usage together with the error.
+
+    Unmetered usage is only marked as estimated; the estimate itself is made later.
+    """
     assert lane.slot is not None
     spec, stop = lane.slot.spec, lane.cancellation
-    if stop.asked:  # nobody was asked
+    if stop.asked:  # no backend was asked
         return Completion(), stop.error
     try:
         if spec.reads_on:
@@ -59,7 +62,7 @@ async def asked(
 
 
 def used(request: CallRequest, lane: UpstreamRequest, speeds: DecodeSpeeds) -> Completion:
-    """Return what a lane's request used, estimated where its backend did not say."""
+    """Return what a lane's request used, estimated if its backend did not report it."""
     assert lane.slot is not None
     spec = lane.slot.spec
     if not lane.completion.estimated or spec.kind == "function":
@@ -76,7 +79,7 @@ def used(request: CallRequest, lane: UpstreamRequest, speeds: DecodeSpeeds) -> C
 
 @contextmanager
 def timed_out_at_deadline(stop: Cancellation, spec: BackendSpec, left_ms: float) -> Iterator[None]:
-    """Let the caller go when its deadline passes inside the block, where the reply is read on."""
+    """Release the caller when its deadline passes inside the block, if the reply is read on."""
     if not spec.reads_on:
         yield
         return
@@ -96,7 +99,7 @@ def _cut(lane: UpstreamRequest) -> bool:
 
 
 def _counts(completion: Completion) -> Completion:
-    """Return what a completion used; nobody gets its text any more."""
+    """Return a completion reduced to its usage, because nobody will read its text."""
     if completion.estimated:
         return Completion(
             text=completion.text, output_tokens=completion.output_tokens, estimated=True
