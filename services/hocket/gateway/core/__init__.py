@@ -1,1 +1,1 @@
-"""The gateway's rules: configuration, routing, prices, prompts. No IO, no clock, no dice."""
+"""The gateway's rules: configuration, routing, prices, prompts. No IO, no clock, no randomness."""

@@ -1,4 +1,5 @@
-"""Why the gateway refuses a call or a configuration, without having asked any backend."""
+"""The gateway's own errors: calls and configurations that it refuses, and calls that it cannot
+finish or answer."""
 
 from hocket.schemas.errors import DocumentInvalid, ErrorClass, HocketError
 

@@ -1,1 +1,1 @@
-"""Prices, estimates, and budgets as a tree."""
+"""Prices, cost estimates, and the tree of budgets."""

@@ -1,20 +1,22 @@
-"""Budgets as a tree: a call spends from its run's, its pipeline's, its labels' and its tenant's at once.
+"""Budgets as a tree: each call spends from the budgets of its run, pipeline, labels and tenant at
+once.
 
-Before a call its expected cost is reserved in each; afterwards what it cost is settled, or the
-reservation is released. Three answers to a call that asks:
+Before a call, its expected cost is reserved in each of them; afterwards its actual cost is settled,
+or the reservation is released. A request for a reservation has three possible answers:
 
-- *granted*: the call fits in alone, or it fits beside those under way, with what all of them together
-  will hardly exceed;
-- *wait*: it does not fit now, and may when calls under way turn out cheaper than reserved;
-- *refused*: it does not fit into what was spent alone, so that waiting is in vain.
+- *granted*: the call fits by itself, or together with the calls in flight, counted at a total
+  that they are very unlikely to exceed;
+- *wait*: it does not fit now, but may once calls in flight turn out cheaper than reserved;
+- *refused*: it does not fit beside what is already spent, so waiting would not help.
 
-Where several gateways spend from one account (`shared_account.py`), what the others have spent counts as
-spent, and what they claim beyond that as under way; this one spends within its own claim.
+If several gateways spend from one account (`shared_account.py`), what the others have spent counts
+as spent, and what they claim beyond that as in flight. Each gateway spends only within its own
+claim.
 
-So calls in parallel overrun a budget by hardly more than the error of the estimate of one, and a
-reservation keeps nobody out for good: near the end of a budget calls go one after the other. What calls
-under way are taken to cost is looked up again each time, so that a wrong guess is mended as soon as the
-first of them have ended. A call of whose kind nothing is known is taken to cost its worst case.
+Parallel calls therefore overrun a budget by little more than the estimation error of one call, and
+a reservation never blocks others for good: near the end of a budget, calls run one at a time. The
+assumed cost of calls in flight is looked up again each time, so a wrong guess is corrected as soon
+as the first of them end. A call whose kind has no history is assumed to cost its worst case.
 """
 
 from collections import OrderedDict
@@ -32,12 +34,14 @@ from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.routing.history import Kind
 
 MAX_PERIOD_ACCOUNTS = 50_000
-"""Accounts of tenants, pipelines and labels that are remembered. One is forgotten when its period is
-over, or when nothing was spent of it; where all count, there is no room for another one."""
+"""The most accounts of tenants, pipelines and labels kept in memory. One may be forgotten once its
+period is over, or if nothing was spent from it; if every account still matters, a new one is
+refused."""
 MAX_PIPELINE_ACCOUNTS = 1_000
-"""Of them those of one tenant's pipelines and labels: no tenant takes the others' room with names."""
+"""How many of them may belong to one tenant's pipelines and labels, so that no tenant can use up
+the room of others by inventing names."""
 MAX_LOOKED_AT = 64
-"""Accounts that are looked at to make room for one."""
+"""How many accounts are examined to make room for a new one."""
 
 Level = Literal["tenant", "label", "pipeline", "run"]
 Period = Literal["hour", "day", "month"]
@@ -49,7 +53,7 @@ _NO_LINE = Line(_NOTHING, _NOTHING)
 
 
 class Answer(StrEnum):
-    """What a call that asks for its cost is told."""
+    """The answer to a request for a reservation."""
 
     GRANTED = "granted"
     WAIT = "wait"
@@ -58,7 +62,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit on what may be spent: by a run as a whole, by others in each hour, day or month (UTC)."""
+    """A spending limit: for a run as a whole, for other levels per hour, day or month (UTC)."""
 
     level: Level
     name: str
@@ -69,7 +73,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the gateways' bucket has of an account, and our line there."""
+    """An account as stored in the gateways' bucket, and this gateway's line in it."""
 
     revision: int
     shared: SharedAccount
@@ -78,53 +82,55 @@ class Published:
 
 @dataclass(slots=True)
 class Account:
-    """What was spent from a budget in a period, and what is under way, by kind of call: by this
-    gateway, and by the others, where it is shared."""
+    """What was spent from a budget in one period, and what is in flight by kind of call.
+
+    Covers this gateway and, if the account is shared, the others.
+    """
 
     budget: Budget
     until_ms: float | None = None
     since_ms: float = 0.0
     spent_usd: Decimal = _NOTHING
     known_usd: Decimal = _NOTHING
-    """What callers know to be spent in all."""
+    """The total that callers know to be spent."""
     under_way: dict[Kind, CostSums] = field(default_factory=dict)
     claim_usd: Decimal | None = None
-    """What this gateway may spend in all; None where it alone has the account."""
+    """What this gateway may spend in total; None if the account is not shared."""
     alone_until_ms: float = 0.0
-    """Until when it is not tried to share it, because the bucket has no room."""
+    """No attempt to share the account is made until then, because the bucket is full."""
     published: Published | None = None
     others: Line = _NO_LINE
     metered_usd: Decimal | None = None
-    """What the ledger had of it at `metered_at_ms`, where that was asked."""
+    """What the ledger had recorded at `metered_at_ms`, if it was asked."""
     metered_at_ms: float | None = None
     tools_usd: Decimal = _NOTHING
-    """What tools charged of it, as the ledger had it at `tools_at_ms`."""
+    """What tools had charged at `tools_at_ms`, according to the ledger."""
     tools_at_ms: float | None = None
 
     def counts(self, now_ms: float) -> bool:
-        """Whether forgetting it would let somebody spend again."""
+        """Whether forgetting the account would allow money to be spent twice."""
         over = self.until_ms is not None and self.until_ms <= now_ms
         return bool(self.under_way) or (self.spent_in_all_usd > 0 and not over)
 
     @property
     def spent_in_all_usd(self) -> Decimal:
-        """What all have spent."""
+        """What all gateways and tools have spent."""
         return max(self.spent_usd + self.others.spent_usd, self.known_usd)
 
     @property
     def left_usd(self) -> Decimal:
-        """What is not spent, reservations aside."""
+        """What is not yet spent, ignoring reservations."""
         return max(self.budget.usd - self.spent_in_all_usd, _NOTHING)
 
     @property
     def unclaimed_usd(self) -> Decimal:
-        """What is left beside the claims of others."""
+        """What is left besides the claims of the other gateways."""
         return self.budget.usd - max(self.spent_usd + self.others.claim_usd, self.known_usd)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetDecision:
-    """The answer, and the account that stands in the way where it is not granted."""
+    """The answer and, if it is not *granted*, the account that prevents it."""
 
     answer: Answer
     account: Account | None = None
@@ -132,7 +138,7 @@ class BudgetDecision:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a call under way has reserved, and where."""
+    """What a call in flight has reserved, and in which accounts."""
 
     accounts: tuple[Account, ...]
     estimate: Estimate
@@ -150,14 +156,14 @@ class Budgets:
         max_pipeline_accounts: int = MAX_PIPELINE_ACCOUNTS,
     ) -> None:
         self.strict = False
-        """Whether calls under way are taken to cost the worst case: then no budget is ever overrun by
-        more than the error of one estimate, and few calls go side by side."""
+        """Whether calls in flight are counted at their worst case. No budget is then overrun by
+        more than the error of one estimate, but few calls run in parallel."""
         self._estimator = estimator
         self._runs: RunAccounts[Account] = RunAccounts(max_run_accounts)
         self._periods: OrderedDict[_Key, Account] = OrderedDict()
         self._max_period_accounts = max_period_accounts
         self._pipelines: dict[str, OrderedDict[_Key, None]] = {}
-        """By tenant: the accounts of its pipelines and labels."""
+        """The accounts of pipelines and labels, by tenant."""
         self._max_pipeline_accounts = max_pipeline_accounts
 
     def __len__(self) -> int:
@@ -166,10 +172,10 @@ class Budgets:
     def account(
         self, budget: Budget, now_ms: float, known_spent_usd: Decimal = _NOTHING
     ) -> Account:
-        """Return the account of a budget for the period of now.
+        """Return the account of a budget for the current period.
 
-        `known_spent_usd` is what others know to be spent of it: whatever is more, that or our own sum,
-        holds. Raises BudgetsFull.
+        `known_spent_usd` is what others know to be spent from it; the larger of that and this
+        gateway's own sum counts. Raises BudgetsFull.
         """
         since_ms, until_ms = _period(budget.per, now_ms)
         if budget.level == "run":
@@ -181,7 +187,7 @@ class Budgets:
         return account
 
     def ask(self, accounts: Sequence[Account], estimate: Estimate) -> BudgetDecision:
-        """Answer a call that wants its expected cost reserved; nothing is reserved by asking."""
+        """Answer a request for a reservation, without reserving anything."""
         waiting: Account | None = None
         for account in accounts:
             spent_in_all_usd = account.spent_in_all_usd
@@ -192,15 +198,18 @@ class Budgets:
         return BudgetDecision(Answer.WAIT, waiting) if waiting else BudgetDecision(Answer.GRANTED)
 
     def covers(self, account: Account, estimate: Estimate) -> bool:
-        """Tell whether what this gateway claims of an account is enough for one more call."""
+        """Tell whether this gateway's claim on an account suffices for one more call."""
         if account.claim_usd is None or not estimate.usd:
             return True
         needed_usd = self._together_usd(account.under_way, estimate)
         return _fits(needed_usd, account.claim_usd - account.spent_usd)
 
     def claimable_usd(self, account: Account, wishes: Iterable[Estimate]) -> Decimal:
-        """Return what this gateway should claim of an account: what it has spent, what is under way, and
-        what those of the wishes need, in their order, that fit in beside the claims of others."""
+        """Return how much of an account this gateway should claim.
+
+        That is what it has spent, what is in flight, and what the `wishes` need, in order, as far
+        as they fit beside the claims of others.
+        """
         loads = dict(account.under_way)
         free_usd = account.unclaimed_usd
         usd = self._sum_usd(loads)
@@ -213,13 +222,13 @@ class Budgets:
         return account.spent_usd + (Decimal(f"{usd + _EPSILON_USD:.13f}") if usd else _NOTHING)
 
     def reserve(self, accounts: Sequence[Account], estimate: Estimate) -> Reservation:
-        """Reserve what was granted."""
+        """Reserve the estimate of a granted call."""
         for account in accounts:
             account.under_way[estimate.kind] = _one_more(account, estimate)
         return Reservation(tuple(accounts), estimate)
 
     def settle(self, reservation: Reservation, cost_usd: Decimal) -> None:
-        """End a reservation with what the call cost, nothing where it was not made."""
+        """End a reservation with the actual cost of the call, 0 if it was not made."""
         kind = reservation.estimate.kind
         for account in reservation.accounts:
             load = account.under_way[kind]
@@ -235,7 +244,8 @@ class Budgets:
         )
 
     def _together_usd(self, loads: Mapping[Kind, CostSums], estimate: Estimate) -> float:
-        """Return what a call costs beside those under way; alone, what is expected of it."""
+        """Return the assumed cost of a call together with those in flight; if there are none, its
+        expected cost."""
         if not loads:
             return estimate.usd
         if self.strict:
@@ -244,7 +254,7 @@ class Budgets:
         return self._estimator.together_usd({**loads, estimate.kind: load}.items())
 
     def _sum_usd(self, loads: Mapping[Kind, CostSums]) -> float:
-        """Return what calls are taken to cost together; one, what is expected of it."""
+        """Return the assumed total cost of calls; for a single one, its expected cost."""
         if sum(load.count for load in loads.values()) == 1:
             ((kind, load),) = loads.items()
             return self._estimator.now(kind, load.seen_usd, load.worst_usd).usd
@@ -273,8 +283,11 @@ class Budgets:
         return account
 
     def _forget(self, among: OrderedDict[_Key, Any], now_ms: float, limit: int) -> None:
-        """Forget the account that does not count and was not used for longest, or raise BudgetsFull.
-        Those that count go behind, and are looked at again much later."""
+        """Forget the least recently used account that no longer matters; raise BudgetsFull if none
+        is found.
+
+        Accounts that still matter are moved to the end, to be examined again much later.
+        """
         for _ in range(min(MAX_LOOKED_AT, len(among))):
             key = next(iter(among))
             account = self._periods[key]
@@ -298,7 +311,7 @@ def _one_more(account: Account, estimate: Estimate) -> CostSums:
 
 
 def _period(per: Period | None, now_ms: float) -> tuple[float, float | None]:
-    """Return the start and end of the calendar period (UTC) that a moment falls into."""
+    """Return the start and end (ms) of the calendar period (UTC) that `now_ms` falls into."""
     if per is None:
         return 0.0, None
     now = datetime.fromtimestamp(now_ms / 1000, UTC)

@@ -1,5 +1,8 @@
-"""Which budgets a call spends from: its run's, and those that the configuration gives its pipeline, its
-labels and its tenant. Read from the section `budgets:`."""
+"""Which budgets a call spends from: that of its run, and those configured for its pipeline, labels
+and tenant.
+
+Read from the section `budgets:`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +18,12 @@ from hocket.schemas.messages import MAX_TOLD_BUDGETS, BudgetRule, CallRequest, R
 ANYBODY = "*"
 Level = Literal["tenant", "pipeline", "label"]
 Unpriced = Literal["allow", "refuse"]
-"""What becomes of a call under a budget whose backend has no known price: it counts as free, or is
+"""How a call under a budget is treated if its backend has no known price: it counts as free, or is
 refused."""
 
 Reserve = Literal["expected", "worst"]
-"""What calls under way are taken to cost: what they will hardly exceed by what was seen of their kind,
-or what they cannot exceed by their `max_tokens`."""
+"""What calls in flight are assumed to cost: an amount they are unlikely to exceed, judging by the
+history of their kind, or the most that their `max_tokens` allows."""
 
 _FIELDS = frozenset({"unpriced", "reserve", "tenants", "pipelines", "labels"})
 _NO_LABELS: Mapping[str, str] = {}
@@ -29,7 +32,7 @@ _LIMIT_FIELDS = frozenset({"usd", "per"})
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """So much per period."""
+    """An amount per period."""
 
     usd: Decimal
     per: Period
@@ -37,9 +40,12 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRules:
-    """Allowances by tenant, by pipeline (`pipeline`, or `tenant/pipeline`), and by label (`key=value`,
-    or `tenant/key=value`); `*` is for anybody who is not named, `key=*` for any value that is not, each
-    with an account of its own."""
+    """Allowances by tenant, by pipeline (`pipeline`, or `tenant/pipeline`), and by label
+    (`key=value`, or `tenant/key=value`).
+
+    `*` applies to everyone not named, and `key=*` to every value not named; each of them gets an
+    account of its own.
+    """
 
     unpriced: Unpriced = "allow"
     reserve: Reserve = "expected"
@@ -54,9 +60,11 @@ class BudgetRules:
         labels: Mapping[str, str] = _NO_LABELS,
         root: RootBudget | None = None,
     ) -> tuple[Budget, ...]:
-        """Return the budgets that a call spends from, the narrowest first. `run_usd` is that of its
-        run, `labels` what its run has beside its own, `root` the budget at the top of a sub-run's
-        tree."""
+        """Return the budgets that a call spends from, the narrowest first.
+
+        `run_usd` is the budget of its run, `labels` are the labels its run has besides its own, and
+        `root` is the budget at the top of a sub-run's tree.
+        """
         who = request.attribution
         found = _of_runs(request, run_usd, root)
         if who.pipeline is not None and self.pipelines:
@@ -78,7 +86,7 @@ class BudgetRules:
         return tuple(found)
 
     def told(self) -> tuple[BudgetRule, ...]:
-        """Return the rules for those who look at budgets, the first MAX_TOLD_BUDGETS of them."""
+        """Return the first MAX_TOLD_BUDGETS rules, for display."""
         levels: tuple[tuple[Level, Mapping[str, Allowance]], ...] = (
             ("tenant", self.tenants),
             ("pipeline", self.pipelines),

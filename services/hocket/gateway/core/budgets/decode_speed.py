@@ -1,10 +1,12 @@
-"""How fast engines write whole answers: what a stopped one had written is told by when it was stopped.
+"""How fast engines generate, learnt from complete answers, to estimate how much a stopped one had
+written.
 
-For each backend the latest answers are kept: latency = wait + tokens * time of one. The time of one is
-the median slope between two of them (Theil and Sen); a third of what is left is below the wait. What
-delays an answer on its way (a busy gateway, a queue, a lost packet) only makes it later, often half of
-them at once, and an engine had written more than such answers tell. The first answers tell no wait yet.
-What is known is kept over restarts (`accounting/cost_history.py`). Pure.
+For each backend the latest answers are kept, modelled as latency = wait + tokens * time per token.
+The time per token is the median slope over all pairs of answers (Theil-Sen); the wait is the lower
+third of the residuals. Anything that delays an answer (a busy gateway, a queue, a lost packet) only
+makes it later, often half of the answers at once, and would make the engine look slower than it is.
+Too few answers cannot tell the wait. What was learnt is kept over restarts
+(`accounting/cost_history.py`). Pure.
 """
 
 import statistics
@@ -15,12 +17,12 @@ from itertools import combinations
 from hocket.gateway.core.routing.history import Kind
 
 LEAST_ANSWERS = 8
-"""Fewer tell no wait."""
+"""With fewer answers the wait is taken to be 0."""
 KEPT = 48
-"""Answers of a backend that count."""
+"""The number of latest answers kept per backend."""
 MAX_BACKENDS = 1_000
 LEAST_SPREAD = 0.1
-"""Of the mean length: answers that differ by less do not tell the wait from the speed."""
+"""As a fraction of the mean length: answers that vary less cannot tell the wait from the speed."""
 
 
 class DecodeSpeeds:
@@ -30,19 +32,20 @@ class DecodeSpeeds:
         self._answers: dict[str, deque[tuple[float, float]]] = {}
 
     def learn(self, backend: str, tokens: float, latency_ms: float) -> None:
-        """Take in an answer of so many tokens; of several at once, the tokens of one."""
+        """Add an answer of `tokens` tokens; for several answers at once, the tokens of one."""
         if tokens <= 0 or latency_ms <= 0:
             return
         answers = self._answers.pop(backend, None)
         if answers is None:
             answers = deque(maxlen=KEPT)
-        self._answers[backend] = answers  # the latest one is the last
+        self._answers[backend] = answers  # most recently used last
         if len(self._answers) > MAX_BACKENDS:
             del self._answers[next(iter(self._answers))]
         answers.append((tokens, latency_ms))
 
     def tokens_within(self, backend: str, elapsed_ms: float) -> float | None:
-        """Return how many tokens an engine has written after so long; None where too little is known."""
+        """Return how many tokens an engine has written after `elapsed_ms`; None if too little is
+        known."""
         answers = self._answers.get(backend)
         if not answers:
             return None
@@ -50,7 +53,7 @@ class DecodeSpeeds:
         wait_ms = 0.0
         if len(answers) >= LEAST_ANSWERS and _differ([tokens for tokens, _ in answers]):
             slope = _median_slope(answers)
-            if 0 < slope <= ms_of_one:  # no engine takes less than no time to begin
+            if 0 < slope <= ms_of_one:  # the wait cannot be negative
                 ms_of_one = slope
                 wait_ms = max(_lower_third([ms - slope * tokens for tokens, ms in answers]), 0)
         return max(elapsed_ms - wait_ms, 0.0) / ms_of_one
@@ -60,17 +63,18 @@ class DecodeSpeeds:
         return len(self._answers.get(_backend(kind), ()))
 
     def ratios(self, kind: Kind) -> list[float]:
-        """Return what is known of a backend, to be restored: tokens and latency of each answer."""
+        """Return the known answers of a backend for `restore`: tokens and latency (ms) of each,
+        flattened."""
         return [one for answer in self._answers.get(_backend(kind), ()) for one in answer]
 
     def restore(self, kind: Kind, ratios: Sequence[float]) -> None:
-        """Take in what was known of a backend."""
+        """Add the answers that `ratios` returned for a backend."""
         for tokens, latency_ms in zip(ratios[::2], ratios[1::2], strict=False):
             self.learn(_backend(kind), tokens, latency_ms)
 
 
 def kind_of(backend: str) -> Kind:
-    """Return what a backend's answers are kept as."""
+    """Return the kind under which a backend's answers are kept."""
     return (backend, "", "")
 
 

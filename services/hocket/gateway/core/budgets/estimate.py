@@ -1,13 +1,13 @@
-"""What a call is expected to cost, before it is made.
+"""The expected cost of a call, estimated before it is made.
 
-Without history it is the worst case: the call's size in tokens (4 characters each) and all the answers
-that it allows (`n` times `max_tokens`), at the replica's prices, so that a model that nobody has called
-yet passes no budget. History corrects it: per kind of call (model, pipeline, node) the ratio of what
-calls cost to what was seen beforehand (the size, and a modest length of answer) is kept, and its 90th
-percentile is expected of a call by itself. What many calls cost together follows from mean and variance
-of that ratio, to which one call is added that was never seen: that of the worst case (`max_tokens`),
-believed the less the more calls were seen to stay far below it. So the first calls of a kind are
-reserved for with care, and later ones are not kept out by a bound that nobody reaches.
+Without history it is the worst case: the call's size in tokens (4 characters each) plus all the
+output it allows (`n` times `max_tokens`), at the replica's prices, so that an untried model cannot
+slip past a budget. History corrects this. For each kind of call (model, pipeline, node), the ratio
+of actual cost to a base cost known beforehand (the size, and a modest length of answer) is kept; a
+single call is expected to cost its 90th percentile. The total of many calls follows from the mean
+and variance of that ratio, after adding one imaginary call at the worst case (`max_tokens`), whose
+weight falls the more calls were seen to stay far below it. So reservations are cautious for the
+first calls of a kind, and later calls are not kept out by a bound that none of them reaches.
 """
 
 from collections.abc import Iterable
@@ -21,21 +21,24 @@ from hocket.gateway.core.routing.history import History, Kind
 from hocket.schemas.messages import CallRequest
 
 USUAL_OUTPUT_TOKENS = 256
-"""The length of answer that ratios are counted from."""
+"""The length of answer that the base cost assumes."""
 WORST_OUTPUT_TOKENS = 16_384
-"""How long it may become where `max_tokens` does not say."""
+"""The length of answer assumed as the worst case if `max_tokens` is not set."""
 EXPECTED_QUANTILE = 0.9
 DEVIATIONS = 3.0
-"""How many standard deviations are reserved beyond the mean for calls side by side."""
+"""How many standard deviations above the mean are reserved for parallel calls."""
 UNSEEN_FACTOR = 2.0
 UNSEEN_DOUBT = 64.0
-"""The worst case is believed up to (2 + 64 / calls seen) times the dearest call that was seen."""
+"""The worst case is capped at (2 + 64 / calls seen) times the dearest call seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a call is expected to cost: `seen_usd` is what ratios are counted from, `worst_usd` the worst
-    case, `usd` what is expected: the worst case where nothing is known of its kind or its model."""
+    """The expected cost of a call.
+
+    `seen_usd` is the base cost that ratios refer to, `worst_usd` the worst case, and `usd` the
+    expected cost, which is the worst case if nothing is known of the kind or the model.
+    """
 
     kind: Kind
     seen_usd: float
@@ -48,8 +51,8 @@ FREE = Estimate(("", "", ""), 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class CostSums:
-    """Calls of one kind side by side: how many, and the sums of what was seen of their cost, of its
-    squares, and of their worst cases."""
+    """Parallel calls of one kind: their number, and the sums of their base costs, of the squares of
+    those, and of their worst cases."""
 
     count: int = 0
     seen_usd: float = 0.0
@@ -57,7 +60,7 @@ class CostSums:
     worst_usd: float = 0.0
 
     def plus(self, estimate: Estimate, sign: int = 1) -> "CostSums":
-        """Return the load with one call more, or less."""
+        """Return the sums with one call added (or removed, if `sign` is -1)."""
         return CostSums(
             self.count + sign,
             self.seen_usd + sign * estimate.seen_usd,
@@ -67,13 +70,13 @@ class CostSums:
 
 
 class Estimator:
-    """Ratios of cost to what was seen beforehand, by kind of call."""
+    """Ratios of actual cost to base cost, by kind of call."""
 
     def __init__(self) -> None:
         self._ratios: History[Kind] = History()
 
     def estimate(self, request: CallRequest, kind: Kind, prices: Iterable[Prices]) -> Estimate:
-        """Return what a call costs at the dearest of some prices."""
+        """Return the estimate of a call at the highest of the given prices."""
         input_tokens = request_content.tokens(request)
         seen = [(_seen_usd(request, input_tokens, one), one) for one in prices]
         seen_usd, dearest = max(seen, key=lambda pair: pair[0], default=(0.0, Prices()))
@@ -82,13 +85,13 @@ class Estimator:
         return self.now(kind, seen_usd, _worst_usd(request, input_tokens, dearest))
 
     def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
-        """Return the estimate for what was seen, as history tells at this moment."""
+        """Return the estimate for a base cost and a worst case, using the history known now."""
         ratio = self._ratios.quantile(self._known(kind), EXPECTED_QUANTILE)
         usd = worst_usd if ratio is None else seen_usd * ratio
         return Estimate(kind, seen_usd, worst_usd, usd)
 
     def together_usd(self, loads: Iterable[tuple[Kind, CostSums]]) -> float:
-        """Return what calls side by side will hardly exceed in sum."""
+        """Return a total that parallel calls are unlikely to exceed."""
         mean_usd = variance = 0.0
         for kind, load in loads:
             if load.seen_usd <= 0:
@@ -101,7 +104,7 @@ class Estimator:
         return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
-        """Take in what a successful call cost at the prices that it used."""
+        """Learn from the cost of a successful call at the prices it used."""
         seen_usd = _seen_usd(request, request_content.tokens(request), prices)
         if seen_usd:
             ratio = float(cost_usd) / seen_usd
@@ -114,16 +117,17 @@ class Estimator:
         return self._ratios.count(kind)
 
     def ratios(self, kind: Kind) -> list[float]:
-        """Return what is known of a kind, to be restored."""
+        """Return the history of a kind, for `restore`."""
         return self._ratios.values(kind)
 
     def restore(self, kind: Kind, ratios: Iterable[float]) -> None:
-        """Take in what was known of a kind."""
+        """Add the history that `ratios` returned for a kind."""
         for ratio in ratios:
             self._ratios.add(kind, ratio)
 
     def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
-        """Return mean and mean square of the ratio, one call of the worst case among those seen."""
+        """Return the mean and mean square of the ratio, counting one call at the worst case among
+        those seen."""
         known = self._known(kind)
         seen, dearest = self._ratios.spread(known), self._ratios.quantile(known, 1.0)
         if seen is None or dearest is None:
@@ -156,7 +160,8 @@ def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float
 
 
 def _usd(prices: Prices, input_tokens: int, output_tokens: int) -> float:
-    """Return about what tokens cost; an estimate need not be exact, and decimals take their time."""
+    """Return the approximate cost of tokens; floats, because an estimate need not be exact and
+    decimals are slow."""
     million = input_tokens * float(prices.input_usd_per_mtok or 0)
     million += output_tokens * float(prices.output_usd_per_mtok or 0)
     return million / 1e6 + float(prices.request_usd or 0)

@@ -1,18 +1,18 @@
-"""Prices and what a call costs, exact to the last digit.
+"""Prices, and the exact cost of a call.
 
-All arithmetic runs in a decimal context that raises where a digit would be lost, so a cost is never
-rounded; the bounds on prices and tokens keep every result far inside its precision.
+All arithmetic uses a decimal context that raises if a digit would be lost, so a cost is never
+rounded; the bounds on prices and tokens keep every result well within its precision.
 """
 
 from dataclasses import asdict, dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 
 MAX_USD = Decimal(10) ** 9
-"""The largest price that is believed."""
+"""The largest price accepted."""
 MAX_DECIMALS = 18
-"""Digits after the point that a price (per million tokens) may have."""
+"""The most decimal places that a price (per million tokens) may have."""
 MAX_TOKENS = 2**63 - 1
-"""What the ledger's columns hold."""
+"""The largest number the ledger's columns hold."""
 
 _TOKENS_PER_PRICE_EXPONENT = 6
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
@@ -20,10 +20,10 @@ _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """US dollars per million tokens, and per request; None means that nobody said.
+    """US dollars per million tokens, and per request; None means unknown.
 
-    Without `cached_usd_per_mtok` input that is read from a prompt cache costs what input costs, and so
-    does what is written to one without `cache_write_usd_per_mtok`.
+    Input read from a prompt cache costs `cached_usd_per_mtok`, and input written to one costs
+    `cache_write_usd_per_mtok`; if unknown, both cost the same as other input.
     """
 
     input_usd_per_mtok: Decimal | None = None
@@ -42,12 +42,12 @@ class Prices:
 
     @property
     def known(self) -> dict[str, str]:
-        """The prices that somebody said, as exact decimals by name."""
+        """The known prices by name, as exact decimals."""
         return {name: str(price) for name, price in asdict(self).items() if price is not None}
 
     @property
     def charged(self) -> bool:
-        """Whether a call can cost anything."""
+        """Whether a call can cost more than nothing."""
         return any((self.input_usd_per_mtok, self.output_usd_per_mtok, self.request_usd))
 
     @property
@@ -58,7 +58,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a call costs; without a known price `usd` is 0 and `priced` False."""
+    """The cost of a call; without a known price, `usd` is 0 and `priced` is False."""
 
     usd: Decimal
     priced: bool
@@ -75,8 +75,8 @@ def cost(
     """Return the exact cost of a call; `input_tokens` includes `cached_tokens` and
     `cache_write_tokens`.
 
-    A backend that reports more cached than input tokens is billed for its input tokens as cached; of
-    the rest no more than there is was written.
+    If a backend reports more cached than input tokens, all input tokens are billed as cached;
+    written tokens are likewise limited to the remaining input.
     """
     assert min(input_tokens, output_tokens, cached_tokens, cache_write_tokens) >= 0
     if not prices.priced:
@@ -114,7 +114,7 @@ def plain(value: Decimal) -> Decimal:
 
 
 def believable(value: Decimal) -> bool:
-    """Return whether a price is finite, not negative and inside the bounds of this module."""
+    """Return whether a price is finite, not negative and within the bounds of this module."""
     if not value.is_finite() or value < 0 or value > MAX_USD:
         return False
     exponent = plain(value).as_tuple().exponent

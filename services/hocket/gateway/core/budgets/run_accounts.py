@@ -1,7 +1,7 @@
-"""The accounts of runs: so many are remembered, and nobody's runs make another tenant's be forgotten.
+"""A bounded set of run accounts in which one tenant's runs never push out another tenant's.
 
-Beyond the bound the tenant with the most accounts loses the one that it has not used for longest, as
-long as no call is under way in it.
+Beyond the bound, the tenant with the most accounts loses its least recently used one that has no
+call in flight.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sized
 from typing import Generic, Protocol, TypeVar
 
 MAX_RUN_ACCOUNTS = 50_000
-"""Accounts of runs that are remembered."""
+"""The most run accounts kept in memory."""
 
 
 class _Account(Protocol):
@@ -29,13 +29,14 @@ class RunAccounts(Generic[A]):
         self._count = 0
         self._tenants: dict[str, OrderedDict[str, A]] = {}
         self._most: list[tuple[int, str]] = []
-        """For each tenant an entry for each number of accounts up to its own, the largest first."""
+        """For each tenant, one entry for each number of accounts up to its current one; a heap,
+        largest first."""
 
     def __len__(self) -> int:
         return self._count
 
     def of(self, tenant: str, run: str, make: Callable[[], A]) -> A:
-        """Return the account of a run; a new one may take the place of another."""
+        """Return the account of a run, created if new; that may evict another."""
         runs = self._tenants.get(tenant)
         account = None if runs is None else runs.get(run)
         if runs is None or account is None:
@@ -49,12 +50,12 @@ class RunAccounts(Generic[A]):
         return account
 
     def _forget(self) -> None:
-        """Forget one account, if there is one without a call under way."""
+        """Forget one account, if any has no call in flight."""
         busy: list[tuple[int, str]] = []
         while self._most:
             count, tenant = heapq.heappop(self._most)
             runs = self._tenants[tenant]
-            if len(runs) != -count:  # a smaller number of a tenant that is busy
+            if len(runs) != -count:  # a lower entry of a tenant whose accounts are all busy
                 busy.append((count, tenant))
                 continue
             run = next((name for name, one in runs.items() if not one.under_way), None)

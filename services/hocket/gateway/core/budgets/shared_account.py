@@ -1,11 +1,11 @@
-"""An account that several gateways spend from, as it stands in their bucket.
+"""An account that several gateways spend from, as stored in their bucket.
 
-Each gateway has a line: how much of the budget it *claims*, and how much of that it has spent. It never
-spends more than its claim, and writes a larger one only on the condition that nobody wrote meanwhile, so
-that claims never add up to more than the budget. The line of a gateway that is dead is put with what is
-`gone`: what it claimed counts as spent, for its calls may have cost so much. What `tools` charged was
-spent by no gateway; one of an older release leaves it out when it writes, and the next question brings
-it back.
+Each gateway has a line: how much of the budget it *claims*, and how much of that it has spent. It
+never spends more than its claim, and it raises the claim only by a conditional write that fails if
+anyone else wrote in between, so claims never add up to more than the budget. When a gateway dies,
+its line is added to `gone`: its whole claim counts as spent, because its calls may have cost that
+much. `tools` is what tools charged, which no gateway spent; gateways of an older release drop it
+when they write, and the next query to the ledger restores it.
 """
 
 import json
@@ -24,35 +24,35 @@ _PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one gateway claims of an account, and what of it is spent."""
+    """How much of an account one gateway claims, and how much of that it has spent."""
 
     claim_usd: Decimal
     spent_usd: Decimal
 
     @property
     def most_usd(self) -> Decimal:
-        """What it may have spent by now."""
+        """The most it may have spent by now."""
         return max(self.claim_usd, self.spent_usd)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAccount:
-    """The lines of all gateways by their names, and what others spent before."""
+    """The lines of all gateways by name, and what was spent besides."""
 
     gone_usd: Decimal = _NOTHING
     tools_usd: Decimal = _NOTHING
-    """What tools charged, which no gateway sees: the ledger tells it."""
+    """What tools charged, which no gateway sees; reported by the ledger."""
     lines: Mapping[str, Line] = field(default_factory=dict)
 
     def others(self, name: str) -> Line:
-        """Return the claims and the spending of all but one gateway."""
+        """Return the total claims and spending of all gateways but one."""
         others = [line for gateway, line in self.lines.items() if gateway != name]
         before_usd = self.gone_usd + self.tools_usd
         claimed = sum((one.most_usd for one in others), before_usd)
         return Line(claimed, sum((one.spent_usd for one in others), before_usd))
 
     def without(self, dead: Collection[str]) -> Self:
-        """Return the account after the death of some gateways."""
+        """Return the account after some gateways have died."""
         gone = {name: line for name, line in self.lines.items() if name in dead}
         if not gone:
             return self
@@ -61,19 +61,23 @@ class SharedAccount:
         return replace(self, gone_usd=spent, lines=lines)
 
     def at_least(self, metered_usd: Decimal, mine_usd: Decimal, name: str) -> Self:
-        """Return the account with at least what the ledger has of it, `mine_usd` of which may be one
-        gateway's: what is more was spent without it."""
+        """Return the account with its total raised to at least what the ledger has recorded.
+
+        Up to `mine_usd` of that may be this gateway's own spending; anything beyond was spent by
+        others.
+        """
         others = sum((one.most_usd for one in self.lines.values()), _NOTHING)
         others -= self.lines[name].most_usd if name in self.lines else _NOTHING
         more = metered_usd - mine_usd - others
         return replace(self, gone_usd=more) if more > self.gone_usd else self
 
     def charged(self, tools_usd: Decimal) -> Self:
-        """Return the account with at least what the ledger has of tools."""
+        """Return the account with the charges of tools raised to at least what the ledger has
+        recorded."""
         return replace(self, tools_usd=tools_usd) if tools_usd > self.tools_usd else self
 
     def with_line(self, name: str, line: Line) -> Self:
-        """Return the account with another line of one gateway."""
+        """Return the account with the line of one gateway replaced."""
         return replace(self, lines={**self.lines, name: line})
 
     def encoded(self) -> bytes:
@@ -88,7 +92,7 @@ class SharedAccount:
 
     @classmethod
     def decoded(cls, value: bytes) -> Self | None:
-        """Return the account that JSON says; None where it is none."""
+        """Return the account decoded from JSON; None if it is not a valid one."""
         try:
             content = json.loads(value)
             gone, lines = content["gone"], content["lines"]

@@ -1,12 +1,13 @@
-"""The fields of a body in OpenAI's shape that go to a backend as they came: pure.
+"""Which fields of an OpenAI-style body are forwarded to a backend unchanged. Pure.
 
-Routers and providers read fields that choose another model, another provider or a dearer service
-than the one that is booked (`models`, `provider`, `plugins`, `service_tier` ...), and new ones come all
-the time. So what goes on is what is known to choose none of that: OpenAI's own parameters and those by
-which engines sample. Any other field is refused, unless a backend's `pass_fields` names it.
+Routers and providers read fields that select another model, another provider or a more expensive
+service than the one that is booked (`models`, `provider`, `plugins`, `service_tier` ...), and new
+ones appear all the time. So only fields known to select none of that are forwarded: OpenAI's own
+parameters and the sampling parameters of engines. Any other field is refused, unless a backend's
+`pass_fields` names it.
 
-Of `tools` functions go on, which the caller runs. What a provider runs itself (`web_search`,
-`code_interpreter` ...) costs money of its own and reaches the network: it counts as a field
+Of `tools`, functions are forwarded, because the caller runs them. Tools that a provider runs itself
+(`web_search`, `code_interpreter` ...) cost extra and reach the network; each counts as a field
 `tools.<type>`.
 """
 
@@ -19,7 +20,7 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.messages import CallRequest
 
 CHOOSES_PRICE = frozenset({"service_tier", "web_search_options", "moderation"})
-"""Parameters of OpenAI's that choose a price, a dearer service or another model."""
+"""OpenAI parameters that select a price, a more expensive service or another model."""
 
 OPENAI_FIELDS = frozenset(
     """
@@ -30,7 +31,7 @@ OPENAI_FIELDS = frozenset(
     stream_options suffix temperature tool_choice tools top_logprobs top_p user verbosity
     """.split()
 )
-"""The others, of chat completions, completions and embeddings."""
+"""The other OpenAI parameters of chat completions, completions and embeddings."""
 
 ENGINE_FIELDS = frozenset(
     """
@@ -47,17 +48,17 @@ ENGINE_FIELDS = frozenset(
     xtc_probability xtc_threshold
     """.split()
 )
-"""What vLLM, SGLang, llama.cpp and TGI understand besides, of sampling, templates and guided output."""
+"""Parameters that vLLM, SGLang, llama.cpp and TGI add, for sampling, templates and guided output."""
 
 FUNCTION_KEYS = frozenset({"type", "function", "strict", "cache_control"})
-"""What the entry of a function in `tools` may have."""
+"""The keys allowed in a function's entry in `tools`."""
 
 KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS
-"""What goes on to every backend."""
+"""Fields forwarded to every backend."""
 
 
 def unusual_fields(request: CallRequest) -> frozenset[str]:
-    """Return the fields of a call that go only to backends that let them through."""
+    """Return the fields of a call that are forwarded only to backends that allow them."""
     if request.openai is None:
         return frozenset(_run_by_providers(request.tools)) if request.tools else frozenset()
     body = request.openai.body
@@ -68,7 +69,7 @@ def unusual_fields(request: CallRequest) -> frozenset[str]:
 
 
 def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendSpec]) -> None:
-    """Raise FieldNotPassed where no backend of a model lets all these fields of a call through."""
+    """Raise FieldNotPassed if no backend of a model allows all of these fields."""
     held = [fields - spec.pass_fields for spec in backends if spec.sends_fields]
     if held and all(held):
         fewest = sorted(held, key=len)[0]
@@ -76,7 +77,7 @@ def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendS
 
 
 def _run_by_providers(tools: Any) -> Iterator[str]:
-    """Yield what `tools` holds beside functions, as the name of a field."""
+    """Yield, as field names, the entries of `tools` that are not functions."""
     for tool in tools if isinstance(tools, list | tuple) else [tools]:
         if not isinstance(tool, dict):
             yield "tools"

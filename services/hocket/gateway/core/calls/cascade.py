@@ -1,9 +1,9 @@
-"""Cheap first: a cascade asks its stages in order, until an expression accepts an answer.
+"""A cascade asks its stages in order, cheapest first, until an expression accepts an answer.
 
 The expression reads `answer` (`text`, `data`, `tool_calls`, `finish_reason`, `input_tokens`,
-`output_tokens`) and `call` (`task`, `tenant`, `pipeline`, `node`, `max_tokens`). `answer.data` is the
-JSON value of the text where it is one, else null. An expression that fails, for example because a field
-is missing, does not accept. The last stage's answer is not asked about.
+`output_tokens`) and `call` (`task`, `tenant`, `pipeline`, `node`, `max_tokens`). `answer.data` is
+the text parsed as JSON, or null if it is not JSON. An expression that fails, for example because a
+field is missing, does not accept. The last stage's answer is always accepted.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ NAMES = frozenset({"answer", "call"})
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """The models to ask, the cheapest first, and the expression that accepts an answer."""
+    """The models to ask, cheapest first, and the expression that accepts an answer."""
 
     stages: tuple[str, ...]
     accept: str
@@ -41,7 +41,7 @@ def cascade_of(stages: tuple[str, ...], accept: str, where: str) -> Cascade:
 
 
 def unknown_names(accept: str, where: str) -> set[str]:
-    """Return the names that an expression reads and that a cascade does not have."""
+    """Return the names that an expression reads but a cascade does not provide."""
     found: set[str] = set()
     for reading in readings(accept, where, expression=True):
         found |= reading.names

@@ -1,7 +1,7 @@
-"""How an attempt came to its replica, as it is kept: bounded, whatever the size of the model.
+"""Records why an attempt went to its replica, in bounded size however many replicas the model has.
 
-Of the replicas that were looked at the best MAX_CANDIDATES are kept, those that could take the call
-first; the others are counted. `hocket gateway explain` shows it.
+The best MAX_CANDIDATES of the replicas considered are kept, those that could take the call first;
+the others are only counted. `hocket gateway explain` shows the record.
 """
 
 from math import isfinite
@@ -29,7 +29,7 @@ def recorded(
     tried: tuple[str, ...] = (),
     because: str = "",
 ) -> CallDecision:
-    """Return the decision by which a replica was asked, as its record has it."""
+    """Return the decision to ask a replica, in the form its usage record holds."""
     candidates = decision.candidates
     if len(candidates) > 1:
         candidates = tuple(sorted(candidates, key=_rank))

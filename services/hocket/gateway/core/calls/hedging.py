@@ -1,9 +1,10 @@
-"""When a second replica is asked for the same call: never by default, never often, never twice.
+"""When a second replica is asked for the same call: never by default, rarely, and at most once per
+attempt.
 
-A call that takes longer than most calls of its kind did may be asked again elsewhere; the first answer
-counts. What that costs is bounded by a bucket: each call adds `share` of a token, a second request takes
-one, so that at most that share of calls is made twice, whatever the weather. A call that brings tools
-may have effects outside when it is answered twice, so it is left alone unless the rule allows it.
+A call that takes longer than most of its kind may also be sent to another replica; the first answer
+counts. A token bucket bounds the cost: each call adds `share` of a token and a second request takes
+one, so at most that share of calls is made twice under any conditions. Calls with tools may have
+outside effects if answered twice, so they are not hedged unless the rule allows it.
 """
 
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ from hocket.gateway.core.routing.history import CallDurations, Kind
 from hocket.schemas.messages import CallRequest
 
 FIRST_TOKENS = 1.0
-"""What a bucket starts with: a model that is asked for the first time has no history anyway."""
+"""The initial content of a bucket; a model asked for the first time has no history to hedge by
+anyway."""
 _TOOL_FIELDS = ("tools", "functions", "web_search_options")
 
 
 @dataclass(frozen=True, slots=True)
 class HedgeRule:
-    """After which quantile of history a call is hedged, but not before `min_ms`; which share of calls at
-    most, and how many in a row (`burst`); whether calls with `tools` may be."""
+    """When calls are hedged: after a quantile of past durations but not before `min_ms`, for at
+    most a share of calls and at most `burst` in a row, and whether calls with `tools` qualify."""
 
     quantile: float = 0.95
     min_ms: float = 50.0
@@ -28,24 +30,24 @@ class HedgeRule:
     tools: bool = False
 
     def suits(self, request: CallRequest) -> bool:
-        """Tell whether a call may be made twice at all."""
+        """Tell whether a call may be hedged at all."""
         return self.tools or not _has_tools(request)
 
     def delay_ms(self, durations: CallDurations, kind: Kind) -> float | None:
-        """Return how long the first request is waited for; None where too little is known."""
+        """Return how long to wait for the first request; None if too little is known."""
         usual_ms = durations.well_known(kind, self.quantile)
         return None if usual_ms is None else max(usual_ms, self.min_ms)
 
 
 class HedgeTokens:
-    """The bucket of one model."""
+    """The token bucket of one model."""
 
     def __init__(self, rule: HedgeRule) -> None:
         self.rule = rule
         self.tokens = min(FIRST_TOKENS, rule.burst)
 
     def earn(self) -> None:
-        """Note that a call is made."""
+        """Credit the bucket for a call that is made."""
         self.tokens = min(self.tokens + self.rule.share, self.rule.burst)
 
     def take(self) -> bool:

@@ -8,10 +8,10 @@ _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.RATE_LIMITED, ErrorClass.BUDGE
 
 
 def outcome_of(error: HocketError | None, latency_ms: float, slow_ms: float | None) -> Outcome:
-    """Return the outcome of an attempt; `slow_ms` is from when on it is slow, None where nobody knows.
+    """Return the outcome of an attempt; it counts as slow from `slow_ms` on (None: unknown).
 
-    A refusal of the call itself comes from a server that works. A timeout tells of the server only
-    where it had the time that calls usually take, else the caller had too little.
+    If the call itself was refused, the server works. A timeout counts against the server only if it
+    had the time that calls usually take; otherwise the caller allowed too little.
     """
     if error is None:
         return Outcome.SLOW if slow_ms is not None and latency_ms >= slow_ms else Outcome.OK

@@ -1,10 +1,11 @@
 """Personal data in texts: found by patterns, replaced by placeholders, and put back into answers.
 
-A placeholder names the kind and counts (`<EMAIL_1>`); within one call the same value has the same one,
-so that a model can still tell people apart. Patterns begin at a boundary, and have a bound or cannot
-fail, so that no text makes them slow. What only looks like a card, an account or an address is left
-alone: cards have Luhn's check digit, IBANs ISO 7064's, addresses must parse. Cards and accounts are
-looked for in every run of groups, for numbers stand beside numbers.
+A placeholder consists of the kind and a number (`<EMAIL_1>`); within one call the same value always
+gets the same placeholder, so a model can still tell people apart. Patterns start at a boundary and
+are bounded or cannot backtrack, so no text makes them slow. Text that only looks like a card, an
+account or an address is left alone: cards must pass the Luhn check, IBANs that of ISO 7064, and
+addresses must parse. Cards and accounts are searched for within every run of digit groups, because
+other numbers may stand next to them.
 """
 
 import ipaddress
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field
 
 MAX_PATTERNS = 32
 MAX_VALUES = 10_000
-"""Different values in one call; further ones get the last placeholder, and cannot be put back."""
+"""The most distinct values in one call; further ones share the last placeholder and cannot be put
+back."""
 _TAGS: tuple[str, ...] = ("", *"xyzabcdefghijklmnopqrstuvw")
 
 _GROUP = re.compile(r"[^ -]+")
@@ -27,8 +29,11 @@ _CARD_MIN, _CARD_MAX = 13, 19
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A kind of personal data: what looks like it, and whether it is. With `most_chars` the expression
-    finds a run of groups, which may hold values of up to so many characters."""
+    """A kind of personal data: an expression that finds candidates, and a check that confirms them.
+
+    With `most_chars`, the expression finds a run of groups that may contain values of up to that
+    many characters.
+    """
 
     kind: str
     regex: re.Pattern[str]
@@ -37,7 +42,7 @@ class Pattern:
 
 
 def luhn(text: str) -> bool:
-    """Tell whether digits end with Luhn's check digit (ISO/IEC 7812-1)."""
+    """Tell whether digits pass the Luhn check (ISO/IEC 7812-1)."""
     if len(text) < _CARD_MIN:
         return False
     plain = text.replace(" ", "").replace("-", "")
@@ -59,7 +64,7 @@ def iban(text: str) -> bool:
 
 
 def address(text: str) -> bool:
-    """Tell whether a text is an IPv4 or IPv6 address that is not just the unspecified one."""
+    """Tell whether a text is an IPv4 or IPv6 address other than the unspecified one."""
     try:
         return not ipaddress.ip_address(text).is_unspecified
     except ValueError:
@@ -104,11 +109,11 @@ PATTERNS: Mapping[str, Pattern] = {
         ),
     )
 }
-"""By kind, in the order in which they are looked for: what is found is not looked at again."""
+"""Patterns by kind, in the order they are applied; text that one has matched is not examined again."""
 
 
 class MaskingStopped(Exception):
-    """Nobody waits for what is masked."""
+    """Masking was abandoned because nobody waits for the result."""
 
 
 class Masks:
@@ -119,13 +124,13 @@ class Masks:
         self._placeholders: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self.values: dict[str, str] = {}
-        """What stands for what."""
+        """The original value of each placeholder."""
         self._tag = _free_tag([pattern.kind for pattern in self._patterns], texts)
         self._any = re.compile(rf"<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>")
-        """Any placeholder of this call: one expression however many there are, or a text with many of
-        their beginnings would take a step for each of them at each place."""
+        """Matches any placeholder of this call. A single expression, because an alternation of all
+        of them would take a step for each at every candidate position."""
         self.stopped = False
-        """Set where nobody waits for what is masked any more; may be set by another thread."""
+        """Set when nobody waits for the result any more; may be set from another thread."""
 
     @property
     def longest(self) -> int:
@@ -133,12 +138,12 @@ class Masks:
         return max(map(len, self.values), default=0)
 
     def check(self) -> None:
-        """Raise MaskingStopped where nobody waits any more."""
+        """Raise MaskingStopped if nobody waits any more."""
         if self.stopped:
             raise MaskingStopped
 
     def mask(self, text: str) -> str:
-        """Return a text with what was found in it replaced."""
+        """Return a text with the personal data found in it replaced."""
         for pattern in self._patterns:
 
             def replaced(found: re.Match[str], pattern: Pattern = pattern) -> str:
@@ -148,8 +153,8 @@ class Masks:
         return text
 
     def _replaced(self, found: str, pattern: Pattern) -> str:
-        """Return what was found with what it holds replaced: all of it, or the runs of its groups that
-        are values, the longest first, for numbers stand beside numbers."""
+        """Return a match with its personal data replaced: all of it, or those runs of its groups
+        that are valid values, longest first, because other numbers may stand next to them."""
         self.check()
         if not pattern.most_chars:
             is_one = pattern.is_one(found)
@@ -173,7 +178,7 @@ class Masks:
         return "".join([*said, found[told:]])
 
     def placeholder(self, kind: str, value: str) -> str:
-        """Return what stands for a value."""
+        """Return the placeholder of a value."""
         known = self._placeholders.get((kind, value))
         if known is not None:
             return known
@@ -201,8 +206,10 @@ class Masks:
 
 
 class Unmasking:
-    """Values put back into a text that comes in pieces: what may be the beginning of a placeholder is
-    held back until it is clear."""
+    """Puts values back into a streamed text.
+
+    Whatever may be the beginning of a placeholder is held back until it is certain.
+    """
 
     def __init__(self, masks: Masks, unmask: Callable[[str], str]) -> None:
         self._longest = masks.longest
@@ -210,7 +217,7 @@ class Unmasking:
         self._held = ""
 
     def piece(self, text: str) -> str:
-        """Return what can be said after one more piece."""
+        """Return the text that can be released after one more piece."""
         text = self._held + text
         begin = text.rfind("<")
         if begin < 0 or ">" in text[begin:] or len(text) - begin >= self._longest:
@@ -220,7 +227,7 @@ class Unmasking:
         return self._unmask(text[:begin])
 
     def rest(self) -> str:
-        """Return what was held back at the end."""
+        """Return the text still held back at the end."""
         held, self._held = self._held, ""
         return held
 
@@ -231,7 +238,7 @@ def _in_json(value: str) -> str:
 
 
 def _free_tag(kinds: Iterable[str], texts: Iterable[str]) -> str:
-    """Return what makes placeholders that stand nowhere in the texts already."""
+    """Return a tag for placeholders such that none of them occurs in the texts already."""
     kinds, texts = list(kinds), list(texts)
     for tag in _TAGS:
         if not any(f"<{kind}_{tag}" in text for kind in kinds for text in texts):

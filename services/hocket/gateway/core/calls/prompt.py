@@ -1,4 +1,4 @@
-"""A call as chat messages: documents are written into the last user message with their markers."""
+"""Renders a call as chat messages; documents are added to the last user message with their markers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ def chat_messages(
 ) -> list[dict[str, Any]]:
     """Return the messages as an OpenAI-compatible API takes them, documents included.
 
-    Without a user message the documents become one, at the end.
+    If there is no user message, the documents become one at the end.
     """
     plain = [_plain(message) for message in messages]
     if not documents:

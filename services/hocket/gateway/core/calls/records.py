@@ -1,4 +1,4 @@
-"""What one attempt at a backend leaves behind: its usage record, and the reply to the caller."""
+"""The usage record of one attempt at a backend, and the reply to the caller."""
 
 from decimal import Decimal
 from typing import Literal
@@ -72,7 +72,7 @@ def call_reply(
     completion: Completion,
     error: HocketError | None,
 ) -> CallReply:
-    """Return the reply to a call whose last attempt is booked."""
+    """Return the reply to a call from the usage record of its last attempt."""
     return CallReply(
         call_id=request.call_id,
         text=completion.text,
@@ -95,7 +95,7 @@ def call_reply(
 def call_refused(
     request: CallRequest, error: ErrorInfo, *, gateway: str, now_ms: float
 ) -> CallRefused:
-    """Return what is told of a call that no backend was asked for."""
+    """Return the message that reports a call refused before any backend was asked."""
     return CallRefused(
         call_id=request.call_id,
         attribution=request.attribution,
@@ -118,7 +118,8 @@ def _status(error: HocketError | None) -> Literal["ok", "error", "cancelled"]:
 
 
 def _cost_usd(spec: BackendSpec, completion: Completion, error: HocketError | None) -> Decimal:
-    """Return what the backend metered; a failed call without tokens costs no request either."""
+    """Return the cost of what the backend metered; a failed call without tokens is not charged per
+    request either."""
     if error is not None and not (completion.input_tokens or completion.output_tokens):
         return _FREE
     return cost(

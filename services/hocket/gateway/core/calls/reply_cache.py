@@ -1,7 +1,7 @@
-"""Replies that were sent lately, so that a call delivered twice is made once.
+"""Recently sent replies, so that a call delivered twice is made only once.
 
-A worker that lost a reply sends the same call again; it gets the remembered reply. Bounded by count,
-bytes and age; what falls out is simply made again.
+A worker that lost a reply sends the same call again; it gets the remembered reply. Bounded by
+count, bytes and age; a call whose reply was evicted is simply made again.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ Reply = TypeVar("Reply")
 
 
 class RecentReplies(Generic[Reply]):
-    """Replies by what their calls are known by, oldest first."""
+    """Replies by call key, oldest first."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RecentReplies(Generic[Reply]):
             self._forget(next(iter(self._replies)))
 
     def find(self, call_id: str, now_ms: float) -> Reply | None:
-        """Return the reply to a call, or None where it is not remembered any more."""
+        """Return the reply to a call, or None if it is no longer remembered."""
         kept = self._replies.get(call_id)
         if kept is None or now_ms - kept[0] > self._max_age_ms:
             return None
@@ -69,7 +69,7 @@ class RecentReplies(Generic[Reply]):
 
 
 def size_bytes(reply: CallReply) -> int:
-    """Return about what a remembered reply holds."""
+    """Return the approximate size of a remembered reply."""
     numbers = sum(map(len, reply.embeddings))
     texts = getsizeof(reply.text) + getsizeof(reply.finish_reason)
     size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts

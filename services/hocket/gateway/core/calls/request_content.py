@@ -1,5 +1,4 @@
-"""What a call sends to its backend, whichever way it was written: our fields, or OpenAI's body as it
-came."""
+"""What a call sends to its backend, whether given in Hocket's own fields or as an OpenAI body."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,37 +8,40 @@ from hocket.schemas.messages import CallRequest, Document
 CHARS_PER_TOKEN = 4
 CHARS_PER_CELL = 8
 MEDIA_TOKENS = 1_000
-"""What an image costs at least, a link to one too; a sound or a file by its size."""
+"""The least number of tokens counted for an image, including a linked one; audio and files count by
+size."""
 CHARS_PER_MEDIA_TOKEN = 100
 MAX_CHOICES = 128
-"""More answers than this no call gets; the HTTP door refuses it."""
+"""The most answers one call may ask for; the HTTP API refuses more."""
 MAX_OUTPUT_TOKENS = 10**9
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _UNREAD = frozenset({"model", "role", "type", "user", "metadata"})
 """Fields of a body that no model reads."""
 _MEDIA = frozenset({"url", "data", "file_data"})
-"""Fields with what is no text: a link, or the content of a file."""
+"""Fields that hold something other than text: a link, or the content of a file."""
 _STRUCTURE = frozenset({"content", "text", "image_url", "tool_calls", "function", "arguments"})
-"""Names of OpenAI's API around what a model reads."""
+"""Structural field names of the OpenAI API, which models do not read."""
 
 
 def embeds(request: CallRequest) -> bool:
-    """Return whether a call wants embeddings."""
+    """Return whether a call asks for embeddings."""
     return bool(request.embed) or (
         request.openai is not None and request.openai.path == "embeddings"
     )
 
 
 def max_tokens(request: CallRequest) -> int | None:
-    """Return how many tokens the answer may have, None where the call does not say."""
+    """Return how many tokens the answer may have; None if the call does not say."""
     if request.max_tokens is not None or request.openai is None:
         return request.max_tokens
     return most_tokens(request.openai.body)
 
 
 def most_tokens(body: Mapping[str, Any]) -> int | None:
-    """Return how many tokens a body of OpenAI's API allows its answer. Of two limits the larger counts:
-    engines differ in which of them they know."""
+    """Return how many tokens an OpenAI body allows its answer.
+
+    If it has both limits, the larger counts, because engines differ in which one they honour.
+    """
     limits = [
         min(value, MAX_OUTPUT_TOKENS)
         for value in map(body.get, _LIMITS)
@@ -49,7 +51,7 @@ def most_tokens(body: Mapping[str, Any]) -> int | None:
 
 
 def choices(request: CallRequest) -> int:
-    """Return how many answers a call wants."""
+    """Return how many answers a call asks for."""
     if request.openai is None:
         return 1
     counts = (request.openai.body.get(name) for name in ("n", "best_of"))
@@ -61,8 +63,11 @@ def choices(request: CallRequest) -> int:
 
 
 def tokens(request: CallRequest) -> int:
-    """Return about how many tokens a call sends: all that its backend gets counts, for it charges for
-    tools, schemas, tables and token ids as for words."""
+    """Return roughly how many tokens a call sends.
+
+    Everything its backend receives counts, because backends charge for tools, schemas, tables and
+    token ids as for words.
+    """
     chars = sum(len(text) for text in request.embed)
     for message in request.messages:
         chars += len(message.content)
@@ -83,7 +88,7 @@ def tokens(request: CallRequest) -> int:
 
 
 def texts(request: CallRequest) -> Iterator[str]:
-    """Give the texts that a call sends, in their order."""
+    """Yield the texts that a call sends, in order."""
     for message in request.messages:
         yield message.content
     for document in request.documents:
@@ -98,7 +103,7 @@ def texts(request: CallRequest) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Iterator[str]:
-    """Give the texts in a text, a list of texts, of messages, or of parts of a message."""
+    """Yield the texts in a text, a list of texts or messages, or the parts of a message."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -121,8 +126,8 @@ def _cell_chars(cell: Any) -> int:
 
 
 def _chars(value: Any) -> int:
-    """Return about how many characters a JSON value has for a model: its texts and names, one token for
-    each number."""
+    """Return roughly how many characters of a JSON value a model reads: its texts and names, plus
+    one token per number."""
     chars = 0
     waiting: list[Any] = [value]
     while waiting:
@@ -142,8 +147,7 @@ def _chars(value: Any) -> int:
 
 
 def _field_chars(fields: Mapping[Any, Any], waiting: list[Any]) -> int:
-    """Return the characters of the names in an object, and of its media; put its other values to those
-    that wait."""
+    """Return the characters of an object's names and media; append its other values to `waiting`."""
     chars = 0
     for name, held in fields.items():
         is_text = isinstance(held, str)

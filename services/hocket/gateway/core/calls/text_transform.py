@@ -1,7 +1,7 @@
-"""Every text that a call carries, and every text of its answer, changed in place of where it stands.
+"""Applies a change to every text in a call or its answer, leaving the structure as it is.
 
-What cannot hold a person's words is left as it is: models, tools' definitions, schemas, token ids, and
-data URLs in base64.
+Anything that cannot contain what a person wrote is left unchanged: model names, tool definitions,
+schemas, token ids, and base64 data URLs.
 """
 
 import re
@@ -62,7 +62,7 @@ def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Co
 
 
 def deep(value: Any, change: Change) -> Any:
-    """Return a JSON value with every text in it changed, keys left alone."""
+    """Return a JSON value with every text in it changed, but not its keys."""
     if isinstance(value, str):
         return value if _is_data_url(value) else change(value)
     if isinstance(value, dict):
@@ -73,12 +73,12 @@ def deep(value: Any, change: Change) -> Any:
 
 
 def _is_data_url(text: str) -> bool:
-    """Tell whether a text is a file in base64. One that only begins like it is a person's words."""
+    """Tell whether a text really is a base64 data URL, not just text that begins like one."""
     return text.startswith(_SCHEME) and _DATA_URL.fullmatch(text) is not None
 
 
 def calls_of(calls: list[Any], in_json: Change) -> list[Any]:
-    """Return OpenAI's tool calls with their arguments changed, which are JSON as text."""
+    """Return OpenAI tool calls with their arguments (JSON as text) changed."""
     return [_with_arguments(call, in_json) for call in calls]
 
 

@@ -1,13 +1,14 @@
-"""What a request used whose backend did not say: because it was stopped, took too long, broke off, or
-never tells.
+"""Estimates the usage of a request whose backend did not report it: it was stopped, timed out,
+broke off, or never reports usage.
 
-What a closed connection ends differs: vLLM, SGLang, llama.cpp, TGI and Ollama stop generating; of
-providers behind an aggregator some stop and some (Bedrock, Groq, Google, Mistral) write the answer to
-its end and charge for it (https://openrouter.ai/docs/api-reference/streaming#stream-cancellation), and
-a whole reply is charged for in full almost everywhere. So an engine is taken to go on unless its
-configuration says `stops_on_disconnect`: then only what it has written until then counts. Of a whole
-answer that is told by how fast the engine wrote others (`core/budgets/decode_speed.py`); where it is not
-known, by what no engine exceeds.
+What happens when a connection closes differs. vLLM, SGLang, llama.cpp, TGI and Ollama stop
+generating. Of the providers behind an aggregator, some stop and some (Bedrock, Groq, Google,
+Mistral) finish the answer and charge for it
+(https://openrouter.ai/docs/api-reference/streaming#stream-cancellation), and a non-streamed reply
+is charged in full almost everywhere. So an engine is assumed to continue unless its configuration
+says `stops_on_disconnect`; then only what it had written by that time counts. For a non-streamed
+answer that is derived from how fast the engine wrote others (`core/budgets/decode_speed.py`) or, if
+unknown, from a speed that no engine exceeds.
 """
 
 from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
@@ -17,7 +18,7 @@ from hocket.schemas.messages import CallRequest, Completion
 
 BYTES_PER_TOKEN = 4
 FASTEST_TOKENS_PER_S = 500
-"""No engine that stops with its connection writes faster for one caller."""
+"""The assumed upper bound on the speed, for one caller, of engines that stop on disconnect."""
 
 
 def used(
@@ -29,11 +30,11 @@ def used(
     elapsed_ms: float,
     written: float | None = None,
 ) -> Completion:
-    """Return what a request is booked with, marked as estimated.
+    """Return the usage to record for a request, marked as estimated.
 
-    `seen` is what came of it: tokens that were counted, or its text. `cut` says that nobody saw its
-    end, `goes_on` that the engine writes on nevertheless. `written`: how many tokens of an answer the
-    engine writes in `elapsed_ms`, where that is known.
+    `seen` is what was received: counted tokens, or text. `cut` means that its end was not received,
+    `goes_on` that the engine keeps generating regardless. `written` is how many tokens of an answer
+    the engine writes in `elapsed_ms`, if known.
     """
     input_tokens = 1 + sum(map(_tokens, request_content.texts(request)))
     return seen.model_copy(

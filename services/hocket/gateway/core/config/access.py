@@ -1,6 +1,6 @@
-"""Who may come in, as the configuration says: its own keys, of which it knows only hashes, beside those
-of the platform; or everybody, as whoever they say they are (`open`), on a loopback address only.
-"""
+"""Who may call the gateway according to its configuration: holders of its own keys, which it stores
+only as hashes, and of the platform's; or, on a loopback address only (`open`), anyone, under
+whatever name they give."""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ KEY_PREFIX = "hk-"
 MAX_KEYS = 100_000
 _KEY_FIELDS = frozenset({"name", "sha256", "tenant", "models"})
 CALLER = frozenset({Permission.MODELS_READ, Permission.MODELS_CALL})
-"""What keys of the configuration may do."""
+"""The permissions of keys from the configuration."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -36,8 +36,11 @@ class ModelForbidden(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Whose calls come with a key (a `tenant` of None: whose they say), and which models it is for
-    (None: all). One of the platform has a `bearer`, and its id as name."""
+    """A key: the tenant its calls belong to (None: whichever the caller names) and the models it
+    may call (None: all).
+
+    A platform key has a `bearer`, and its id as its name.
+    """
 
     name: str
     tenant: str | None
@@ -47,12 +50,12 @@ class Key:
     bearer: Principal | None = None
 
     def needs(self, permission: Permission) -> None:
-        """Raise PermissionMissing where the key does not have a permission."""
+        """Raise PermissionMissing if the key lacks a permission."""
         if permission not in self.permissions:
             raise PermissionMissing(key=self.name, permission=str(permission))
 
     def check(self, model: str) -> None:
-        """Raise PermissionMissing, and ModelForbidden where the key is not for a model."""
+        """Raise PermissionMissing, or ModelForbidden if the key may not call the model."""
         self.needs(Permission.MODELS_CALL)
         if self.models is not None and model not in self.models:
             raise ModelForbidden(name=self.name, model=model)
@@ -60,13 +63,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The keys of the configuration by their hash, and whether everybody may come in."""
+    """The keys from the configuration by hash, and whether anyone may call without one."""
 
     keys: Mapping[str, Key] = field(default_factory=dict)
     open: bool = False
 
     def key(self, secret: str) -> Key:
-        """Return a key of the configuration; raise KeyMissing or KeyRefused."""
+        """Return the key of a secret; raise KeyMissing or KeyRefused."""
         if not secret:
             raise KeyMissing
         found = self.keys.get(hashed(secret))
@@ -76,7 +79,7 @@ class Access:
 
 
 def hashed(secret: str) -> str:
-    """Return what the configuration knows of a key."""
+    """Return the hash by which the configuration identifies a key."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 

@@ -1,4 +1,5 @@
-"""What the configuration said so far, and the routing table that it makes when it agrees with itself."""
+"""Collects what has been read of the configuration, and builds the routing table once it is
+consistent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +17,13 @@ from hocket.gateway.core.config.table import (
 
 EXTRACTIVE = "hocket-extractive"
 EXTRACTIVE_FUNCTION = "hocket.workers.extractive.model:complete"
-"""Named here and never imported: gateway and workers do not know each other's code."""
+"""Named but never imported here: gateway and workers do not know each other's code."""
 BUILT_IN_ALIASES = {"planner": EXTRACTIVE, "writer": EXTRACTIVE}
 
 
 @dataclass
 class ConfigBuilder:
-    """Models, other names and pools, with the places in the file where they were written."""
+    """Models, aliases and pools, with the places in the file where they were defined."""
 
     models: dict[str, ModelSpec] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
@@ -34,18 +35,19 @@ class ConfigBuilder:
     skipped: list[SkippedEntry] = field(default_factory=list)
 
     def add_alias(self, name: str, target: str, where: str) -> None:
-        """Add another name of a model, written at `where`."""
+        """Add an alias of a model, defined at `where`."""
         self.aliases[name] = target
         self.alias_fields[name] = where
 
     def may_serve(self, name: str) -> bool:
-        """Return whether a name is not that of a model of which every entry was skipped."""
+        """Return whether a name may be served: False for a model whose entries were all skipped."""
         return name not in self._unserved()
 
     def table(self) -> RoutingTable:
-        """Return the table; raise RoutingInvalid where names clash or point nowhere.
+        """Return the table; raise RoutingInvalid if names clash or refer to nothing.
 
-        The built-in model stays available, and its aliases where nobody else took those names.
+        The built-in model stays available, and so do its aliases unless the configuration uses
+        those names.
         """
         unserved = self._unserved()
         models = dict(self.models)
@@ -75,7 +77,7 @@ class ConfigBuilder:
         )
 
     def _unserved(self) -> dict[str, str]:
-        """Return the names of models of which every entry was skipped, with their providers."""
+        """Return the names of models whose entries were all skipped, with their providers."""
         found: dict[str, list[str]] = {}
         for entry in self.skipped:
             if entry.model not in self.models:

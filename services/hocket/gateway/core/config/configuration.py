@@ -1,10 +1,10 @@
 """The routing part of the configuration, read into a RoutingTable.
 
-Two forms are understood: Hocket's own (`models:` is a mapping from model to alias or backends, beside
-it `pools:`), and LiteLLM's `model_list` as it is (`litellm.py`). What cannot be used raises
-RoutingInvalid naming the field and the cure; LiteLLM fields without a meaning here are listed in
-`RoutingTable.without_effect`, unknown ones of Hocket's own form are refused. Values `os.environ/NAME`
-are looked up in the environment that is handed in.
+Two forms are accepted: Hocket's own (`models:` maps each model to an alias or to backends, with
+`pools:` beside it), and LiteLLM's `model_list` unchanged (`litellm.py`). Anything unusable raises
+RoutingInvalid, which names the field and the cure. LiteLLM fields that mean nothing here are listed
+in `RoutingTable.without_effect`; unknown fields of Hocket's own form are refused. Values
+`os.environ/NAME` are looked up in the given environment.
 """
 
 from collections.abc import Callable, Mapping
@@ -343,7 +343,7 @@ def _triton(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
 
 
 def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) -> list[BackendSpec]:
-    """Return the replicas of a backend that is reached by URL."""
+    """Return the replicas of a backend reached by URL."""
     if "function" in entry:
         raise wrong(entry.at("function"), "an HTTP backend has none", "Remove it, or `base_url`.")
     target, api_key = entry.text("model"), entry.secret("api_key")
@@ -379,7 +379,7 @@ _KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]]
 
 
 def _limit(entry: Fields, default: int) -> int:
-    """Return `max_concurrency`, of which `limit` is the short name."""
+    """Return `max_concurrency`, for which `limit` is a short form."""
     if "limit" in entry and "max_concurrency" in entry:
         raise wrong(entry.at("limit"), "it says the same as `max_concurrency`", "Remove one.")
     name = "max_concurrency" if "max_concurrency" in entry else "limit"
@@ -454,5 +454,6 @@ def _pool(pool: Fields) -> PoolSpec:
 
 
 def _reserved(limit: int) -> int:
-    """Return the places that a pool reserves for fast calls where nobody says: an eighth, if four."""
+    """Return the places that a pool reserves for fast calls by default: an eighth, if it has enough
+    places."""
     return max(1, limit // 8) if limit >= 4 else 0

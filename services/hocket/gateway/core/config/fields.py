@@ -1,7 +1,7 @@
-"""Single values of the configuration: read, checked, and refused with the field and the cure.
+"""Reads and checks single values of the configuration; errors name the field and the cure.
 
-A `Fields` is one mapping of the file at its place (`models.writer.backends[0]`). Text may be
-`os.environ/NAME`, which is looked up in the environment that is handed in.
+A `Fields` is one mapping of the file and its place there (`models.writer.backends[0]`). A text may
+be `os.environ/NAME`, which is looked up in the given environment.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +19,12 @@ HTTP_SCHEMES = ("http://", "https://")
 MAX_COUNT = 100_000
 MAX_DURATION_MS = 86_400_000.0
 MAX_DIGITS = 28
-"""Digits of a price, wherever its point is."""
+"""The most digits of a price, before and after the decimal point together."""
 MAX_TAG_CHARS = 64
 MAX_NAME_CHARS = 200
 MAX_URL_CHARS = 2_048
 MAX_SAID_CHARS = 1_000
-"""What an error says of a field, of its fault, and of the cure."""
+"""The length to which an error cuts the field, the reason and the cure."""
 
 PRICE_FIELDS = (
     "input_usd_per_mtok",
@@ -38,7 +38,7 @@ Choice = TypeVar("Choice", bound=str)
 
 
 def wrong(where: str, reason: str, cure: str) -> RoutingInvalid:
-    """Return the error for a field; what it quotes of the file is cut."""
+    """Return the error for a field; what it quotes from the file is cut."""
     field, reason, cure = (
         text if len(text) <= MAX_SAID_CHARS else f"{text[:MAX_SAID_CHARS]} ..."
         for text in (where, reason, cure)
@@ -67,18 +67,18 @@ class Section:
         return f"{self.where}.{name}"
 
     def raw(self, name: str) -> Any:
-        """Return a value as it stands in the file."""
+        """Return a value as it is in the file."""
         return self._entry.get(name)
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse every field that is not known."""
+        """Refuse unknown fields."""
         for name in self._entry:
             if name not in known:
                 cure = f"Use: {', '.join(sorted(known))}."
                 raise wrong(self.at(str(name)), "there is no such field", cure)
 
     def others(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the places of the fields that are not known."""
+        """Return the places of unknown fields."""
         return tuple(self.at(str(name)) for name in self._entry if name not in known)
 
     def of(self, entry: Any, where: str) -> Self:
@@ -86,20 +86,20 @@ class Section:
         return type(self)(entry, where, self._environment)
 
     def root(self, name: str) -> Self:
-        """Return the mapping in a field that is a section of its own."""
+        """Return the mapping in a field, as a section whose place is just the field's name."""
         return self.of(self._entry.get(name) or {}, name)
 
     def with_default(self, name: str, value: Any) -> Self:
-        """Return the mapping with a value where the file has none."""
+        """Return the mapping with a default for a field that the file does not set."""
         return self.of({name: value} | self._entry, self.where)
 
     def under(self, name: str) -> Self:
-        """Return the mapping in a field, an empty one where there is none."""
+        """Return the mapping in a field, empty if the field is missing."""
         value = self._entry.get(name)
         return self.of({} if value is None else value, self.at(name))
 
     def items(self, name: str, cure: str) -> list[tuple[str, Any]]:
-        """Return the elements of the list in a field with their places; it holds at least one."""
+        """Return the elements of a list, with their places; it must not be empty."""
         value = self._entry.get(name)
         if not isinstance(value, list) or not value:
             raise wrong(self.at(name), "it is not a list of one or more", cure)
@@ -107,10 +107,10 @@ class Section:
 
 
 class Fields(Section):
-    """The values in the fields of a section, each checked as it is read."""
+    """The typed values of a section's fields, each checked as it is read."""
 
     def text(self, name: str) -> str:
-        """Return a text, which must be there."""
+        """Return a required text."""
         value = self._entry.get(name)
         if not isinstance(value, str) or not value.strip():
             state = "it is missing" if value is None else "it is not text"
@@ -124,7 +124,7 @@ class Fields(Section):
         return self._environment[variable]
 
     def name(self, name: str) -> str:
-        """Return a text that can stand in records: short, on one line."""
+        """Return a required text that fits into records: short, on one line."""
         value = self.text(name)
         check_name(value, self.at(name))
         return value
@@ -134,11 +134,11 @@ class Fields(Section):
         return self._kept_secret(self.text(name), self.at(name)) if name in self else None
 
     def variable(self, name: str) -> str | None:
-        """Return a variable of the environment, or None where it is not set."""
+        """Return an environment variable, or None if it is not set."""
         return self._environment.get(name) or None
 
     def secret_variable(self, names: Iterable[str]) -> SecretStr | None:
-        """Return the first of some variables of the environment that is set, never printed, or None."""
+        """Return the first of several environment variables that is set (as a secret), or None."""
         for name in names:
             if (value := self.variable(name)) is not None:
                 return self._kept_secret(value, f"{ENVIRONMENT_PREFIX}{name}")
@@ -151,13 +151,13 @@ class Fields(Section):
         return SecretStr(value)
 
     def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
-        """Return a URL of one of some schemes without a slash at its end."""
+        """Return a URL with one of the given schemes, without a trailing slash."""
         value = self.text(name)
         cure = "Write for example http://127.0.0.1:8000/v1."
         try:
             parts = urlsplit(value)
             host, _ = parts.hostname, parts.port
-        except ValueError:  # a port or an IPv6 address that is none
+        except ValueError:  # an invalid port or IPv6 address
             host, parts = None, urlsplit("")
         if parts.username is not None or parts.password is not None:
             raise wrong(self.at(name), "it has a name or password in it", "Set `api_key` instead.")
@@ -169,7 +169,7 @@ class Fields(Section):
         return value.rstrip("/")
 
     def choice(self, name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
-        """Return one of some words."""
+        """Return one of the given words."""
         value = self._entry.get(name, default)
         for one in choices:
             if value == one:
@@ -180,7 +180,7 @@ class Fields(Section):
     def count(
         self, name: str, default: int, unit: str, *, least: int = 1, most: int = MAX_COUNT
     ) -> int:
-        """Return a whole number."""
+        """Return a whole number from `least` to `most`."""
         value = self._entry.get(name)
         if value is None:
             return default
@@ -212,7 +212,7 @@ class Fields(Section):
         raise wrong(self.at(name), "it is not a yes or no", "Use `true` or `false`.")
 
     def duration_ms(self, name: str, default: float, *, scale: int = 1) -> float:
-        """Return a duration; `scale` is the unit of the file in milliseconds."""
+        """Return a duration in milliseconds; `scale` is the file's unit in milliseconds."""
         value = self._entry.get(name)
         if value is None:
             return default
@@ -227,7 +227,7 @@ class Fields(Section):
         raise wrong(self.at(name), "it is not a duration in range", cure)
 
     def money(self, name: str) -> Decimal | None:
-        """Return a price as it was written: a YAML float stands for its shortest decimal form."""
+        """Return a price exactly as written; a YAML float is read as its shortest decimal form."""
         value = self._entry.get(name)
         if value is None:
             return None
@@ -245,7 +245,7 @@ class Fields(Section):
         return price
 
     def tags(self, name: str) -> frozenset[str]:
-        """Return a set of short words, written as one word or as a list of them."""
+        """Return a set of short words, given as one word or a list."""
         value = self._entry.get(name)
         if value is None:
             return frozenset()
@@ -266,14 +266,14 @@ class Fields(Section):
 
 
 def check_name(value: str, where: str) -> None:
-    """Raise RoutingInvalid for a name that cannot stand in records."""
+    """Raise RoutingInvalid for a name that does not fit into records."""
     if len(value) > MAX_NAME_CHARS or not value.isprintable():
         cure = f"Use up to {MAX_NAME_CHARS} printable characters."
         raise wrong(where, "it cannot be a name", cure)
 
 
 def checked_prices(prices: Prices, where: str) -> Prices:
-    """Return prices that a cost can be computed with exactly; raise RoutingInvalid."""
+    """Return the prices if costs can be computed from them exactly; otherwise raise RoutingInvalid."""
     for name in PRICE_FIELDS:
         price = getattr(prices, name)
         if price is not None and not believable(price):

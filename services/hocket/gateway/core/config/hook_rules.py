@@ -1,4 +1,4 @@
-"""Which hooks calls go through: the section `hooks:` of the configuration."""
+"""Which hooks a call passes through, as given in the section `hooks:` of the configuration."""
 
 import re
 from collections.abc import Mapping, Set
@@ -21,8 +21,11 @@ Only = Literal["all", "dedicated", "serverless"]
 
 @dataclass(frozen=True, slots=True)
 class HookRule:
-    """A hook, whom it is for, and what becomes of a call when it fails. Functions in the gateway's own
-    process are nobody else's machine: only a hook for `all` backends sees their calls."""
+    """A hook, the calls it applies to, and what happens to a call when the hook fails.
+
+    Functions run inside the gateway's own process, so only a hook for `all` backends sees their
+    calls.
+    """
 
     use: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +36,8 @@ class HookRule:
     where: str = "hooks"
 
     def concerns(self, hosting: Hosting, kind: BackendKind, models: Set[str]) -> bool:
-        """Tell whether a call goes through the hook to such a backend; it goes by any of `models`."""
+        """Tell whether the hook applies to calls to such a backend; `models` are all names the call
+        goes by."""
         if self.models and not self.models & models:
             return False
         return self.only == "all" or (self.only == hosting and kind != "function")

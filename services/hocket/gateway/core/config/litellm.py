@@ -1,8 +1,9 @@
-"""LiteLLM's configuration as it is: `model_list`, `router_settings`, `litellm_settings`.
+"""Reads an unchanged LiteLLM configuration: `model_list`, `router_settings`, `litellm_settings`.
 
-Each entry of the list is a backend; entries of one `model_name` serve one logical model. An entry
-whose provider is not reached here (`providers.py`) is skipped, and fields that mean nothing here are
-passed over; both are remembered, so that the gateway can say so, and never refused.
+Each entry of the list is a backend; entries with the same `model_name` serve one logical model.
+Entries whose provider cannot be reached here (`providers.py`) are skipped, and fields without a
+meaning here are ignored; neither is an error, and both are remembered so that the gateway can
+report them.
 """
 
 from decimal import Decimal
@@ -129,7 +130,7 @@ def _read_models(
     aliases = router.under("model_group_alias")
     for alias in aliases:
         target = aliases.raw(alias)
-        if isinstance(target, dict):  # its long form: {model: ..., hidden: ...}
+        if isinstance(target, dict):  # the long form: {model: ..., hidden: ...}
             builder.add_alias(
                 str(alias), aliases.under(alias).text("model"), aliases.at(str(alias))
             )
@@ -149,7 +150,7 @@ def _read_models(
 
 
 def _named(section: str, value: Any) -> list[str]:
-    """Return the places of the fields of a section that means nothing here."""
+    """Return the places of the fields of a section that has no meaning here."""
     if isinstance(value, dict) and value:
         return [f"{section}.{name}" for name in value]
     return [section]
@@ -204,7 +205,7 @@ def _retries(router: Fields, settings: Fields) -> int | None:
 
 
 def _fallbacks(settings: Fields) -> dict[str, list[str]]:
-    """Return `[{model: [other, ...]}, ...]` as one mapping."""
+    """Return `[{model: [other, ...]}, ...]` merged into one mapping."""
     found: dict[str, list[str]] = {}
     entries: Any = settings.raw("fallbacks") or []
     cure = "Write for example `fallbacks: [{writer: [spare]}]`."

@@ -1,8 +1,8 @@
-"""The providers of LiteLLM's prefixes (`azure/`, `gemini/` ...) that are reached here: where each one
-is, and what its models are called there.
+"""The providers behind LiteLLM's prefixes (`azure/`, `gemini/` ...) that the gateway can reach:
+where each is, and what its models are called there.
 
-All of them but Anthropic have an endpoint that speaks OpenAI's API. The others (`bedrock`, `vertex_ai`,
-`sagemaker` ...) are not in the list; their entries are skipped (`litellm.py`).
+All of them except Anthropic have an endpoint that speaks OpenAI's API. Other providers (`bedrock`,
+`vertex_ai`, `sagemaker` ...) are not listed, and their entries are skipped (`litellm.py`).
 """
 
 from dataclasses import dataclass
@@ -14,18 +14,22 @@ from hocket.gateway.core.config.table import BackendKind
 
 ANTHROPIC, AZURE, FIREWORKS = "anthropic", "azure", "fireworks_ai"
 AZURE_API_VERSION = "2024-10-21"
-"""The version of Azure's API that is asked for where nobody says: the last stable one with dates."""
+"""The default version of Azure's API: the last stable dated one."""
 _AZURE_PATH = "/openai/v1"
 _AZURE_UNDATED = frozenset({"v1", "latest", "preview"})
-"""Versions that mean Azure's API without dates, which names the deployment in the body."""
+"""Versions that select Azure's undated API, which names the deployment in the body."""
 _AZURE_SERIES = ("o_series/", "gpt5_series/")
-"""What LiteLLM's users write before a deployment to say which model it is; no part of its name."""
+"""Prefixes that LiteLLM users put before a deployment to say which model it is; not part of its
+name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider: its endpoint, empty where `api_base` must say it, and the variables of the environment
-    with its key. `suffix` is what LiteLLM's `api_base` lacks before the paths of OpenAI's API."""
+    """A provider: its endpoint (empty if `api_base` must give it) and the environment variables
+    that may hold its key.
+
+    `suffix` is what LiteLLM's `api_base` lacks before the paths of OpenAI's API.
+    """
 
     base_url: str = ""
     key_variables: tuple[str, ...] = ()
@@ -78,7 +82,7 @@ PROVIDERS = {
         )
     },
 }
-"""By prefix. Those without anything mean an OpenAI-compatible endpoint at `api_base`."""
+"""Providers by prefix. Those without values are OpenAI-compatible endpoints at `api_base`."""
 
 
 def provider_of(params: Fields) -> tuple[str, str]:
@@ -97,12 +101,13 @@ def provider_of(params: Fields) -> tuple[str, str]:
 
 
 def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
-    """Return the fields of a BackendSpec that say how a provider's model is reached; raise
-    RoutingInvalid."""
+    """Return the fields of a BackendSpec needed to reach a provider's model; raise RoutingInvalid."""
     provider = PROVIDERS[name]
     given = _endpoint(name, provider, params)
     key = params.secret("api_key")
-    if key is None and (given is None or name == AZURE):  # a key goes to its own provider only
+    if key is None and (
+        given is None or name == AZURE
+    ):  # a provider's key goes only to that provider
         key = params.secret_variable(provider.key_variables)
     fields: dict[str, Any] = {
         "kind": provider.kind,
@@ -121,8 +126,8 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
 
 
 def _endpoint(name: str, provider: Provider, params: Fields) -> str | None:
-    """Return the endpoint that the entry gives, or, for Azure, the environment; None where the
-    provider's own is meant."""
+    """Return the endpoint given by the entry or, for Azure, by the environment; None means the
+    provider's own."""
     base = "base_url" if "base_url" in params else "api_base"
     if base in params:
         return params.url(base)
@@ -139,7 +144,7 @@ def _endpoint(name: str, provider: Provider, params: Fields) -> str | None:
 
 
 def _azure(base_url: str, model: str, params: Fields) -> dict[str, Any]:
-    """Return what is different at Azure: the deployment is in the path, the version in the query."""
+    """Return Azure's differences: the deployment is in the path, the version in the query."""
     for series in _AZURE_SERIES:
         model = model.removeprefix(series)
     fields: dict[str, Any] = {"target": model, "key_header": "api-key"}

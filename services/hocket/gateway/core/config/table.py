@@ -1,9 +1,11 @@
-"""The routing table: logical models, the servers behind them, and the pools whose places they share.
+"""The routing table: logical models, the servers behind them, and the pools whose capacity they
+share.
 
-A model is served by *backends* (one served model version each), a backend by one or more *replicas*. A
-`BackendSpec` is one replica: what is built, counted, broken and priced by itself. A *pool* is capacity
-that several backends share, for example the GPUs that serve a writer and an embedder; a backend that
-names none has one of its own. All of it is frozen: a reload makes a new table.
+A model is served by *backends* (one served model version each), and a backend by one or more
+*replicas*. A `BackendSpec` describes one replica: the unit that is connected to, counted, priced
+and guarded by a breaker. A *pool* is capacity that several backends share, for example the GPUs
+that serve both a writer and an embedder; a backend that names no pool has its own. Everything is
+frozen: a reload builds a new table.
 """
 
 from collections.abc import Mapping
@@ -22,25 +24,25 @@ from hocket.gateway.core.routing.locality import PrefixCache
 from hocket.gateway.core.warming.warm_rule import WarmRule
 
 DEFAULT_LIMIT = 64
-"""Calls that a replica gets at once where its configuration does not say."""
+"""The default number of parallel calls per replica."""
 DEFAULT_TIMEOUT_MS = 600_000.0
-"""How long one call to a backend may take where its configuration does not say."""
+"""The default time limit of one call to a backend."""
 MAX_WAITING = 1_024
-"""Calls that wait for a place of one pool."""
+"""The most calls that may wait for a place in one pool."""
 INTERACTIVE_SHARE = 0.125
-"""The part of a pool's places, and of each of its replicas', that is reserved for interactive calls."""
+"""The share of a pool's places, and of each of its replicas' places, reserved for interactive calls."""
 LEAST_TO_RESERVE = 4
-"""Of fewer places none is kept."""
+"""With fewer places than this, none is reserved."""
 FAST_MS = 200.0
-"""A call that is expected to take less is a fast one."""
+"""A call expected to take less than this counts as fast."""
 
 BackendKind = Literal["openai", "anthropic", "function", "triton"]
 Hosting = Literal["dedicated", "serverless"]
-"""Whose machine a backend runs on: ours, paid by the hour, or somebody's, paid by the call."""
+"""Whose machine a backend runs on: our own, paid by the hour, or a provider's, paid by the call."""
 Mode = Literal["dedicated", "serverless", "auto"]
-"""Which backends a model uses; `auto` spills from dedicated to serverless ones."""
+"""Which backends a model uses; `auto` overflows from dedicated to serverless ones."""
 Choose = Literal["load", "price", "latency", "locality"]
-"""What decides among the replicas that can take a call."""
+"""How one of the replicas that can take a call is chosen."""
 WarmTier = Literal["hot", "warm", "cold"]
 KeyHeader = Literal["authorization", "api-key"]
 """Where the key goes: `Authorization: Bearer KEY`, or `api-key: KEY` (Azure)."""
@@ -48,12 +50,13 @@ KeyHeader = Literal["authorization", "api-key"]
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
-    """One replica of a served model version: where it is, how many calls it takes, what it costs.
+    """One replica of a served model version: where it is, how many calls it takes, and what it
+    costs.
 
-    `target` is the model's name at its server, or `module:function`. `quality` (0 to 1) is what
-    a floor is compared with, `residency` where the data of a call may go to by using it. `key` is
-    unique over all replicas of all backends. `stops_on_disconnect`: its engine stops generating, and
-    charging, when its connection is closed.
+    `target` is the model's name at its server, or `module:function`. `quality` (0 to 1) is compared
+    with the quality floor of calls; `residency` says where the data of a call may end up. `key` is
+    unique over all replicas of all backends. `stops_on_disconnect` means that the engine stops
+    generating, and charging, when its connection is closed.
     """
 
     name: str
@@ -63,7 +66,7 @@ class BackendSpec:
     api_key: SecretStr | None = None
     key_header: KeyHeader = "authorization"
     api_version: str = ""
-    """What stands in the query as `api-version`; nothing where it is empty."""
+    """The query parameter `api-version`; omitted if empty."""
     limit: int = DEFAULT_LIMIT
     timeout_ms: float = DEFAULT_TIMEOUT_MS
     prices: Prices = field(default_factory=Prices)
@@ -79,14 +82,15 @@ class BackendSpec:
     prefix_cache: PrefixCache | None = None
     usage_in_stream: bool = True
     pass_fields: frozenset[str] = frozenset()
-    """Fields of bodies in OpenAI's shape that go on although they may choose a model or a price."""
+    """Fields of OpenAI-style bodies that are forwarded although they may select a model or a price."""
     stops_on_disconnect: bool = False
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
     reads_on: bool = field(init=False)
-    """Whether a reply whose caller has gone is read to its end, since it is charged for all the same."""
+    """Whether a reply is read to its end after its caller has gone, because it is charged for
+    anyway."""
     rank_usd: float = field(init=False)
-    """What backends are compared by where price counts."""
+    """The number by which backends are compared on price."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank_usd", float(self.prices.rank_usd))
@@ -99,18 +103,18 @@ class BackendSpec:
 
     @property
     def sends_fields(self) -> bool:
-        """Return whether the fields of a body in OpenAI's shape go to it, as they came or translated."""
+        """Return whether it receives the fields of an OpenAI-style body, unchanged or translated."""
         return self.kind in ("openai", "anthropic")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A logical model: its replicas in the order of the configuration, and how one is chosen.
+    """A logical model: its replicas in configuration order, and how one is chosen.
 
-    `fallbacks` are models whose replicas are asked when none of its own can be. `retries` is how many
-    attempts a call gets after its first: on other replicas, and when all were asked, on the same again
-    after a pause; None means each other replica once, up to three. A model with a `cascade` has no
-    replicas of its own.
+    `fallbacks` are models whose replicas are asked if none of its own can be. `retries` is how many
+    attempts a call gets after its first: on other replicas and, once all were asked, on the same
+    ones again after a pause. None means each other replica once, up to three. A model with a
+    `cascade` has no replicas of its own.
     """
 
     backends: tuple[BackendSpec, ...]
@@ -124,19 +128,22 @@ class ModelSpec:
 
     @property
     def spills(self) -> bool:
-        """Return whether calls that find our own machines full go to somebody else's."""
+        """Return whether calls overflow to serverless backends when dedicated ones are full."""
         return self.mode == "auto" and len({one.hosting for one in self.backends}) > 1
 
     @property
     def block_tokens(self) -> int:
-        """Return the tokens of a block of the prefix caches; 1 where there is none."""
+        """Return the block size of the prefix caches in tokens; 1 if there are none."""
         return next((one.prefix_cache.block_tokens for one in self.backends if one.prefix_cache), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """Places that backends share. `reserved_fast` of them only serve fast calls, those expected to
-    take less than `fast_ms`. While interactive calls come, others leave `interactive_share` free."""
+    """Places that backends share.
+
+    `reserved_fast` of them serve only fast calls, those expected to take less than `fast_ms`. While
+    interactive calls arrive, other calls leave `interactive_share` of the places free.
+    """
 
     limit: int
     reserved_fast: int = 0
@@ -145,7 +152,7 @@ class PoolSpec:
     interactive_share: float = INTERACTIVE_SHARE
 
     def reserved_of(self, places: int) -> int:
-        """Return how many of so many places are reserved for interactive calls."""
+        """Return how many of `places` are reserved for interactive calls."""
         if places < LEAST_TO_RESERVE or not self.interactive_share:
             return 0
         return max(1, int(places * self.interactive_share))
@@ -153,7 +160,7 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """An entry of LiteLLM's list that makes no backend, since its provider is not reached here."""
+    """An entry of LiteLLM's list that was skipped because its provider cannot be reached here."""
 
     field: str
     model: str
@@ -162,11 +169,11 @@ class SkippedEntry:
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """Logical models, their other names, and the pools of their backends.
+    """Logical models, their aliases, and the pools of their backends.
 
-    `without_effect` names the configured fields that were understood as LiteLLM's and do nothing here;
-    `skipped` the entries that make no backend. `unserved` are the models, and their other names, of
-    which every entry was skipped, with the providers.
+    `without_effect` names configured LiteLLM fields that do nothing here, and `skipped` the entries
+    that became no backend. `unserved` maps the models (and aliases) whose entries were all skipped
+    to their providers.
     """
 
     models: Mapping[str, ModelSpec]
@@ -194,7 +201,7 @@ class RoutingTable:
         return found
 
     def canonical(self, name: str) -> str:
-        """Return the name of a model, of which this may be an alias."""
+        """Return a model's own name, given that name or an alias."""
         return self.aliases.get(name, name)
 
     def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
@@ -202,8 +209,8 @@ class RoutingTable:
         return self.model(model).backends
 
     def serving(self, model: str) -> tuple[BackendSpec, ...]:
-        """Return the replicas that may serve a model or alias: its own, or those of its cascade's
-        stages; raise ModelUnknown."""
+        """Return the replicas that may serve a model or alias, either its own or those of its
+        cascade's stages; raise ModelUnknown."""
         found = self.model(model)
         if found.cascade is None:
             return found.backends

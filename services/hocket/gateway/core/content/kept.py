@@ -1,4 +1,4 @@
-"""What is kept of a call, from its request and its reply. Pure."""
+"""Which parts of a call's request and reply are kept. Pure."""
 
 import json
 from typing import Any
@@ -9,16 +9,19 @@ from hocket.schemas.messages import CallReply, CallRequest
 from hocket.schemas.tracing.content import CallContent, Kept
 
 MAX_CHARS = 64_000
-"""Of a prompt, and of an answer, as JSON."""
+"""The most characters kept of a prompt, and of an answer, as JSON."""
 _ASKED = ("instructions", "messages", "prompt", "input")
-"""Fields of OpenAI's bodies that models read."""
+"""Fields of OpenAI bodies that models read."""
 
 
 def kept_content(
     request: CallRequest, reply: CallReply, kept: Kept, started_at_ms: float
 ) -> CallContent:
-    """Return what is kept. Personal data is replaced before anything is cut, and the same value has the
-    same placeholder in prompt and answer."""
+    """Return what is kept of a call.
+
+    Personal data is masked before anything is cut, and the same value has the same placeholder in
+    prompt and answer.
+    """
     prompt, answer = asked_of(request), _answer(reply)
     if kept == "redacted":
         masks = Masks(PATTERNS.values(), ())
@@ -38,8 +41,8 @@ def kept_content(
 
 
 def asked_of(request: CallRequest) -> dict[str, Any]:
-    """Return what a call asks: `messages`, `documents`, `context`, `embed`, or of a body of OpenAI's
-    what models read."""
+    """Return the prompt of a call: `messages`, `documents`, `context`, `embed`, or the fields of an
+    OpenAI body that models read."""
     if request.openai is not None:
         body = request.openai.body
         return {name: body[name] for name in _ASKED if name in body}
@@ -66,8 +69,10 @@ def _answer(reply: CallReply) -> dict[str, Any]:
 
 
 def _masked(value: Any, mask: Change) -> Any:
-    """Return a value with its texts masked, and the names in its objects: an answer by a schema, or the
-    arguments of a tool, may name its parts after people."""
+    """Return a value with its texts and its keys masked.
+
+    Keys count too, because structured answers and tool arguments may use people's names as keys.
+    """
     if isinstance(value, dict):
         return {mask(name): _masked(part, mask) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,5 +1,7 @@
-"""The section `content:` of the configuration: whose prompts and answers are kept, and how. Without it
-nothing is kept."""
+"""The section `content:` of the configuration: whose prompts and answers are kept, and how.
+
+Without it nothing is kept.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,15 +19,19 @@ MAX_RULES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ContentPolicy:
-    """What is kept of all (`keep`), of a tenant, of a pipeline (`pipeline`, or `tenant/pipeline`). The
-    pipeline of a tenant goes before the tenant, that before the pipeline of any, that before all."""
+    """What is kept by default (`keep`), per tenant, and per pipeline (`pipeline`, or
+    `tenant/pipeline`).
+
+    The most specific rule applies: a tenant's pipeline, then the tenant, then a pipeline of any
+    tenant, then the default.
+    """
 
     keep: Keep = "none"
     tenants: Mapping[str, Keep] = field(default_factory=dict)
     pipelines: Mapping[str, Keep] = field(default_factory=dict)
 
     def of(self, who: Attribution) -> Kept | None:
-        """Return how the calls of somebody are kept, None where they are not."""
+        """Return how calls with this attribution are kept; None if they are not."""
         keep = (
             self.pipelines.get(f"{who.tenant}/{who.pipeline}")
             or self.tenants.get(who.tenant)

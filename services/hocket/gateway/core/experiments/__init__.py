@@ -1,1 +1,1 @@
-"""How runs are split over arms, and whether an arm does worse than its control."""
+"""How runs are split among arms, and whether an arm does worse than its control."""

@@ -1,10 +1,10 @@
-"""Experiments: calls of a model that are split over arms, each run by the same arm all its life.
+"""Experiments split the calls of a model among arms; a run keeps its arm for life.
 
-An arm is another logical model, or the same one, as the control mostly is. Whose turn it is
-follows from a hash of the run alone, so every gateway, and the same one after a restart, says the same.
-The split is a weighted rendezvous (Thaler and Ravishankar, 1998; with weights: Schindelhauer and
-Schomaker, 2005): when a weight grows, only runs that come to that arm change theirs. The runs of an arm
-that was rolled back go to the control.
+An arm is another logical model or, as is usual for the control, the same one. The arm follows from
+a hash of the run alone, so every gateway chooses the same one, even after a restart. The split is a
+weighted rendezvous (Thaler and Ravishankar, 1998; with weights: Schindelhauer and Schomaker, 2005):
+when a weight grows, only the runs that move to that arm change theirs. Runs of an arm that was
+rolled back go to the control.
 """
 
 from collections.abc import Container, Mapping
@@ -26,11 +26,11 @@ MAX_ARMS = 8
 MAX_EXPRESSION_CHARS = 2_000
 MAX_WEIGHT = 1_000_000.0
 NO_VERDICT = ("cancelled", "rejected")
-"""Ends of runs that say nothing about the models."""
+"""Run outcomes that say nothing about the models."""
 USUAL_SUCCESS = "run.status == 'succeeded'"
 
 CONTROL = "control"
-"""Which arm is the control where nobody says: a mapping has no order to rely on."""
+"""The default name of the control arm, because the order of a mapping cannot be relied on."""
 
 _FIELDS = frozenset(
     {"model", "tenant", "pipeline", "node", "arms", "control", "succeeded", "rollback"}
@@ -42,7 +42,7 @@ _RULE_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A model that gets `weight` parts of the runs."""
+    """A model, and the relative share (`weight`) of runs that it gets."""
 
     name: str
     model: str
@@ -51,9 +51,11 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A split of the calls of a model, of all or of one tenant's, pipeline's or node's; the first arm is
-    the control, wherever it stands in the configuration. Without a `rollback` rule the arms are only
-    compared."""
+    """A split of the calls of a model, for everyone or for one tenant, pipeline or node.
+
+    The first arm is the control, wherever the configuration lists it. Without a `rollback` rule the
+    arms are only compared.
+    """
 
     name: str
     model: str
@@ -69,11 +71,11 @@ class Experiment:
 
     @property
     def control(self) -> Arm:
-        """The arm that the others are compared with, and that their runs go back to."""
+        """The arm that the others are compared with, and to which their runs return."""
         return self.arms[0]
 
     def concerns(self, who: Attribution) -> bool:
-        """Tell whether calls for somebody are part of it."""
+        """Tell whether calls with this attribution take part."""
         return (
             self.tenant in (None, who.tenant)
             and self.pipeline in (None, who.pipeline)
@@ -81,7 +83,7 @@ class Experiment:
         )
 
     def arm_of(self, subject: str, off: Container[str] = ()) -> Arm:
-        """Return the arm of a run, or of a call without one; `off` are the arms that are rolled back."""
+        """Return the arm of a run, or of a call without one; `off` are the arms rolled back."""
         best, chosen = float("inf"), self.control
         for arm in self.arms:
             if arm.weight > 0:
@@ -91,15 +93,17 @@ class Experiment:
         return self.control if chosen.name in off else chosen
 
     def identity(self, arm: str) -> str:
-        """Return what makes an arm another one although it has the same name: what was learnt of it
-        holds as long as this stays."""
+        """Return a fingerprint of an arm's definition; what was learnt about the arm is valid while
+        it stays the same."""
         models = {one.name: one.model for one in self.arms}
         scope = [self.model, self.tenant, self.pipeline, self.node]
         return ids.content_hash([self.name, scope, self.control.model, arm, models.get(arm)])[:16]
 
     def success_of(self, end: RunFinished) -> bool | None:
-        """Return whether a run succeeded, None where its end says nothing. An expression that fails
-        says no."""
+        """Return whether a run succeeded; None if its end says nothing.
+
+        If the success expression fails, the run counts as unsuccessful.
+        """
         if end.status in NO_VERDICT:
             return None
         run = {

@@ -1,11 +1,11 @@
 """Whether one arm of an experiment does worse than its control: pure, and careful with few calls.
 
-Every call, and every run that ended, is one yes or no: failed or not, slow or not, succeeded or not. Of
-the last ones of each arm the rates are compared. An arm is bad when the lower end of its interval is
-above the upper end of the control's by more than what is tolerated: Wilson's score interval (E. B.
-Wilson, 1927), here so wide (3 standard deviations on both sides) that looking after each call does
-not find what is not there. A rate above `most` is bad whatever the control does, so that an arm is
-judged before, and where, its control has no calls.
+Every call and every ended run yields yes-or-no results: failed or not, slow or not, succeeded or
+not. The rates over the latest of each arm are compared. An arm is bad if the lower end of its
+interval is above the upper end of the control's by more than the tolerance. The interval is
+Wilson's score interval (E. B. Wilson, 1927), made so wide (3 standard deviations on both sides)
+that checking after every call raises no false alarms. A rate above `most` is bad whatever the
+control does, so an arm can be judged even while its control has no calls.
 """
 
 from collections import deque
@@ -16,17 +16,20 @@ from hocket.gateway.core.routing.history import Samples
 
 DEVIATIONS = 3.0
 CONTROL_WINDOWS = 4
-"""The control's windows are so much longer: it has more calls, and its rate should not shake."""
+"""How many times longer the control's windows are: it has more calls, and its rate should be stable."""
 ENOUGH_LATENCIES = 20
-"""Calls of the control from which its median tells what is slow."""
+"""Calls of the control needed before its median decides what is slow."""
 _TYPICAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackRule:
-    """What is tolerated of an arm: a rate of errors, of slow calls, of runs that did not succeed, each
-    so much above the control's. A call is slow at `slow_factor` times the control's median. The last
-    `window` calls count, and at least `min_calls`."""
+    """What is tolerated of an arm: rates of errors, of slow calls and of unsuccessful runs, each
+    given as an excess over the control's.
+
+    A call is slow at `slow_factor` times the control's median. The last `window` calls count; no
+    verdict is given before `min_calls`.
+    """
 
     min_calls: int = 10
     window: int = 100
@@ -39,7 +42,7 @@ class RollbackRule:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many of so many."""
+    """A count of bad results out of a total."""
 
     bad: int = 0
     of: int = 0
@@ -48,7 +51,7 @@ class Rate:
         return Rate(self.bad + other.bad, self.of + other.of)
 
     def interval(self, deviations: float = DEVIATIONS) -> tuple[float, float]:
-        """Return what the true rate hardly lies below, and hardly above."""
+        """Return the interval that very likely contains the true rate."""
         if not self.of:
             return 0.0, 1.0
         rate, spread = self.bad / self.of, deviations * deviations / self.of
@@ -60,7 +63,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of an arm: its calls that failed, that were slow, its runs that did not succeed."""
+    """The observed rates of an arm: failed calls, slow calls, unsuccessful runs."""
 
     errors: Rate = field(default_factory=Rate)
     slow: Rate = field(default_factory=Rate)
@@ -73,7 +76,8 @@ class Seen:
 
 
 def fault_of(rule: RollbackRule, arm: Seen, control: Seen) -> tuple[str, str] | None:
-    """Return what is intolerable about an arm (`errors`, `latency` or `outcome`), and in words."""
+    """Return what is wrong with an arm (`errors`, `latency` or `outcome`) and a description, or
+    None."""
     for cause, found, usual, tolerated, words in (
         ("errors", arm.errors, control.errors, rule.errors, "calls failed"),
         ("latency", arm.slow, control.slow, rule.slow, "calls were slow"),
@@ -91,7 +95,7 @@ def fault_of(rule: RollbackRule, arm: Seen, control: Seen) -> tuple[str, str] | 
 
 
 class Window:
-    """The last yeses and noes."""
+    """The latest yes-or-no results, up to a fixed number."""
 
     __slots__ = ("_bad", "_recent", "_size")
 
@@ -106,7 +110,7 @@ class Window:
         return Rate(self._bad, len(self._recent))
 
     def add(self, bad: bool) -> None:
-        """Take one in, and let the oldest go."""
+        """Add one, and drop the oldest if full."""
         if len(self._recent) == self._size:
             self._bad -= self._recent.popleft()
         self._recent.append(bad)
@@ -114,7 +118,7 @@ class Window:
 
 
 class Tally:
-    """What this gateway saw of one arm."""
+    """What this gateway observed of one arm."""
 
     def __init__(self, rule: RollbackRule, *, control: bool) -> None:
         size = rule.window * (CONTROL_WINDOWS if control else 1)
@@ -124,17 +128,17 @@ class Tally:
 
     @property
     def seen(self) -> Seen:
-        """The rates of the last calls and runs."""
+        """The rates over the latest calls and runs."""
         return Seen(self._errors.rate, self._slow.rate, self._outcomes.rate)
 
     @property
     def median_ms(self) -> float | None:
-        """What its calls usually take, None where too few are known."""
+        """The median latency of its calls; None if too few are known."""
         known = len(self._latencies) >= ENOUGH_LATENCIES
         return self._latencies.quantile(_TYPICAL) if known else None
 
     def called(self, *, failed: bool, latency_ms: float, slow_ms: float | None) -> None:
-        """Take in a call; `slow_ms` is from when on it is slow, None where nobody knows."""
+        """Count a call; it is slow from `slow_ms` on (None: unknown)."""
         self.calls += 1
         self._errors.add(failed)
         if failed:
@@ -144,5 +148,5 @@ class Tally:
             self._slow.add(latency_ms >= slow_ms)
 
     def ended(self, *, succeeded: bool) -> None:
-        """Take in the end of a run that used the arm."""
+        """Count the end of a run that used the arm."""
         self._outcomes.add(not succeeded)

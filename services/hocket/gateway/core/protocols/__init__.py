@@ -1,1 +1,1 @@
-"""The protocols that backends speak: OpenAI's API, and tensors of KServe v2."""
+"""The protocols that backends speak: OpenAI's API, Anthropic's Messages API, and KServe v2 tensors."""

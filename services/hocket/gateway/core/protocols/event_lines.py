@@ -1,20 +1,22 @@
-"""The lines of a stream of server-sent events, however its bytes are cut on their way."""
+"""Splits a stream of server-sent events into lines, however its bytes are chunked."""
 
 
 class EventLines:
-    """Takes pieces, gives whole lines without their ends."""
+    """Takes pieces of bytes and returns complete lines without their line ends."""
 
     def __init__(self) -> None:
         self._left = bytearray()
 
     @property
     def left_bytes(self) -> int:
-        """Return how much there is of a line that has not ended."""
+        """The number of bytes buffered of an unfinished line."""
         return len(self._left)
 
     def add(self, received: bytes) -> list[bytes]:
-        """Return the lines that end with a piece. What is there of a line is not copied for each of the
-        many pieces that it may come in."""
+        """Return the lines that a piece completes.
+
+        An unfinished line is not copied again for each of its pieces, of which there may be many.
+        """
         if b"\n" not in received:
             self._left += received
             return []

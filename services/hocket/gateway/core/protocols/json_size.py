@@ -1,33 +1,35 @@
-"""Whether a JSON document stays within reason once it is read: lists of nothing take thirtyfold."""
+"""Whether a JSON document stays within bounds when parsed: empty lists take thirty times their size."""
 
 import json
 from sys import getsizeof
 from typing import Any
 
 MAX_VALUES = 2_000_000
-"""Values of one document; what is a token of an embedding's input is one, too."""
+"""The most values in one document; each token of an embedding's input counts as one."""
 MAX_ANSWER_VALUES = 200_000
-"""Values of the JSON that a model writes as its answer."""
+"""The most values in JSON that a model writes as its answer."""
 SMALL_BYTES = 1024 * 1024
-"""What is smaller has no more of them than memory bears, where it is read alone."""
+"""A smaller document cannot hold more values than memory bears, if parsed on its own."""
 _LIST_BYTES, _OBJECT_BYTES, _ITEM_BYTES = 96, 288, 40
-"""What a list, an object and one more value in either take in memory."""
+"""The memory taken by a list, by an object, and by each further value in either."""
 
 
 def few_values(content: bytes) -> bool:
-    """Return whether a document has at most about MAX_VALUES values; marks inside texts count too."""
+    """Return whether a document has at most about MAX_VALUES values; brackets and commas inside
+    strings count too."""
     if len(content) <= SMALL_BYTES:
         return True
     return marks(content) <= MAX_VALUES
 
 
 def marks(content: bytes) -> int:
-    """Return about how many values a document has at most; marks inside texts count too."""
+    """Return an approximate upper bound on the values in a document; brackets and commas inside
+    strings count too."""
     return sum(map(content.count, (b",", b"[", b"{")))
 
 
 def read_bytes(content: bytes) -> int:
-    """Return about what a document takes once it is read, in bytes, and its texts not counted."""
+    """Return roughly how many bytes a document takes when parsed, not counting its strings."""
     return (
         _LIST_BYTES * content.count(b"[")
         + _OBJECT_BYTES * content.count(b"{")
@@ -36,8 +38,8 @@ def read_bytes(content: bytes) -> int:
 
 
 def answer_value(text: str) -> Any:
-    """Return the JSON value that a model wrote; None where it is none, or has too many values to be one
-    that somebody asked for."""
+    """Return the JSON value that a model wrote; None if it is not JSON, or has implausibly many
+    values."""
     if sum(map(text.count, (",", "[", "{"))) > MAX_ANSWER_VALUES:
         return None
     try:
@@ -47,7 +49,7 @@ def answer_value(text: str) -> Any:
 
 
 def held_bytes(value: Any) -> int:
-    """Return about what a JSON value takes in memory."""
+    """Return roughly how many bytes of memory a JSON value takes."""
     held = 0
     waiting: list[Any] = [value]
     while waiting:

@@ -1,7 +1,8 @@
 """OpenAI's API as the gateway speaks it: calls as request bodies, replies and chunks as completions.
 
-A call that came in OpenAI's shape (`request.openai`) goes out as it came, but for the model's name; any
-other is written from its messages. `plain` is the way back, for backends that do not speak the API.
+A call received in OpenAI's format (`request.openai`) is forwarded unchanged except for the model's
+name; any other is built from its messages. `plain` converts the other way, for backends that do not
+speak the API.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,9 @@ from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
 BYTES_PER_TOKEN = 4
 MAX_CALL_TOKENS = 100_000_000
-"""More tokens than any model takes or gives in one call: a count above it is not believed."""
+"""More tokens than any model handles in one call; a larger count is not believed."""
 MAX_TOOL_CALLS = 1_024
-"""Calls of tools in one answer."""
+"""The most tool calls in one answer."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -33,7 +34,7 @@ class ReplyUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one chunk of a stream adds; `is_usage` where it holds nothing but the usage."""
+    """What one chunk of a stream adds; `is_usage` if it holds nothing but usage."""
 
     text: str
     is_usage: bool = False
@@ -52,7 +53,7 @@ def path_of(request: CallRequest) -> str:
 def outgoing(
     request: CallRequest, model: str, *, stream: bool, usage_in_stream: bool = True
 ) -> dict[str, Any]:
-    """Return the body that asks `model` for a call."""
+    """Return the request body that sends a call to `model`."""
     body = _as_it_came(request, model) if request.openai is not None else _written(request, model)
     if not stream:
         body.pop("stream", None)
@@ -98,7 +99,7 @@ def _written(request: CallRequest, model: str) -> dict[str, Any]:
 
 
 def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
-    """Return what a reply says, or raise ReplyUnreadable."""
+    """Return a reply as a completion, or raise ReplyUnreadable."""
     path = path_of(request)
     used = usage(reply.get("usage"), writes=path != EMBEDDINGS)
     if path == EMBEDDINGS:
@@ -113,8 +114,11 @@ def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
 
 
 def usage(found: Any, *, writes: bool = True) -> Completion:
-    """Return the counts of a reply's `usage`, or raise ReplyUnreadable. Without one, or where it does
-    not say what was read and (where the model `writes`) written, they are still to be estimated."""
+    """Return the token counts of a reply's `usage`, or raise ReplyUnreadable.
+
+    They are marked as still to be estimated if `usage` is missing, or lacks the input count or (if
+    the model `writes`) the output count.
+    """
     if found is None:
         return Completion(estimated=True)
     if not isinstance(found, dict):
@@ -154,7 +158,7 @@ def _are_objects(values: Any) -> bool:
 
 def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) -> dict[str, Any]:
     try:
-        if request.openai is not None:  # as it is: numbers, or base64
+        if request.openai is not None:  # unchanged: numbers, or base64
             assert isinstance(reply["data"], list)
             return {"finish_reason": "stop"}
         items = sorted(reply["data"], key=lambda item: int(item["index"]))
@@ -168,7 +172,7 @@ def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) 
 
 
 class Assembly:
-    """The chunks of a stream, put together again."""
+    """Assembles the chunks of a stream into a completion."""
 
     def __init__(self, request: CallRequest) -> None:
         self._request = request
@@ -182,13 +186,16 @@ class Assembly:
 
     @property
     def ended(self) -> bool:
-        """Whether the reason of the end has come."""
+        """Whether the finish reason has arrived."""
         return bool(self._reason)
 
     @property
     def spent(self) -> Completion:
-        """What the stream used until now: as metered at its end, else as many tokens as its text seems
-        to have, at least one for each chunk with content, and what was metered on the way."""
+        """The usage of the stream so far.
+
+        At its end that is what was metered; before, an estimate from the text (at least one token
+        per chunk with content) together with anything metered on the way.
+        """
         seen_tokens = max(self._pieces, self._bytes // BYTES_PER_TOKEN)
         if self._used is None:
             return Completion(output_tokens=seen_tokens, estimated=True)
@@ -198,7 +205,7 @@ class Assembly:
         return self._used.model_copy(update={"output_tokens": told, "estimated": True})
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
-        """Take the next chunk, or raise ReplyUnreadable."""
+        """Add the next chunk and return its piece, or raise ReplyUnreadable."""
         try:
             if chunk.get("usage") is not None:
                 self._used = usage(chunk["usage"])
@@ -211,7 +218,7 @@ class Assembly:
         return Piece(text)
 
     def completion(self) -> Completion:
-        """Return the whole."""
+        """Return the whole completion."""
         text = "".join(self._texts)
         data = None
         if self._request.response_schema is not None:
@@ -226,7 +233,7 @@ class Assembly:
         )
 
     def _taken(self, choice: Mapping[str, Any]) -> str:
-        """Take a choice of a chunk; return its text where it is the first choice."""
+        """Add a choice of a chunk; return its text if it is the first choice."""
         delta = choice.get("delta") or {} if self._chat else choice
         text = delta.get("content" if self._chat else "text") or ""
         calls = delta.get("tool_calls") or ()
@@ -266,8 +273,11 @@ class Assembly:
         self._arguments.setdefault(index, []).append(arguments)
 
     def _called(self, index: int) -> dict[str, Any]:
-        """Return a whole call. Its pieces are joined once: to add each of very many to what there is
-        takes quadratic time."""
+        """Return a complete tool call.
+
+        Its argument pieces are joined only once, because appending each of very many would take
+        quadratic time.
+        """
         call = self._calls[index]
         function = {**call["function"], "arguments": "".join(self._arguments[index])}
         return {**call, "function": function}
@@ -277,7 +287,7 @@ class Assembly:
 
 
 def plain(request: CallRequest) -> CallRequest:
-    """Return a call that came in OpenAI's shape as messages, texts and parameters."""
+    """Return a call received in OpenAI's format as plain messages, texts and parameters."""
     if request.openai is None:
         return request
     body = request.openai.body
@@ -300,7 +310,7 @@ def plain(request: CallRequest) -> CallRequest:
 
 
 def content_text(content: Any) -> str:
-    """Return the text of a message's content: itself, or that of its parts."""
+    """Return the text of a message's content: a string itself, or the text of its parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -323,7 +333,7 @@ def _message(message: Mapping[str, Any]) -> ChatMessage:
 
 
 def _texts_of(value: Any) -> Sequence[str]:
-    """Return texts of an input that is one text or several; token ids are written as numbers."""
+    """Return the texts of an input that is one text or several; token ids are rendered as numbers."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Tensors of the KServe v2 protocol: nested lists to raw bytes and back.
+"""Converts nested lists to tensors of the KServe v2 protocol and back.
 
-Little-endian and row-major; an element of BYTES is its length in four bytes, then itself. BF16 is not
-supported: Python has no such number.
+Tensor data is little-endian and row-major; an element of BYTES is its length in four bytes,
+followed by the bytes. BF16 is not supported, because Python has no such number.
 """
 
 import math
@@ -40,7 +40,7 @@ class TensorInvalid(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A named array as it travels."""
+    """A named array as sent over the wire."""
 
     name: str
     datatype: str
@@ -66,7 +66,8 @@ def encoded(name: str, datatype: str, value: Any, shape: Sequence[int] | None = 
 
 
 def decoded(tensor: Tensor) -> Any:
-    """Return a tensor as nested lists; BYTES become text, what is not UTF-8 in them U+FFFD."""
+    """Return a tensor as nested lists; BYTES become text, with U+FFFD for anything that is not
+    UTF-8."""
     flat = _unpacked(tensor) if tensor.datatype == BYTES else _numbers(tensor)
     if len(flat) != math.prod(tensor.shape):
         reason = f"{len(flat)} values do not fill {list(tensor.shape)}"

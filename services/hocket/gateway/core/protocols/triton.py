@@ -1,8 +1,9 @@
-"""How a call becomes tensors for a model on Triton, and what its tensors say.
+"""Converts a call to tensors for a model on Triton, and the model's output tensors to a completion.
 
-A model tells its inputs and outputs itself; names in the configuration come first, then the usual ones
-(`text_input`, `text_output`), then the only tensor that fits. A call's `context.tensors` gives inputs by
-name and gets every output in `data`. Of a call's parameters the model gets those it has an input for.
+A model describes its own inputs and outputs. Names from the configuration have priority, then the
+usual ones (`text_input`, `text_output`), then the only tensor that fits. A call with
+`context.tensors` supplies inputs by name and gets every output in `data`. Of a call's parameters,
+the model gets those it has an input for.
 """
 
 import json
@@ -39,15 +40,15 @@ class InterfaceUnsuited(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class TritonOptions:
-    """Which version of a model is asked, and which of its tensors mean what.
+    """The model version to ask, and the roles of the model's tensors.
 
-    Empty names are found by themselves, or not used.
+    Tensors whose name is empty are detected automatically, or not used.
     """
 
     version: str = ""
     text_input: str = ""
     messages_input: str = ""
-    """Gets the messages as JSON instead of a prompt."""
+    """The input that gets the messages as JSON, instead of a prompt."""
     text_output: str = ""
     embedding_output: str = ""
     finish_reason: str = ""
@@ -66,7 +67,8 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a model takes and gives. With `max_batch` above 0 the first dimension is the batch."""
+    """The inputs and outputs of a model. If `max_batch` is above 0, the first dimension is the
+    batch."""
 
     model: str
     inputs: Mapping[str, Port]
@@ -81,7 +83,8 @@ TRITON_FIELDS = tuple(field.name for field in fields(TritonOptions))
 def requests(
     call: CallRequest, interface: Interface, names: TritonOptions
 ) -> tuple[tuple[Tensor, ...], ...]:
-    """Return the inputs of each request that a call makes: one, or as many as its texts need."""
+    """Return the inputs of each request that a call needs: one request, or as many as its texts
+    require."""
     if call.embed:
         name = _text_input(interface, names, ())
         port = interface.inputs[name]
@@ -97,7 +100,8 @@ def completion(
     names: TritonOptions,
     answers: Sequence[Mapping[str, Tensor]],
 ) -> Completion:
-    """Return what the answers to a call's requests say; several answers to one are parts of it."""
+    """Return the completion from the answers to a call's requests; several answers to one request
+    are parts of it."""
     counts = {
         counted: sum(_count(answer, output) for answer in answers)
         for counted, output in (
@@ -124,7 +128,7 @@ def completion(
 
 
 def text_of(answer: Mapping[str, Tensor], output: str) -> str:
-    """Return the text in one answer; nothing where the answer has no such output."""
+    """Return the text in one answer, empty if the answer has no such output."""
     text = _first(answer.get(output))
     return text if isinstance(text, str) else ""
 
@@ -157,7 +161,7 @@ def _inputs(call: CallRequest, interface: Interface, names: TritonOptions) -> It
 
 
 def _given(name: str, port: Port, value: Any) -> Tensor:
-    """Return a value as a tensor; a single one takes the shape that the model has for it."""
+    """Return a value as a tensor; a scalar takes the shape that the model declares."""
     if isinstance(value, list | tuple):
         return encoded(name, port.datatype, value)
     ones = tuple(1 if size < 0 else size for size in port.shape)
@@ -177,7 +181,7 @@ def _batch_size(interface: Interface, port: Port) -> int:
 
 
 def _prompt(call: CallRequest) -> str:
-    """One message is its text; a conversation has its roles before the texts."""
+    """Return a single message as its text, and a conversation with the roles before the texts."""
     messages = chat_messages(call.messages, call.documents)
     if len(messages) == 1:
         return str(messages[0]["content"])
@@ -270,12 +274,12 @@ def _first(tensor: Tensor | None) -> Any:
 
 
 def _count(answer: Mapping[str, Tensor], name: str) -> int:
-    """Return a count of tokens; one per item of a batch is their sum."""
+    """Return a token count; counts per item of a batch are added up."""
     tensor = answer.get(name)
     if tensor is None:
         return 0
     total = sum(_leaves(decoded(tensor)))
-    if not 0 <= total <= MAX_CALL_TOKENS:  # nor what is no number
+    if not 0 <= total <= MAX_CALL_TOKENS:  # also catches NaN
         raise TensorInvalid(
             name=name, reason=f"a count of tokens is below 0 or above {MAX_CALL_TOKENS}"
         )
@@ -291,7 +295,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _data(answers: Sequence[Mapping[str, Tensor]]) -> Any:
-    """Return the outputs by name; a list of them where the model answered several times."""
+    """Return the outputs by name; a list of such mappings if the model answered several times."""
     data = [{name: decoded(tensor) for name, tensor in one.items()} for one in answers if one]
     return data[0] if len(data) == 1 else data
 

@@ -1,1 +1,1 @@
-"""Requests and tokens per minute: the rules, and the minute that slides. Pure."""
+"""Requests and tokens per minute: the rules, and a sliding window of one minute. Pure."""

@@ -1,18 +1,18 @@
-"""What is used within the last minute, in tenths of a second.
+"""Usage within the last minute, counted in slots of a tenth of a second.
 
-What was used counts until the minute behind its whole slot is over, so that no more than the limit is
-used within any 60 s, wherever they begin.
+Usage counts until a minute after the end of its slot, so no more than the limit is used within any
+60 s, wherever they begin.
 """
 
 from collections import deque
 
 SLOT_MS = 100.0
 SLOTS = 600
-"""In a minute."""
+"""Slots in a minute."""
 
 
 class Slot:
-    """What was used within a tenth of a second; `number` counts from the epoch."""
+    """The usage within a tenth of a second; `number` counts slots since the epoch."""
 
     __slots__ = ("amount", "number")
 
@@ -31,14 +31,16 @@ class Minute:
         self._total = 0
 
     def used(self, now: int) -> int:
-        """Return what counts now."""
+        """Return the usage that counts in slot `now`."""
         while self._slots and self._slots[0].number + SLOTS < now:
             self._total -= self._slots.popleft().amount
         return self._total
 
     def room_at(self, now: int, amount: int, limit: int) -> int:
-        """Return the first slot, from now on, at which so much more is within the limit. What is beyond
-        the limit by itself has room when nothing else counts."""
+        """Return the first slot, from `now` on, in which `amount` more is within the limit.
+
+        An amount above the limit itself gets room once no other usage counts.
+        """
         total = self.used(now)
         at = now
         for slot in self._slots:
@@ -49,7 +51,7 @@ class Minute:
         return at
 
     def take(self, now: int, amount: int) -> Slot:
-        """Use so much now."""
+        """Add usage in slot `now`."""
         if not self._slots or self._slots[-1].number < now:
             self._slots.append(Slot(now))
         slot = self._slots[-1]
@@ -58,7 +60,8 @@ class Minute:
         return slot
 
     def correct(self, slot: Slot, by: int) -> None:
-        """Count so much more, or less, of what was used in a slot, as long as it counts."""
+        """Correct the usage of a slot by an amount (which may be negative), if the slot still
+        counts."""
         if self._slots and slot.number >= self._slots[0].number:
             slot.amount += by
             self._total += by

@@ -1,7 +1,8 @@
 """How many requests and tokens per minute tenants may send to models, read from the section `rates:`.
 
-All rules that fit a call hold, each with an account of its own. A rule without `tenant` (or `model`) is
-for all of them together; `*` is for each that no other rule with the same `model` (or `tenant`) names.
+Every rule that matches a call applies, each with its own account. A rule without `tenant` (or
+`model`) covers all of them together; `*` covers, separately, each one that no other rule with the
+same `model` (or `tenant`) names.
 """
 
 from collections.abc import Mapping
@@ -15,12 +16,12 @@ MAX_RULES = 1_000
 MAX_PER_MIN = 1_000_000_000
 _FIELDS = frozenset({"tenant", "model", "requests_per_min", "tokens_per_min", "beyond"})
 Beyond = Literal["wait", "refuse"]
-"""What becomes of a call beyond its rate: it waits for its turn, or is refused at once."""
+"""What happens to a call beyond its rate: it waits for its turn, or is refused at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateRule:
-    """So many requests and tokens per minute; None is no limit."""
+    """A limit on requests and tokens per minute; None means no limit."""
 
     tenant: str | None
     model: str | None
@@ -30,17 +31,17 @@ class RateRule:
 
 
 Account = tuple[str | None, str | None]
-"""Whose minute it is: the tenant and the model, None where all of them share it."""
+"""The key of an account: tenant and model, either of them None if the rule covers all together."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateRules:
-    """The rules in the order of the file."""
+    """The rules, in file order."""
 
     rules: tuple[RateRule, ...] = ()
 
     def of(self, tenant: str, model: str) -> tuple[tuple[Account, RateRule], ...]:
-        """Return the rules that hold for a call, with whose account each looks at."""
+        """Return the rules that apply to a call, each with the key of its account."""
         found = []
         for rule in self.rules:
             if self._fits(rule, tenant, model):

@@ -1,1 +1,1 @@
-"""The choice of a replica: breakers, queues, history, and what each has in its KV cache."""
+"""Choosing a replica: breakers, queues, history, and the contents of KV caches."""

@@ -1,15 +1,16 @@
-"""A circuit breaker: pure, on by default. Each replica has one for all tenants and one for each of them
-(`tenant_breakers.py`).
+"""A circuit breaker; on by default. Pure.
 
-States: *closed* (calls go through), *open* (none does, until a time), *half open* (one call at a time
-goes through and decides). It opens on failures in a row, on the rate of failures or on the rate of slow
-calls within a window; a call that is under way for longer than what is slow counts as slow already, so
-that a hanging server is noticed before its calls time out. A trial that fails opens it again, for twice
-as long up to a bound; one that succeeds closes it. Times open are jittered by a hash of the replica
-and the number of openings, so that replicas and gateways do not come back all at once.
+Each replica has one for all tenants and one for each tenant (`tenant_breakers.py`).
 
-A server that is away for a while is asked again at least every `max_open_ms` and a quarter, so an
-operator waits no longer for it to come back into use.
+States: *closed* (calls pass), *open* (no call passes until a set time), *half open* (one trial call
+at a time passes, and decides). It opens on consecutive failures, or on the rate of failures or of
+slow calls within a window. A call in flight counts as slow as soon as it exceeds the threshold, so
+a hanging server is noticed before its calls time out. A failed trial reopens it for twice as long,
+up to a bound; a successful one closes it. Open times are jittered by a hash of the replica and the
+number of openings, so that replicas and gateways do not all come back at once.
+
+A server that is down is tried again at least every 1.25 times `max_open_ms`, so no operator has to
+wait longer for it to return to service.
 """
 
 from collections import deque
@@ -18,11 +19,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 BUCKETS = 10
-"""Parts of a window, which is forgotten part by part."""
+"""The number of parts in a window; old calls are dropped one part at a time."""
 
 
 class BreakerState(StrEnum):
-    """Whether calls go through."""
+    """Whether calls pass."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -30,7 +31,7 @@ class BreakerState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a call says about its server: a call that its caller cut short says nothing."""
+    """What a call says about its server; a call cut short by its caller says nothing."""
 
     OK = "ok"
     FAILED = "failed"
@@ -40,7 +41,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerRule:
-    """When a breaker opens, and for how long. `slow_ms` None means: as history tells."""
+    """When a breaker opens, and for how long. If `slow_ms` is None, it is derived from history."""
 
     enabled: bool = True
     window_ms: float = 10_000.0
@@ -54,7 +55,7 @@ class BreakerRule:
 
 
 USUAL = BreakerRule()
-"""What holds where nobody says otherwise."""
+"""The default rule."""
 NEVER = BreakerRule(enabled=False)
 """A breaker that stays closed."""
 
@@ -69,18 +70,18 @@ class _Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Calls of a window."""
+    """Counts of the calls in a window."""
 
     calls: int = 0
     failed: int = 0
     slow: int = 0
 
     def less(self, other: "Sums") -> "Sums":
-        """Return what is left without some of them."""
+        """Return the counts minus others."""
         return Sums(self.calls - other.calls, self.failed - other.failed, self.slow - other.slow)
 
     def more(self, calls: int, slow: int) -> "Sums":
-        """Return the sums with calls under way."""
+        """Return the counts plus calls in flight, some of them slow."""
         return Sums(self.calls + calls, self.failed, self.slow + slow)
 
 
@@ -91,20 +92,20 @@ class Breaker:
         self.rule = rule
         self.state = BreakerState.CLOSED
         self.retry_at_ms = 0.0
-        """When the next trial may be made, while it is open."""
+        """While open: when the next trial may be made."""
         self.openings = 0
         self._dice = dice
         self._buckets: deque[_Bucket] = deque(maxlen=BUCKETS)
         self.in_a_row = 0
-        """Calls that failed since the last one that did not."""
+        """The number of consecutive failures."""
         self._bad = 0
-        """Calls of the window that failed or were slow, when it was last looked at, and since."""
+        """Failed and slow calls of the window as of the last sum, plus those since."""
         self._failed_trials = 0
         self._trials = 0
         self._trial_since_ms = 0.0
 
     def admits(self, now_ms: float) -> bool:
-        """Tell whether a call may go through now."""
+        """Tell whether a call may pass now."""
         if self.state is BreakerState.CLOSED:
             return True
         if self.state is BreakerState.OPEN:
@@ -112,7 +113,7 @@ class Breaker:
         return self._trials == 0 or now_ms >= self.retry_at_ms
 
     def began(self, now_ms: float) -> None:
-        """Note that a call goes through; it must be admitted."""
+        """Record that an admitted call begins."""
         if self.state is BreakerState.CLOSED:
             return
         self.state = BreakerState.HALF_OPEN
@@ -121,7 +122,7 @@ class Breaker:
         self.retry_at_ms = now_ms + self._pause_ms()
 
     def ended(self, outcome: Outcome, now_ms: float, *, began_ms: float) -> None:
-        """Note how a call ended that began at `began_ms`."""
+        """Record the outcome of a call that began at `began_ms`."""
         if self.state is BreakerState.CLOSED:
             self.count(outcome, now_ms)
             if outcome is not Outcome.NOTHING and (self.fails_in_a_row() or self.fails(now_ms)):
@@ -135,14 +136,14 @@ class Breaker:
                 self.open(now_ms)
 
     def overdue(self, calls: int, in_flight: int, now_ms: float) -> None:
-        """Note that `calls` of those `in_flight` take longer than what is slow."""
+        """Record that `calls` of the `in_flight` calls already exceed the slow threshold."""
         if self.state is not BreakerState.CLOSED or not calls:
             return
         if self.is_slow(self.sums(now_ms).more(in_flight, calls)):
             self.open(now_ms)
 
     def count(self, outcome: Outcome, now_ms: float) -> None:
-        """Note how a call ended, without drawing a conclusion."""
+        """Count an outcome without changing state."""
         if outcome is Outcome.NOTHING or not self.rule.enabled:
             return
         bucket = self._bucket(now_ms)
@@ -157,25 +158,25 @@ class Breaker:
         self._bad += 1
 
     def fails_in_a_row(self) -> bool:
-        """Return whether so many calls in a row failed that it should open."""
+        """Return whether enough calls in a row failed to open it."""
         return self.in_a_row >= self.rule.failures_in_a_row
 
     def fails(self, now_ms: float) -> bool:
-        """Return whether so large a part of the calls failed or was slow that it should open."""
+        """Return whether the rate of failed or slow calls is high enough to open it."""
         if not self._bad:
             return False
         sums = self.sums(now_ms)
         return sums.calls >= self.rule.min_calls and self.is_bad(sums)
 
     def is_bad(self, sums: Sums) -> bool:
-        """Return whether too large a part of some calls failed or was slow."""
+        """Return whether the rate of failed or slow calls is too high."""
         return bool(sums.calls) and (
             sums.failed / sums.calls >= self.rule.failure_rate
             or sums.slow / sums.calls >= self.rule.slow_rate
         )
 
     def is_slow(self, sums: Sums) -> bool:
-        """Return whether too large a part of enough calls was slow."""
+        """Return whether there are enough calls and too many of them were slow."""
         enough = sums.calls >= self.rule.min_calls
         return enough and sums.slow / sums.calls >= self.rule.slow_rate
 
@@ -186,7 +187,7 @@ class Breaker:
         return self._buckets[-1]
 
     def sums(self, now_ms: float) -> Sums:
-        """Return the calls of the window."""
+        """Return the counts of the current window."""
         buckets = self._buckets
         while buckets and now_ms - buckets[0].since_ms > self.rule.window_ms:
             buckets.popleft()
@@ -199,7 +200,7 @@ class Breaker:
         return Sums(calls, failed, slow)
 
     def open(self, now_ms: float) -> None:
-        """Let no call through for a while."""
+        """Stop all calls for a while."""
         if not self.rule.enabled:
             return
         self.state = BreakerState.OPEN

@@ -1,8 +1,9 @@
-"""What calls took lately: quantiles over the last few, per kind of call and per replica.
+"""Recent durations and other samples: quantiles over the last few, per kind of call and per
+replica.
 
-A *kind* is who calls what: (model, pipeline, node). A kind seen too rarely answers with what its model
-as a whole takes, and a model never seen with nothing. Bounded: a fixed number of samples per kind, and
-of kinds, of which the one not seen for longest is forgotten.
+A *kind* is who calls what: (model, pipeline, node). A kind with too few samples falls back to its
+model as a whole; for an unknown model there is no answer. Memory is bounded by a fixed number of
+samples per kind and of kinds; the kind not used for longest is dropped.
 """
 
 import bisect
@@ -13,7 +14,7 @@ from typing import Generic, TypeVar
 MAX_SAMPLES = 128
 MAX_KINDS = 4_096
 ENOUGH = 8
-"""Samples from which a quantile means something."""
+"""The number of samples from which a quantile is meaningful."""
 
 Key = TypeVar("Key", bound=Hashable)
 Kind = tuple[str, str, str]
@@ -21,7 +22,7 @@ Kind = tuple[str, str, str]
 
 
 class Samples:
-    """The last values of something, with their quantiles."""
+    """The latest values of something, and their quantiles."""
 
     __slots__ = ("_recent", "_sorted", "_spread")
 
@@ -34,7 +35,7 @@ class Samples:
         return len(self._sorted)
 
     def add(self, value: float) -> None:
-        """Take a value in, and let the oldest go beyond MAX_SAMPLES."""
+        """Add a value, dropping the oldest beyond MAX_SAMPLES."""
         if len(self._recent) == MAX_SAMPLES:
             del self._sorted[bisect.bisect_left(self._sorted, self._recent.popleft())]
         self._recent.append(value)
@@ -42,7 +43,7 @@ class Samples:
         self._spread = None
 
     def quantile(self, q: float) -> float:
-        """Return the smallest value that at least the share `q` of them does not exceed."""
+        """Return the smallest value that at least a share `q` of the values does not exceed."""
         assert self._sorted
         rank = int(q * len(self._sorted) + 0.999999)
         return self._sorted[min(max(rank - 1, 0), len(self._sorted) - 1)]
@@ -71,7 +72,7 @@ class History(Generic[Key]):
         return len(self._samples)
 
     def add(self, key: Key, value: float) -> None:
-        """Take a value in."""
+        """Add a value."""
         samples = self._samples.get(key)
         if samples is None:
             samples = self._samples[key] = Samples()
@@ -82,12 +83,12 @@ class History(Generic[Key]):
         samples.add(value)
 
     def quantile(self, key: Key, q: float, *, enough: int = 1) -> float | None:
-        """Return a quantile of a key's values, None where there are not `enough`."""
+        """Return a quantile of a key's values; None if there are fewer than `enough`."""
         samples = self._samples.get(key)
         return samples.quantile(q) if samples is not None and len(samples) >= enough else None
 
     def spread(self, key: Key) -> tuple[float, float] | None:
-        """Return the mean of a key's values and that of their squares, None where there are none."""
+        """Return the mean of a key's values and the mean of their squares; None if there are none."""
         samples = self._samples.get(key)
         return None if samples is None else samples.spread()
 
@@ -106,40 +107,41 @@ class CallDurations:
     """How long calls take at their backends."""
 
     SLOW_FACTOR = 4.0
-    """A call that takes this many times what 95 of 100 take is slow."""
+    """A call that takes this many times the 95th percentile is slow."""
     LEAST_SLOW_MS = 1_000.0
     SLOW_AFTER = 20
-    """Samples from which history tells what is slow."""
+    """The number of samples needed before history decides what is slow."""
 
     def __init__(self) -> None:
         self._by_kind: History[Kind] = History()
         self._by_replica: History[str] = History()
 
     def add(self, kind: Kind, replica: str, latency_ms: float) -> None:
-        """Take in what a successful call took."""
+        """Add the duration of a successful call."""
         self._by_kind.add(kind, latency_ms)
         if kind[1] or kind[2]:
             self._by_kind.add((kind[0], "", ""), latency_ms)
         self._by_replica.add(replica, latency_ms)
 
     def of_kind(self, kind: Kind, q: float) -> float | None:
-        """Return a quantile of what calls of a kind take, None where nothing is known."""
+        """Return a quantile of the durations of a kind of call; None if unknown."""
         known = self._by_kind.quantile(kind, q, enough=ENOUGH)
         return self._by_kind.quantile((kind[0], "", ""), q) if known is None else known
 
     def well_known(self, kind: Kind, q: float) -> float | None:
-        """Return a quantile of what calls of a kind take, or else of their model; None where neither
-        was seen often enough for a tail."""
+        """Return a quantile of the durations of a kind or, failing that, of its model; None if
+        neither has enough samples to tell its tail."""
         known = self._by_kind.quantile(kind, q, enough=self.SLOW_AFTER)
         if known is None:
             known = self._by_kind.quantile((kind[0], "", ""), q, enough=self.SLOW_AFTER)
         return known
 
     def of_replica(self, replica: str, q: float) -> float | None:
-        """Return a quantile of what calls at a replica take, None where nothing is known."""
+        """Return a quantile of the durations at a replica; None if unknown."""
         return self._by_replica.quantile(replica, q)
 
     def slow_ms(self, replica: str) -> float | None:
-        """Return from when on a call at a replica is slow, None where too little is known."""
+        """Return the duration from which a call at a replica counts as slow; None if too little is
+        known."""
         usual_ms = self._by_replica.quantile(replica, 0.95, enough=self.SLOW_AFTER)
         return None if usual_ms is None else max(self.SLOW_FACTOR * usual_ms, self.LEAST_SLOW_MS)

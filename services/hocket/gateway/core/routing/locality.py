@@ -1,13 +1,15 @@
-"""Which replica has how much of a prompt in its KV cache, and how long its queue of prefills is.
+"""How much of a prompt each replica holds in its KV cache, and how long its prefill queue is.
 
-A prompt is a chain of block hashes, each over everything before it, so that equal hashes mean equal
-prefixes. Per replica the chains that were sent there are remembered, least recently used first out, as
-many as its cache holds; and the time at which it will have prefilled what it was sent. From both comes
-what choosing a replica costs: the wait, and the prefill of what it does not have. The latter counts
-about twice, once for the call itself and once for those that come after it and will wait behind it.
-Without the wait in it, the rule would send every call to whoever has the one block that all share.
+A prompt is a chain of block hashes, each covering everything before it, so equal hashes mean equal
+prefixes. For each replica the gateway remembers the chains sent to it (least recently used dropped
+first, as many as its cache holds) and when it will have prefilled everything it was sent. From both
+follows the cost of choosing a replica: the wait, and the prefill of what it has not cached. The
+prefill counts about twice: for the call itself, and for later calls that will wait behind it.
+Without the wait, the rule would send every call to whichever replica holds the one block they all
+share.
 
-All of this is what the gateway sent, not what the replica says; `metered` is for when it says otherwise.
+All of this is derived from what the gateway sent, not from what replicas report; `metered` corrects
+it if a replica reports otherwise.
 """
 
 import hashlib
@@ -19,19 +21,20 @@ from hocket.gateway.core.calls import request_content
 from hocket.schemas.messages import CallRequest
 
 PREFILL_WEIGHT = 1.9
-"""How much an uncached token costs against one that is waited for; `bench/gateway/mooncake.py` holds its
-figures from 1.6 to 2.1."""
+"""The weight of a token to prefill relative to one waited for; the results of
+`bench/gateway/mooncake.py` hold for any value from 1.6 to 2.1."""
 CROWDED_FACTOR = 3.0
-"""A replica with more than this times the calls of the others (and one) is taken only if all are."""
+"""A replica with more calls than this factor times (the average plus one) is chosen only if all are
+that busy."""
 MAX_BLOCKS = 4_096
-"""Blocks of one prompt that are looked at."""
+"""The most blocks of one prompt that are considered."""
 _HASH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixCache:
-    """The prefix cache of a replica: how many tokens it holds, in blocks of how many, and how many
-    tokens a second the replica prefills."""
+    """The prefix cache of a replica: its capacity and block size in tokens, and the replica's
+    prefill speed."""
 
     tokens: int = 1_000_000
     block_tokens: int = 128
@@ -39,13 +42,13 @@ class PrefixCache:
 
     @property
     def blocks(self) -> int:
-        """Return how many blocks fit."""
+        """The number of blocks that fit."""
         return max(self.tokens // self.block_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as its chain of blocks, of `block_tokens` each but the last, and its length in tokens."""
+    """A prompt as a chain of full blocks of `block_tokens` each, and its length in tokens."""
 
     blocks: tuple[int, ...]
     tokens: int
@@ -57,7 +60,7 @@ NO_PROMPT = Prompt((), 0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a call costs at a replica: the prefills before it, and its own of what is not cached."""
+    """The cost of a call at a replica: the prefills queued before it, and its own uncached prefill."""
 
     wait_ms: float
     prefill_ms: float
@@ -65,12 +68,12 @@ class Fit:
 
     @property
     def cost_ms(self) -> float:
-        """One number to compare replicas by."""
+        """A single number for comparing replicas."""
         return self.wait_ms + PREFILL_WEIGHT * self.prefill_ms
 
 
 class ReplicaCache:
-    """What one replica holds, as far as we sent it."""
+    """The presumed cache contents of one replica, judging by what was sent to it."""
 
     def __init__(self, cache: PrefixCache) -> None:
         self.cache = cache
@@ -90,13 +93,13 @@ class ReplicaCache:
         return Fit(max(self._free_at_ms - now_ms, 0.0), prefill_ms, cached_tokens)
 
     def oldest_ms(self) -> float:
-        """Return when the block was used that goes next; 0 while there is room."""
+        """Return when the next block to be evicted was last used; 0 while there is room."""
         if len(self._blocks) < self.cache.blocks:
             return 0.0
         return next(iter(self._blocks.values()))
 
     def send(self, prompt: Prompt, now_ms: float) -> Fit:
-        """Note that a call was sent here; return what it found."""
+        """Record that a call was sent to this replica; return its fit."""
         fit = self.fit(prompt, now_ms)
         self._free_at_ms = now_ms + fit.wait_ms + fit.prefill_ms
         for block in prompt.blocks:
@@ -107,12 +110,15 @@ class ReplicaCache:
         return fit
 
     def idle(self) -> None:
-        """Note that the replica has nothing to do."""
+        """Record that the replica is idle."""
         self._free_at_ms = 0.0
 
     def metered(self, expected_tokens: int, cached_tokens: int) -> None:
-        """Take in what a replica says was cached, where it says so at all: where it had nothing of what
-        it was sent it was started again, and all is forgotten."""
+        """Compare with the cached tokens that a replica reports, if it reports them at all.
+
+        If it had nothing cached of what was expected, it has been restarted, and everything is
+        forgotten.
+        """
         if cached_tokens:
             self._tells = True
         elif self._tells and expected_tokens:
@@ -125,9 +131,10 @@ def prompt_of(request: CallRequest, block_tokens: int) -> Prompt:
 
 
 def chained(texts: Iterable[str], block_tokens: int) -> Prompt:
-    """Return texts, one after the other, as a chain of blocks; a token is taken as 4 characters.
+    """Return concatenated texts as a chain of blocks, counting 4 characters per token.
 
-    Equal beginnings give equal blocks; the last, shorter block is left out, for nobody can share it.
+    Texts that begin alike begin with equal blocks; the last, incomplete block is left out because
+    it cannot be shared.
     """
     text = "\x1e".join(texts)
     chars = block_tokens * request_content.CHARS_PER_TOKEN
@@ -140,5 +147,6 @@ def chained(texts: Iterable[str], block_tokens: int) -> Prompt:
 
 
 def crowd_of(calls: Sequence[int]) -> float:
-    """Return how many calls a replica may have at most, by those that each replica has."""
+    """Return the most calls a replica may have before it counts as crowded, given the calls at each
+    replica."""
     return CROWDED_FACTOR * (sum(calls) / max(len(calls), 1) + 1)

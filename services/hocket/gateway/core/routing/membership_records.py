@@ -1,9 +1,9 @@
-"""What gateways write into their bucket, and what may stand there.
+"""The entries that gateways write into their bucket, and the check that an entry is valid.
 
-Anybody who reaches NATS may write anything under any key. `expected` tells whether an entry is one that
-a gateway writes: signs of life, lines of shared limits, states of warm replicas, what operators want
-of replicas, states and counts of the arms of experiments; within bounds, so that no number overflows
-and no moment is absurd.
+Anyone who can reach NATS may write anything under any key. `expected` tells whether an entry is one
+that gateways write: heartbeats, lines of shared limits, states of warm replicas, operators' orders
+for replicas, states and counts of experiment arms. Values must be within bounds, so that no number
+overflows and no time is absurd.
 """
 
 import json
@@ -19,7 +19,7 @@ ARM, TALLY = "arm.", "tally."
 MAX_NAME_CHARS = 200
 MAX_TEXT_CHARS = 4_000
 MAX_PLACES = 1_000_000
-"""Of one limit, held or wished for."""
+"""The most places of one limit that may be held or wished for."""
 MAX_MS = 1e15
 MAX_COUNT = 2**53
 MAX_LEVEL = 2
@@ -31,7 +31,7 @@ _KEY = re.compile(rf"(member|limit|warm|order|arm|tally)\.{_NAMES}")
 
 
 def parsed(value: bytes | None) -> Any:
-    """Return the content of an entry; None where it was deleted or is no JSON."""
+    """Return the content of an entry; None if it was deleted or is not JSON."""
     try:
         return json.loads(value or b"null")
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def parsed(value: bytes | None) -> Any:
 
 
 def expected(key: str, value: bytes | None) -> bool:
-    """Tell whether a key may hold a value; with None, whether there may be such a key."""
+    """Tell whether a key may hold a value; for None, whether such a key may exist."""
     found = _KEY.fullmatch(key)
     if found is None:
         return False
@@ -100,8 +100,7 @@ def _is_tally(content: Mapping[str, Any]) -> bool:
 
 
 def _is_count_of_arm(counts: Any) -> bool:
-    """Tell whether these are counts: identity, epoch, calls, and pairs of how many were bad of how
-    many."""
+    """Tell whether these are valid counts: identity, epoch, calls, and pairs of (bad, total)."""
     if not isinstance(counts, list) or len(counts) != _COUNTS or not isinstance(counts[0], str):
         return False
     return all(_is_whole(number, MAX_COUNT) for number in counts[1:3]) and all(

@@ -1,10 +1,11 @@
-"""Calls that wait for a place of a pool: who is next, who has to go.
+"""Calls waiting for a place in a pool: which is served next, and which is dropped when the queue is
+full.
 
-One rule orders them: whoever is *due* first. A call is due when it must start to make its deadline
-(deadline less expected duration, so that the least slack goes first), later by the handicap of its
-class, and at the latest when its class's patience is over: nobody waits for ever behind calls that came
-after. Slots that are reserved for interactive calls are also for those that are due already. A room
-is bounded; when it is full the last in line of the lowest class goes, if that is not the
+Calls are served in the order in which they are *due*. A call is due when it must start to meet its
+deadline (deadline minus expected duration, so the least slack goes first) plus the handicap of its
+class, but at the latest when the patience of its class runs out, so no call waits forever behind
+later ones. Slots reserved for interactive calls may also be used by calls that are already due.
+Queues are bounded; when one is full, the last call of the lowest class is dropped, which may be the
 newcomer itself.
 """
 
@@ -21,18 +22,19 @@ HANDICAP_MS = {
     Priority.STANDARD: 5_000.0,
     Priority.BATCH: 60_000.0,
 }
-"""How much more slack an interactive call may have and still go before one of this class."""
+"""How much more slack (ms) an interactive call may have and still be served before a call of this
+class."""
 PATIENCE_MS = {
     Priority.INTERACTIVE: 10_000.0,
     Priority.STANDARD: 60_000.0,
     Priority.BATCH: 600_000.0,
 }
-"""How long a call of a class waits at most behind later ones."""
+"""The longest time (ms) that a call of this class waits behind later ones."""
 _RANK = {Priority.INTERACTIVE: 0, Priority.STANDARD: 1, Priority.BATCH: 2}
 
 
 class QueueClass(StrEnum):
-    """Where a call stands in line: which of the places that are kept for some it may have."""
+    """The row in which a call waits, which decides which reserved places it may use."""
 
     FAST = "fast"
     INTERACTIVE = "interactive"
@@ -41,7 +43,8 @@ class QueueClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A waiting call: where it may be served, and when it is due. `order` is that of arrival."""
+    """A waiting call: the pools that can serve it, and when it is due. `order` is its order of
+    arrival."""
 
     order: int
     priority: Priority
@@ -62,20 +65,23 @@ class Ticket:
 
     @property
     def row(self) -> QueueClass:
-        """Where it stands in line; a fast call of any class stands with the fast ones."""
+        """The row it waits in; fast calls of any class share one row."""
         if self.fast:
             return QueueClass.FAST
         return QueueClass.INTERACTIVE if self.priority is Priority.INTERACTIVE else QueueClass.OTHER
 
     @property
     def shed_priority(self) -> tuple[int, float, int]:
-        """The larger, the sooner it has to go: the lowest class, then the latest due."""
+        """The larger, the sooner it is dropped: lowest class first, then the latest due."""
         return (_RANK[self.priority], self.due_ms, self.order)
 
 
 class WaitQueue:
-    """The calls that wait: per pool a line of the fast ones, of the interactive ones and of the others,
-    the most urgent first. A call stands in a line of each pool that can serve it."""
+    """The waiting calls.
+
+    Each pool has a line for fast, for interactive and for other calls, the most urgent first. A
+    call is in a line of every pool that can serve it.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, QueueClass], list[Ticket]] = {}
@@ -85,38 +91,39 @@ class WaitQueue:
         return self._tickets
 
     def waiting(self, pool: str) -> int:
-        """Return how many calls wait for a place of a pool."""
+        """Return how many calls wait for a place in a pool."""
         return sum(len(self._lines.get((pool, row), ())) for row in QueueClass)
 
     def waiting_by_class(self, pool: str) -> Counter[Priority]:
-        """Return how many calls of each class wait for a place of a pool."""
+        """Return how many calls of each class wait for a place in a pool."""
         lines = (self._lines.get((pool, row), ()) for row in QueueClass)
         return Counter(ticket.priority for line in lines for ticket in line)
 
     def pools(self) -> frozenset[str]:
-        """Return the pools that somebody waits for."""
+        """Return the pools that any call waits for."""
         return frozenset(pool for pool, _ in self._lines)
 
     def line(
         self, pool: str, most: int, rows: Sequence[QueueClass] = tuple(QueueClass)
     ) -> list[Ticket]:
-        """Return the first `most` calls in a pool's line, or in some rows of it."""
+        """Return the first `most` calls waiting for a pool, optionally only those in some rows."""
         lines = [self._lines.get((pool, row), [])[:most] for row in rows]
         return sorted(ticket for line in lines for ticket in line)[:most]
 
     def due(self, pool: str, now_ms: float, most: int) -> list[Ticket]:
-        """Return the first `most` calls that are neither fast nor interactive and are due already."""
+        """Return the calls, among the first `most` neither fast nor interactive, that are already
+        due."""
         line = self._lines.get((pool, QueueClass.OTHER), [])[:most]
         return line[: bisect.bisect_right(line, now_ms, key=lambda ticket: ticket.due_ms)]
 
     def enter(self, ticket: Ticket) -> None:
-        """Put a call in line."""
+        """Add a call to its lines."""
         for pool in ticket.pools:
             bisect.insort(self._lines.setdefault((pool, ticket.row), []), ticket)
         self._tickets += 1
 
     def leave(self, ticket: Ticket) -> bool:
-        """Take a call out of line; tell whether it was still there."""
+        """Remove a call from its lines; return whether it was still there."""
         found = False
         for pool in ticket.pools:
             line = self._lines.get((pool, ticket.row), [])
@@ -130,7 +137,8 @@ class WaitQueue:
         return found
 
     def to_shed(self, newcomer: Ticket, pool: str) -> Ticket:
-        """Return who has to go where a pool's room is full: the newcomer, or a lesser one."""
+        """Return the call to drop when a pool's queue is full: the newcomer, or a less important
+        one."""
         return max(
             newcomer,
             *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in QueueClass),
@@ -143,5 +151,5 @@ class WaitQueue:
             if least is None or ticket.shed_priority > least.shed_priority:
                 least = ticket
             if least.priority is Priority.BATCH:
-                break  # the latest due of the lowest class
+                break  # the first one found is the latest due of the lowest class
         return least

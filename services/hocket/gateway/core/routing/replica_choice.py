@@ -1,10 +1,10 @@
-"""The choice of a replica for one call: pure, deterministic, and explained.
+"""Chooses a replica for one call: pure, deterministic, and explained.
 
-`choose` looks at every replica of the model, and of the models that may stand in for it. Those that
-cannot take the call now are refused with the reason; of the others those of the first tier are compared
-(our own machines before somebody's, where the model's mode is `auto`; then the fallback models in their
-order, if it is not just a place that is missing), and the lowest score wins. What is known about the
-moment comes in as a `View`, whose mappings nobody changes while a decision is made.
+`choose` considers every replica of the model and of its fallback models. Those that cannot take the
+call now are refused with a reason. Of the rest, those in the first tier are compared (dedicated
+before serverless if the model's mode is `auto`; then the fallback models in order, unless all that
+is missing is a free place), and the lowest score wins. The current state is passed in as a `View`,
+whose mappings must not change during a decision.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,13 @@ _TYPICAL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """What routing knows about a call: `tried` are the replicas that it failed on already; a `fast`
-    call may use the slots that pools reserve for fast ones, an `urgent` one (interactive, or overdue)
-    those that are reserved for interactive ones; a replica must have at least `min_quality`, each of the
-    `labels`, and keep the data inside `residency` where that is given."""
+    """What routing knows about a call.
+
+    `tried` are the replicas on which it already failed. A `fast` call may use slots reserved for
+    fast calls, and an `urgent` one (interactive or overdue) those reserved for interactive calls. A
+    replica must have at least `min_quality` and all of the `labels`, and keep data within
+    `residency`, if given.
+    """
 
     model: str
     fast: bool = False
@@ -38,16 +41,19 @@ class CallFacts:
     residency: str | None = None
     prompt: Prompt = NO_PROMPT
     until_ms: float = inf
-    """The call's deadline: a replica that starts in time is waited for, a later one is not."""
+    """The call's deadline: it waits for a cold replica only if that can be ready in time."""
     tenant: str = ""
     fields: frozenset[str] = frozenset()
-    """What the body has that only goes to backends that let it through."""
+    """Unusual fields of the body, which are sent only to backends configured to pass them on."""
 
 
 @dataclass(slots=True)
 class View:
-    """The moment of a decision, by replica key: calls at each one, until when one wants to rest, and
-    its breaker; by pool: calls in its places, and those of them that are not fast."""
+    """The state at the time of a decision.
+
+    By replica key: calls in flight, how long the replica asked to rest, and its breaker. By pool:
+    calls in flight, and those of them that are not fast.
+    """
 
     now_ms: float
     in_flight: Mapping[str, int] = field(default_factory=dict)
@@ -58,33 +64,33 @@ class View:
     durations: CallDurations | None = None
     caches: Mapping[str, ReplicaCache] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
-    """By replica key and by pool (`pool_cap`): this gateway's part of a limit that several share."""
+    """This gateway's part of each shared limit, by replica key or by pool (`pool_cap`)."""
     cold: Mapping[str, ColdStart] = field(default_factory=dict)
-    """Replicas that have to be started first."""
+    """Replicas that must be started first."""
     drained: Mapping[str, str] = field(default_factory=dict)
-    """By replica key: who took it out of service, and why."""
+    """Who took a replica out of service and why, by replica key."""
     reserved_until_ms: Mapping[str, float] = field(default_factory=dict)
-    """By pool: until when slots are reserved for the interactive calls that come to it."""
+    """Until when slots are reserved for interactive calls, by pool."""
 
     def reserves(self, pool: str) -> bool:
-        """Return whether slots of a pool are reserved for interactive calls now."""
+        """Return whether slots of a pool are currently reserved for interactive calls."""
         return self.reserved_until_ms.get(pool, -inf) > self.now_ms
 
 
 def limit_of(caps: Mapping[str, int], spec: BackendSpec) -> int:
-    """Return how many calls a replica may have from here."""
+    """Return how many calls this gateway may have at a replica."""
     return caps.get(spec.key, spec.limit)
 
 
 def pool_limits(caps: Mapping[str, int], name: str, pool: PoolSpec) -> tuple[int, int]:
-    """Return how many calls may be in a pool's slots from here, and how many that are not fast."""
+    """Return how many calls this gateway may have in a pool, and how many that are not fast."""
     limit = caps.get(pool_cap(name), pool.limit) if caps else pool.limit
     reserved = pool.reserved_fast * limit // max(pool.limit, 1)
     return limit, limit - reserved
 
 
 def pool_cap(pool: str) -> str:
-    """Return the name of a pool's limit, which is no replica's key."""
+    """Return the name of a pool's limit, distinct from every replica key."""
     return f"pool {pool}"
 
 
@@ -103,7 +109,8 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCandidate:
-    """A replica that was looked at: the lower score wins; `refused` says why it cannot take the call."""
+    """A replica that was considered: the lowest score wins; `refused` says why it cannot take the
+    call."""
 
     backend: str
     score: tuple[float, ...]
@@ -113,10 +120,12 @@ class ReplicaCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which replica gets a call, and why. `chosen` is None where none can take it now; then `pools` are
-    those whose places it may wait for (none where every breaker is open), and `retry_at_ms` is when a
-    replica that rests or whose breaker is open can be asked again. `obstacles` are those of the replicas
-    that were not tried and suit the call: without any the call is unroutable.
+    """Which replica gets a call, and why.
+
+    `chosen` is None if none can take it now. Then `pools` are those it may wait for (none if every
+    breaker is open), and `retry_at_ms` is when a replica that rests, is cold or has an open breaker
+    can be asked again. `obstacles` are those of the suitable replicas not yet tried; without any,
+    the call is unroutable.
     """
 
     model: str
@@ -134,8 +143,10 @@ class Decision:
 
 
 def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
-    """Choose a replica in the first tier that can take the call, by load, price, latency or what it
-    has of the prompt, as the model says. Raises ModelUnknown."""
+    """Choose a replica in the first tier that can take the call; raise ModelUnknown.
+
+    Replicas are compared by load, price, latency or cached prefix, as the model is configured.
+    """
     best: tuple[tuple[float, ...], BackendSpec, Choose] | None = None
     candidates: list[ReplicaCandidate] = []
     left: list[tuple[BackendSpec, Obstacle]] = []
@@ -164,7 +175,7 @@ def choose(table: RoutingTable, call: CallFacts, view: View) -> Decision:
 
 
 def cold_of(decision: Decision) -> tuple[str, ...]:
-    """Return the replicas that would have been rather chosen, were they not cold; the best one first."""
+    """Return the replicas that would have been preferred if they were not cold, best first."""
     chosen = decision.chosen
     tier = next(
         (one.score[0] for one in decision.candidates if chosen and one.backend == chosen.key), inf
@@ -176,7 +187,7 @@ def cold_of(decision: Decision) -> tuple[str, ...]:
 
 
 def alternatives(table: RoutingTable, call: CallFacts) -> tuple[str, ...]:
-    """Return the other models that could serve a call by its own terms, for whoever has to decide."""
+    """Return the other models that meet the call's requirements, as suggestions for the caller."""
     own = {spec.key for _, _, spec in _in_tiers(table, call.model)}
     return tuple(
         name
@@ -224,7 +235,7 @@ def _starts_in_time(
 
 
 def _in_tiers(table: RoutingTable, name: str) -> Iterator[tuple[float, ModelSpec, BackendSpec]]:
-    """Give the replicas of a model, then those of its fallbacks, each with its tier."""
+    """Yield the replicas of a model, then those of its fallbacks, each with its tier."""
     model = table.model(name)
     for tier, one in enumerate((model, *map(table.model, model.fallbacks))):
         for spec in one.backends:
@@ -265,7 +276,7 @@ def _refusal(
     call: CallFacts,
     view: View,
 ) -> tuple[Obstacle | None, str]:
-    """Return what keeps a replica from taking a call now, and how that is said."""
+    """Return why a replica cannot take a call now, as an obstacle and in words."""
     if spec.key in call.tried:
         return Obstacle.TRIED, "was tried already"
     if unfit := _unfit(model, spec, call):
@@ -287,7 +298,7 @@ def _refusal(
 
 
 def _full(pool: PoolSpec, spec: BackendSpec, calls: int, call: CallFacts, view: View) -> str:
-    """Return why a replica has no slot for a call, or nothing."""
+    """Return why a replica has no slot for a call, or an empty string."""
     own_limit = limit_of(view.caps, spec)
     if calls >= own_limit:
         return f"is at its limit of {_limit(own_limit, spec.limit)}"
@@ -315,7 +326,7 @@ def _limit(mine: int, whole: int) -> str:
 
 
 def _unfit(model: ModelSpec, spec: BackendSpec, call: CallFacts) -> str:
-    """Return why a replica never suits a call, or nothing."""
+    """Return why a replica can never take a call, or an empty string."""
     if model.mode not in ("auto", spec.hosting):
         return f"is {spec.hosting}, the model's mode is {model.mode}"
     least = max(model.min_quality, call.min_quality)

@@ -1,4 +1,4 @@
-"""What an operator wants of one replica, as it stands in the gateways' bucket. Pure."""
+"""An operator's orders for one replica, as stored in the gateways' bucket. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -9,13 +9,16 @@ from hocket.schemas.messages import ReplicaControl
 MAX_REASON_CHARS = 200
 MAX_BY_CHARS = 64
 MAX_WARM_MS = 7 * 86_400_000.0
-"""How long a replica can be kept warm by hand at most, from when it was said last."""
+"""The longest time a replica can be kept warm by an order, counted from the latest one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOrder:
-    """Times are epoch milliseconds, 0 where there is none. `reset_at_ms` says when breakers were closed
-    by hand last, `at_ms` when anything was changed."""
+    """The orders in force for one replica.
+
+    Times are epoch milliseconds, 0 if not set. `reset_at_ms` is when its breakers were last closed
+    by hand, `at_ms` when the order last changed.
+    """
 
     replica: str
     drained: bool = False
@@ -26,7 +29,7 @@ class ReplicaOrder:
     at_ms: float = 0.0
 
     def after(self, wanted: ReplicaControl, now_ms: float) -> "ReplicaOrder":
-        """Return the order that holds once a control is done."""
+        """Return the order after a control has been applied."""
         said = replace(
             self,
             by=wanted.by[:MAX_BY_CHARS],
@@ -46,17 +49,17 @@ class ReplicaOrder:
 
     @property
     def blame(self) -> str:
-        """Who wants it and why, as decisions say it."""
+        """Who gave the order and why, in the wording used by decisions."""
         by = f"by {self.by}" if self.by else ""
         return f"{by}: {self.reason}" if self.reason else by
 
     def content(self) -> dict[str, Any]:
-        """Return it as the bucket holds it."""
+        """Return the order in the form stored in the bucket."""
         return asdict(self)
 
 
 def order_of(content: Mapping[str, Any]) -> ReplicaOrder:
-    """Return an order as the bucket holds it; it was checked when it was heard."""
+    """Return an order from its stored form, which was validated on receipt."""
     return ReplicaOrder(
         replica=content["replica"],
         drained=content["drained"],

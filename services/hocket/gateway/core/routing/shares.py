@@ -1,12 +1,12 @@
 """How several gateways share one limit: the rule by which places move between them.
 
-The ledger of a limit has a line for each gateway: the places that it *holds*, and those that it could
-use (its *wish*) when it last wrote. The sum of what is held never exceeds the limit, for a gateway only
-ever takes what nobody holds, and lets go only of what it does not use. Places move when somebody is
-short, and not otherwise: then each gateway keeps its fair share at most. A share is fair when nobody
-could get more without somebody getting less who has no more than he (max-min fairness over the wishes);
-what nobody wishes is spread evenly, so that each can begin at once. Where there are no more places than
-gateways, those that want one come first, and take turns.
+The ledger of a limit has a line for each gateway: the places it *holds*, and those it could use
+(its *wish*) as of its last write. The sum of the held places never exceeds the limit, because a
+gateway takes only places that nobody holds, and releases only places it is not using. Places move
+only while some gateway is short; then each gateway keeps at most its fair share. Shares are fair if
+no gateway could get more without taking from one that has no more itself (max-min fairness over the
+wishes); places that nobody wishes for are spread evenly, so that each gateway can start a call at
+once. If there are no more places than gateways, those that wish for one come first, and take turns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a gateway holds of a limit, and how many places it could use."""
+    """The places of a limit that a gateway holds, and how many it could use."""
 
     held: int
     wish: int
 
 
 def fair(limit: int, wishes: Mapping[str, int], turn: int = 0) -> dict[str, int]:
-    """Return the share of each gateway; they add up to the limit. `turn` counts on with time."""
+    """Return the share of each gateway; shares add up to the limit. `turn` advances with time."""
     names = _in_turn(sorted(wishes), turn)
     scarce = len(names) >= limit
     shares = dict.fromkeys(names, 0 if scarce else 1)
@@ -36,15 +36,18 @@ def fair(limit: int, wishes: Mapping[str, int], turn: int = 0) -> dict[str, int]
 
 
 def is_short(line: Line, share: int) -> bool:
-    """Tell whether a gateway has less than it needs and than it should have."""
+    """Tell whether a gateway holds less than both its need and its fair share."""
     return line.held < min(share, max(line.wish, 1))
 
 
 def next_line(
     me: str, limit: int, lines: Mapping[str, Line], *, wish: int, in_use: int, turn: int = 0
 ) -> Line:
-    """Return what `me` should write as its line, given the lines of all who live and what it could use
-    now. Nothing changes in what it holds while nobody is short."""
+    """Return the line that `me` should write, given the lines of all live gateways and its current
+    wish.
+
+    While no gateway is short, the places it holds do not change.
+    """
     mine = lines.get(me, Line(0, 0))
     seen = {**lines, me: Line(mine.held, wish)}
     shares = fair(limit, {name: line.wish for name, line in seen.items()}, turn)
@@ -58,7 +61,7 @@ def next_line(
 
 
 def cap(me: str, limit: int, lines: Mapping[str, Line], *, wish: int, turn: int = 0) -> int:
-    """Return how many places `me` may use now: what it holds, less what it is about to let go of."""
+    """Return how many places `me` may use now: those it holds, minus those it is about to release."""
     mine = lines.get(me)
     if mine is None:
         return 0
@@ -71,8 +74,8 @@ def _in_turn(names: list[str], turn: int) -> list[str]:
 
 
 def _fill(shares: dict[str, int], wishes: Mapping[str, int], left: int) -> int:
-    """Raise the shares of those below their wishes together, until nothing is left; return how much
-    that took."""
+    """Raise the shares below their wishes evenly until nothing is left; return how much was given
+    out."""
     before = left
     while left:
         hungry = [name for name in shares if shares[name] < wishes[name]]
@@ -87,7 +90,7 @@ def _fill(shares: dict[str, int], wishes: Mapping[str, int], left: int) -> int:
 def _raises(
     hungry: list[str], shares: Mapping[str, int], wishes: Mapping[str, int], left: int
 ) -> Iterable[tuple[str, int]]:
-    """Raise the lowest of those who want more to the level of the next, or to a wish on the way."""
+    """Yield raises that lift the lowest shares to the next level, or to a wish below it."""
     low = min(shares[name] for name in hungry)
     lowest = [name for name in hungry if shares[name] == low]
     above = [shares[name] for name in hungry if shares[name] > low]

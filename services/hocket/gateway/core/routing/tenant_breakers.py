@@ -1,11 +1,12 @@
-"""The breakers of one replica: one for all tenants, one for each tenant that was seen lately. Pure.
+"""The breakers of one replica: one for all tenants, and one for each recently seen tenant. Pure.
 
-Failures of one tenant's calls alone say as much about its calls as about the server: they hold back that
-tenant only. All are held back where calls of two tenants fail, or where what failed was nobody's request
-(no connection came about). So the breaker for all opens by the rule of any breaker (`breaker.py`), and:
-the failures in a row are not all of one tenant; the rates hold without the tenant that has most of
-them, too. A trial that fails for one tenant holds back that tenant, and another one may try at once;
-only when that fails as well nobody may. Where there is one tenant all of it is as one breaker.
+If only one tenant's calls fail, that says as much about its calls as about the server, so only that
+tenant is held back. All tenants are held back if calls of two tenants fail, or if the failure is no
+tenant's fault (no connection was established). The breaker for all therefore opens by the usual
+rule (`breaker.py`), with two more conditions: consecutive failures must not all be of one tenant,
+and the rates must also be exceeded without the tenant that has the most failures. If a trial fails
+for one tenant, another tenant may try at once; only if that fails too are all held back. With a
+single tenant, everything works like one breaker.
 """
 
 from collections import OrderedDict
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 from hocket.gateway.core.routing.breaker import Breaker, BreakerRule, BreakerState, Outcome, Sums
 
 MAX_TENANTS = 64
-"""Tenants that a replica remembers; beyond it the one that failed least recently is dropped."""
+"""The most tenants remembered per replica; beyond that, the one whose last failure is oldest is
+dropped."""
 NOBODY = None
-"""Whose failure it is that no connection came about."""
+"""Stands for the tenant when no connection was established, which is no tenant's fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a breaker has come to: that of a tenant, or the one for all."""
+    """A breaker's change of state: a tenant's, or (if `tenant` is None) the one for all."""
 
     state: BreakerState
     tenant: str | None
@@ -30,15 +32,15 @@ class Turn:
 
 
 class TenantBreakers:
-    """The breakers of single tenants at one replica, of those that were seen lately."""
+    """The breakers of recently seen tenants at one replica."""
 
     def __init__(self, rule: BreakerRule, dice: Callable[[int], float]) -> None:
         self._rule = rule
         self._dice = dice
         self._own: OrderedDict[str, Breaker] = OrderedDict()
-        """By tenant, those that failed last at the end."""
+        """Breakers by tenant, the most recent failure last."""
         self.held: dict[str, Breaker] = {}
-        """Those of them that are not closed."""
+        """The breakers that are not closed."""
 
     def __len__(self) -> int:
         return len(self._own)
@@ -51,7 +53,7 @@ class TenantBreakers:
     def ended(
         self, tenant: str, outcome: Outcome, now_ms: float, *, began_ms: float, unconnected: bool
     ) -> Turn | None:
-        """Note how a tenant's call ended, and return what came of it."""
+        """Record the outcome of a tenant's call; return the breaker's change of state, if any."""
         if unconnected or outcome is Outcome.NOTHING:
             own = self.held.get(tenant)
         else:
@@ -63,7 +65,7 @@ class TenantBreakers:
         return self._turned(tenant, own, before)
 
     def overdue(self, tenant: str, calls: int, in_flight: int, now_ms: float) -> Turn | None:
-        """Note that so many calls of a tenant, of those in flight, take longer than what is slow."""
+        """Record that `calls` of a tenant's `in_flight` calls already exceed the slow threshold."""
         own = self._remembered(tenant, Outcome.SLOW)
         if own is None:
             return None
@@ -72,13 +74,13 @@ class TenantBreakers:
         return self._turned(tenant, own, before)
 
     def worst(self, now_ms: float) -> Sums:
-        """Return what was seen of the tenant whose calls failed most."""
+        """Return the counts of the tenant with the most failed and slow calls."""
         return max((own.sums(now_ms) for own in self._own.values()), key=_bad, default=Sums())
 
     def worst_with(
         self, calls: Mapping[str, int], in_flight: Mapping[str, int], now_ms: float
     ) -> Sums:
-        """Return the same with the slow calls that are in flight."""
+        """Return the same as `worst`, including calls in flight."""
         by_tenant = [
             self._sums(one, now_ms).more(in_flight.get(one, 0), calls.get(one, 0))
             for one in {*self._own, *calls}
@@ -90,7 +92,8 @@ class TenantBreakers:
         return Sums() if own is None else own.sums(now_ms)
 
     def _remembered(self, tenant: str, outcome: Outcome) -> Breaker | None:
-        """Return a tenant's own breaker; None where its call is no reason to forget another one."""
+        """Return a tenant's own breaker; None if there is no room, and its call does not justify
+        dropping another's."""
         own = self._own.get(tenant)
         is_bad = outcome is not Outcome.OK
         is_new = own is None
@@ -121,17 +124,17 @@ class ReplicaBreaker:
     def __init__(self, rule: BreakerRule, dice: Callable[[int], float]) -> None:
         self.rule = rule
         self.openings = 0
-        """Times that it opened, for all or for one tenant."""
+        """How often it opened, for all or for one tenant."""
         self._all = Breaker(rule, dice)
         self._tenants = TenantBreakers(rule, dice)
         self._in_a_row: set[str | None] = set()
-        """Whose calls failed since the last one that did not."""
+        """The tenants behind the current run of consecutive failures."""
         self._blamed: str | None = None
-        """Whose trial failed, where others may try at once."""
+        """The tenant whose trial failed, while others may still try at once."""
 
     @property
     def state(self) -> BreakerState:
-        """Whether calls go through, of every tenant."""
+        """The most restrictive state over all tenants."""
         if self._all.state is not BreakerState.CLOSED or not self._tenants.held:
             return self._all.state
         states = {held.state for held in self._tenants.held.values()}
@@ -139,19 +142,19 @@ class ReplicaBreaker:
 
     @property
     def tenants(self) -> int:
-        """How many tenants it remembers."""
+        """The number of tenants remembered."""
         return len(self._tenants)
 
     def state_for(self, tenant: str) -> BreakerState:
-        """Return whether calls of a tenant go through."""
+        """Return the state of the breaker that applies to a tenant."""
         return self._of(tenant).state
 
     def retry_at_ms(self, tenant: str) -> float:
-        """Return when a tenant may make the next trial, while its calls do not go through."""
+        """Return when a tenant may make its next trial, while its calls are held back."""
         return self._of(tenant).retry_at_ms
 
     def admits(self, tenant: str, now_ms: float) -> bool:
-        """Tell whether a tenant's call may go through now."""
+        """Tell whether a tenant's call may pass now."""
         if self._all.state is BreakerState.CLOSED:
             return not self._tenants.held or self._of(tenant).admits(now_ms)
         if self._all.state is BreakerState.OPEN and self._blamed not in (None, tenant):
@@ -159,7 +162,7 @@ class ReplicaBreaker:
         return self._all.admits(now_ms)
 
     def began(self, tenant: str, now_ms: float) -> None:
-        """Note that a tenant's call goes through; it must be admitted."""
+        """Record that an admitted call of a tenant begins."""
         self._of(tenant).began(now_ms)
 
     def ended(
@@ -171,8 +174,11 @@ class ReplicaBreaker:
         began_ms: float,
         unconnected: bool = False,
     ) -> Turn | None:
-        """Note how a tenant's call ended that began at `began_ms`, and return what came of it; it is
-        nobody's failure where it was `unconnected`."""
+        """Record the outcome of a tenant's call that began at `began_ms`; return the change of
+        state, if any.
+
+        If it was `unconnected`, the failure is not attributed to the tenant.
+        """
         if not self.rule.enabled:
             return None
         whose = NOBODY if unconnected else tenant
@@ -192,8 +198,12 @@ class ReplicaBreaker:
     def overdue(
         self, tenant: str, calls: Mapping[str, int], in_flight: Mapping[str, int], now_ms: float
     ) -> Turn | None:
-        """Note that another call of a tenant takes longer than what is slow, as do now so many `calls`
-        of those `in_flight`, by tenant; return what came of it."""
+        """Record that one more call of a tenant exceeds the slow threshold; return the change of
+        state, if any.
+
+        `calls` are all calls that exceed it now and `in_flight` all calls in flight, both by
+        tenant.
+        """
         if self._all.state is not BreakerState.CLOSED or not self.rule.enabled:
             return None
         turn = self._counted(
@@ -241,7 +251,7 @@ class ReplicaBreaker:
         return Turn(self._all.state, None, self._all.retry_at_ms)
 
     def _fails(self, now_ms: float) -> bool:
-        """Return whether what failed is more than one tenant's."""
+        """Return whether the failures warrant holding back every tenant."""
         if self._all.fails_in_a_row() and (len(self._in_a_row) > 1 or NOBODY in self._in_a_row):
             return True
         if not self._all.fails(now_ms):
@@ -249,7 +259,7 @@ class ReplicaBreaker:
         return self._all.is_bad(self._all.sums(now_ms).less(self._tenants.worst(now_ms)))
 
     def _open(self, now_ms: float) -> Turn:
-        """Let nobody's calls through; what is known of single tenants is of no use any more."""
+        """Hold back every tenant; what is known of single tenants is discarded."""
         self._tenants.clear()
         self._in_a_row.clear()
         self._blamed = None

@@ -1,1 +1,1 @@
-"""What a replica is kept at, when, and what that costs."""
+"""How warm a replica is kept, when, and what that costs."""

@@ -1,28 +1,29 @@
-"""When the next run will come that needs a model, told from the gaps between those that came.
+"""Predicts when the next run that needs a model will come, from the gaps between past runs.
 
-Runs that come one after the other make one episode; what is learned is the time from the begin of one
-episode to the begin of the next. Where the gaps are alike (the nineteen of twenty in the middle span no
-more than ALIKE of their median) the next episode is expected between the 5th and the 95th percentile of
-them after the last; where they are not, nothing is said, and the model goes cold when it is idle. After
-the hybrid histogram policy of Shahrad et al., "Serverless in the Wild" (USENIX ATC 2020), without its
-model of time series.
+Runs in quick succession form one episode; what is learnt is the time from the start of one episode
+to the start of the next. If the gaps are similar (their 5th to 95th percentile spans at most ALIKE
+of the median), the next episode is expected between those percentiles after the start of the last
+one. Otherwise no forecast is made, and the model goes cold when idle. This follows the hybrid
+histogram policy of Shahrad et al., "Serverless in the Wild" (USENIX ATC 2020), without its time
+series model.
 """
 
 from collections import deque
 from dataclasses import dataclass
 
 MIN_GAPS = 3
-"""Gaps from which a forecast is made."""
+"""The number of gaps needed for a forecast."""
 MAX_GAPS = 64
 ALIKE = 0.5
 LOW, HIGH = 0.05, 0.95
 SLACK_SHARE = 0.02
-"""How much of the gap a forecast begins earlier and ends later than what was seen."""
+"""The share of the median gap by which a forecast starts earlier and ends later than the observed
+gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From when until when a run is expected."""
+    """The time window in which a run is expected (ms)."""
 
     from_ms: float
     until_ms: float
@@ -38,7 +39,7 @@ class Forecast:
         self._last_ms = 0.0
 
     def record_arrival(self, at_ms: float) -> None:
-        """Note that a run came that needs the model."""
+        """Record a run that needs the model."""
         if self._began_ms is None:
             self._began_ms = at_ms
         elif at_ms - self._last_ms > self._quiet_ms:
@@ -47,7 +48,7 @@ class Forecast:
         self._last_ms = max(self._last_ms, at_ms)
 
     def window(self) -> Window | None:
-        """Return when the next run is expected; None where the past does not tell."""
+        """Return when the next run is expected; None if the past gives no clear answer."""
         if self._began_ms is None or len(self._gaps) < MIN_GAPS:
             return None
         gaps = sorted(self._gaps)

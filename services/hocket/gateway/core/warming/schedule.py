@@ -1,6 +1,7 @@
-"""Warm schedules: a cron expression says when a window begins, `for_ms` how long it lasts.
+"""Warm schedules: a cron expression says when a window begins, and `for_ms` how long it lasts.
 
-Five fields, or six with seconds first; in a time zone, over changes of its clock as cron has it.
+An expression has five fields, or six with seconds first, in a time zone; daylight-saving changes
+are handled as cron does.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ MAX_WINDOW_MS = 7 * 24 * 3_600_000.0
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A replica shall be at a level from each moment of `cron`, for `for_ms`."""
+    """Keeps a replica at a level for `for_ms` from each time that `cron` matches."""
 
     cron: str
     for_ms: float
@@ -24,7 +25,7 @@ class Schedule:
     zone: str = "UTC"
 
     def leases(self, now_ms: float) -> tuple[Lease, ...]:
-        """Return the window that is open, where one is, and the next one."""
+        """Return the window that is open, if any, and the next one."""
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
         begins = {
             self._next_after(now - timedelta(milliseconds=self.for_ms)),

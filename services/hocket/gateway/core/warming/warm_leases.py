@@ -1,9 +1,10 @@
-"""How warm a replica should be now: the highest level that somebody has a lease on.
+"""How warm a replica should be now: the highest level for which there is a lease.
 
-A lease says that a replica is to be at a level from one moment to another, and why: the tier that it is
-kept at, a schedule, a forecast, a run that was accepted and will need it, calls that use it, the least
-time that it stays once it is up. It is acted on early enough for the replica to be there in time. As
-long as any lease holds, nothing goes down; so a model is not loaded and unloaded in turns.
+A lease says that a replica is to be at a level during some period, and why: its configured tier, a
+schedule, a forecast, an accepted run that will need it, calls that use it, or its minimum time
+after a start. Action is taken early enough for the replica to be ready when the lease begins. As
+long as any lease holds, the replica is not taken down, so a model is not loaded and unloaded over
+and over.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from enum import IntEnum
 from math import inf
 
 LATE_MS = 250.0
-"""How much longer a start is expected to take that has taken as long as expected."""
+"""How much longer a start is assumed to take once it has reached its expected duration."""
 
 
 class Level(IntEnum):
@@ -39,13 +40,14 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """A replica that is not ready: when it will be if it is starting, else how long it takes."""
+    """A replica that is not ready: when it will be if it is starting, otherwise how long starting
+    takes."""
 
     startup_ms: float
     ready_at_ms: float | None = None
 
     def expected_ms(self, now_ms: float) -> float:
-        """Return when it can be ready; never a moment that has passed."""
+        """Return when it can be ready, never a time in the past."""
         if self.ready_at_ms is None:
             return now_ms + max(self.startup_ms, LATE_MS)
         return max(self.ready_at_ms, now_ms + LATE_MS)
@@ -53,7 +55,7 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A replica shall be at this level from `from_ms` until `until_ms`."""
+    """Keeps a replica at a level from `from_ms` until `until_ms`."""
 
     reason: str
     level: Level
@@ -63,7 +65,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The level to be at or to rise to now, for what reason, and when that may change by itself."""
+    """The level to hold or rise to now, the reason, and the next time that may change without a new
+    lease."""
 
     level: Level
     reason: str
@@ -71,7 +74,7 @@ class Want:
 
 
 def wanted(leases: Iterable[Lease], level: Level, startup: Startup, now_ms: float) -> Want:
-    """Return what the leases want of a replica that is at `level` now."""
+    """Return what the leases require of a replica that is currently at `level`."""
     best, reason, changes_at_ms = Level.COLD, "", inf
     for lease in leases:
         if lease.until_ms <= now_ms:

@@ -1,4 +1,4 @@
-"""The `warm:` section of a backend: what it is kept at, how it is started, and what it costs."""
+"""The `warm:` section of a backend: the tier it is kept at, how it is started, and what it costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Action = Literal["provision", "load", "unload", "release", "ready"]
 ACTIONS: tuple[Action, ...] = ("provision", "load", "unload", "release", "ready")
 DriverKind = Literal["triton", "webhook", "exec"]
 TIERS = {"cold": Level.COLD, "warm": Level.PROVISIONED, "hot": Level.READY}
-"""What a backend is kept at by itself: nothing, a machine, the model loaded on it."""
+"""The level kept by default per tier: nothing, a machine, or a machine with the model loaded."""
 
 DEFAULT_IDLE_S = 300.0
 DEFAULT_MIN_WARM_S = 60.0
@@ -37,8 +37,11 @@ _SCHEDULE_FIELDS = frozenset({"cron", "for_s", "tier", "timezone"})
 
 @dataclass(frozen=True, slots=True)
 class DriverSpec:
-    """How a replica's server is started and stopped: for each action a URL that gets a POST (`ready`: a
-    GET) or a command. `{url}`, `{model}`, `{backend}` and `{replica}` in them are filled in."""
+    """How a replica's server is started and stopped.
+
+    Each action is a command, or a URL that is sent a POST (`ready`: a GET). The placeholders
+    `{url}`, `{model}`, `{backend}` and `{replica}` are filled in.
+    """
 
     kind: DriverKind
     urls: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -48,8 +51,8 @@ class DriverSpec:
 
 @dataclass(frozen=True, slots=True)
 class WarmRule:
-    """How a backend's replicas are kept warm; times in milliseconds. `startup` is what is believed
-    until it was measured."""
+    """How a backend's replicas are kept warm; times in milliseconds. `startup` is assumed until it
+    has been measured."""
 
     driver: DriverSpec
     tier: Level = Level.COLD
@@ -63,7 +66,7 @@ class WarmRule:
 
 
 def read_rule(entry: Fields, kind: str) -> WarmRule | None:
-    """Return the rule of a backend's entry, None where it has no `warm:`; raise RoutingInvalid."""
+    """Return the rule of a backend's entry, None if it has no `warm:`; raise RoutingInvalid."""
     if "warm" not in entry:
         return None
     warm = entry.under("warm")
@@ -143,7 +146,7 @@ def _filled(way: Fields, name: str, value: str) -> str:
         )
     except ValueError:
         plain = False
-    if not plain:  # a width, for example, would make a text of any length
+    if not plain:  # a format width, for example, could make a text of any length
         cure = "Use {url}, {model}, {backend} and {replica}; double other braces."
         raise wrong(way.at(name), "it holds an unknown placeholder", cure)
     return value

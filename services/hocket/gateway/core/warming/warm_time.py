@@ -1,8 +1,8 @@
-"""The time that a replica is held, by what it was good for, and its price.
+"""The time that a replica is held, split by what it was used for, and its price.
 
-*starting*: provisioning and loading; *busy*: at least one call is there; *idle*: loaded, and no call;
-*provisioned*: a machine without the model. What is idle or only provisioned is wasted: paid, and nobody
-was served by it.
+*starting*: provisioning and loading; *busy*: at least one call in flight; *idle*: loaded without a
+call; *provisioned*: a machine without the model. Idle and provisioned time is wasted: it is paid
+for but serves nobody.
 """
 
 from dataclasses import dataclass, replace
@@ -25,16 +25,16 @@ class WarmTime:
 
     @property
     def held_ms(self) -> float:
-        """All the time that is paid."""
+        """All the time that is paid for."""
         return self.starting_ms + self.busy_ms + self.wasted_ms
 
     @property
     def wasted_ms(self) -> float:
-        """The time that was paid for nothing."""
+        """The time that was paid for but served nobody."""
         return self.idle_ms + self.provisioned_ms
 
     def passed(self, level: Level, *, starting: bool, ms: float, busy_ms: float) -> "WarmTime":
-        """Return the times after some more in one state, in which calls were there for `busy_ms`."""
+        """Return the times after `ms` more in one state, `busy_ms` of it with calls in flight."""
         if starting:
             return replace(self, starting_ms=self.starting_ms + ms)
         if level is Level.READY:
@@ -48,5 +48,5 @@ class WarmTime:
 
 
 def price(ms: float, usd_per_hour: Decimal) -> Decimal:
-    """Return what a time costs, to a billionth of a dollar."""
+    """Return the price of a time, to a billionth of a dollar."""
     return (usd_per_hour * Decimal(round(ms)) / _MS_PER_HOUR).quantize(_USD)

@@ -1,1 +1,1 @@
-"""Anthropic's Messages API for calls in OpenAI's shape: requests out, replies and streams back."""
+"""Anthropic's Messages API for calls in OpenAI's format: requests out, replies and streams back."""

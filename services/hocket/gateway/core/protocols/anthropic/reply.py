@@ -1,8 +1,9 @@
-"""Replies of Anthropic's Messages API as chat completions of OpenAI's API: whole, and event by event.
+"""Converts replies of Anthropic's Messages API to chat completions of OpenAI's API, whole or event
+by event.
 
-`input_tokens` of Anthropic are those that no cache had to do with; `prompt_tokens` are all. What a model
-thought goes along as `reasoning_content` and `thinking_blocks`, which a caller sends back with the next
-turn.
+Anthropic's `input_tokens` exclude tokens read from or written to a cache; `prompt_tokens` include
+them. A model's thinking is passed on as `reasoning_content` and `thinking_blocks`, which the caller
+sends back with the next turn.
 """
 
 import json
@@ -15,9 +16,9 @@ from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.gateway.core.protocols.openai_api import ReplyUnreadable
 
 MAX_ID_CHARS = 200
-"""What is kept of a message's id, which stands in every chunk of its stream."""
+"""The length to which a message's id is cut; it is repeated in every chunk of the stream."""
 MAX_OPEN_BLOCKS = 64
-"""Blocks of one stream that have begun and not ended."""
+"""The most blocks of one stream that may be open at once."""
 _REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -37,7 +38,8 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """What stands in every body of one reply; its id where the backend gives none."""
+    """The fields common to every body of one reply; `call_id` serves as id if the backend gives
+    none."""
 
     call_id: str
     model: str
@@ -47,8 +49,10 @@ class ReplyHead:
 def chat_completion(
     reply: Mapping[str, Any], head: ReplyHead, answer: AnswerTool | None
 ) -> dict[str, Any]:
-    """Return a message as a chat completion, or raise ReplyUnreadable where its blocks cannot be read;
-    without `choices` where it has none."""
+    """Return a message as a chat completion; raise ReplyUnreadable if its blocks cannot be read.
+
+    The result has no `choices` if the message has no blocks.
+    """
     made: dict[str, Any] = {
         "id": _text(reply.get("id"))[:MAX_ID_CHARS] or head.call_id,
         "object": "chat.completion",
@@ -98,7 +102,7 @@ def _joined(texts: list[Any]) -> str:
 
 @dataclass(slots=True)
 class _Block:
-    """A block of a stream that has begun: the number of its tool call, or what was gathered of it."""
+    """An open block of a stream: the number of its tool call, and what was collected so far."""
 
     kind: str
     number: int = 0
@@ -109,7 +113,7 @@ class _Block:
 
 
 class EventStream:
-    """The events of one message, as chunks of a chat completion."""
+    """Converts the events of one message to chunks of a chat completion."""
 
     def __init__(self, head: ReplyHead, answer: AnswerTool | None) -> None:
         self._head = head
@@ -120,12 +124,12 @@ class EventStream:
         self._calls = 0
         self._spoke = False
         self.ended = False
-        """Whether the message's last event has come."""
+        """Whether the message's last event has arrived."""
 
     @property
     def metered(self) -> dict[str, Any] | None:
-        """What the message used until now, as a chunk with nothing but its usage; None where the backend
-        has not said."""
+        """The usage of the message so far, as a chunk with nothing else; None if the backend has
+        not reported any."""
         if not self._counts:
             return None
         return {**self._frame(), "choices": [], "usage": _usage(self._counts)}
@@ -209,14 +213,17 @@ class EventStream:
             yield {"content": json.dumps(value, ensure_ascii=False)}, None
 
     def _meter(self, found: Any) -> None:
-        """Take counts, which are those of the whole message until now."""
+        """Update the counts, which always cover the whole message so far."""
         if isinstance(found, dict):
             self._counts |= {name: found[name] for name in _COUNTS if found.get(name) is not None}
-            _usage(self._counts)  # refuses what are no counts
+            _usage(self._counts)  # raises unless they are valid counts
 
     def _chunk(self, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
-        """Return a chunk; the first one says the role, and comes with what is said: until then somebody
-        else may be asked."""
+        """Return a chunk; the first one carries the role.
+
+        The role is sent only together with the first content, because until then another backend
+        may be asked.
+        """
         if not self._spoke:
             self._spoke = True
             delta = {"role": "assistant", "content": "", **delta}
@@ -245,13 +252,13 @@ def _thinking(blocks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _reason(reason: Any, *, calls: bool) -> str:
-    """Return the reason of the end; an answer that came as a tool's call is a plain end."""
+    """Return the finish reason; an answer delivered by the answer tool ends with `stop`."""
     found = _REASONS.get(str(reason), "stop")
     return "stop" if found == "tool_calls" and not calls else found
 
 
 def _usage(found: Any) -> dict[str, Any] | None:
-    """Return the counts as OpenAI's API has them: input is all of it."""
+    """Return the counts in OpenAI's format, in which the input includes cached tokens."""
     if found is None:
         return None
     if not isinstance(found, Mapping):

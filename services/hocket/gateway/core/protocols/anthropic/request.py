@@ -1,9 +1,10 @@
-"""A chat completion of OpenAI's API as a request of Anthropic's Messages API: pure.
+"""Converts a chat completion of OpenAI's API to a request of Anthropic's Messages API. Pure.
 
-System and developer messages become `system`, tools' answers `tool_result` blocks of the user's turn,
-and a wanted JSON schema a tool that must be called (`AnswerTool`). `cache_control` goes on from wherever
-it stands. What Anthropic has no counterpart for and would change the answer raises NotTranslatable;
-what only tunes it (`seed`, `logit_bias` ...) is left out.
+System and developer messages become `system`, tool results become `tool_result` blocks of the
+user's turn, and a requested JSON schema becomes a tool that must be called (`AnswerTool`).
+`cache_control` is forwarded from wherever it occurs. A field without a counterpart raises
+NotTranslatable if it would change the answer; fields that only tune it (`seed`, `logit_bias` ...)
+are dropped.
 """
 
 import re
@@ -17,7 +18,7 @@ from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
 
 DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
-"""How long an answer may become where the call does not say; Anthropic must be told."""
+"""The limit on the answer if the call sets none; Anthropic requires one."""
 CACHE_CONTROL = "cache_control"
 USUAL_TTL = "5m"
 ANSWER_TOOL = "answer"
@@ -36,13 +37,13 @@ _THOUGHT = {
     "thinking": ("type", "thinking", "signature"),
     "redacted_thinking": ("type", "data"),
 }
-"""The blocks of thoughts and their fields. No other goes on as it came: a provider's tool, or a longer
-life in its cache, would cost more than is booked."""
+"""The thinking blocks and their fields. Other fields are not forwarded: a provider's tool, or a
+longer cache lifetime, would cost more than is booked."""
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
 
 
 class NotTranslatable(Exception):
-    """A field of a call that the Messages API has nothing for."""
+    """A field of a call that has no counterpart in the Messages API."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
@@ -52,8 +53,10 @@ class NotTranslatable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AnswerTool:
-    """The tool by whose call a model answers in a schema; `wrapped` where the answer is no object, and
-    stands in a field of one."""
+    """The tool that a model calls to answer in a schema.
+
+    `wrapped` means that the answer is not an object and is held in a field of one.
+    """
 
     name: str
     wrapped: bool
@@ -61,14 +64,14 @@ class AnswerTool:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request body, and the tool that carries its answer, if one does."""
+    """A request body, and the tool that carries its answer, if any."""
 
     body: dict[str, Any]
     answer_tool: AnswerTool | None
 
 
 def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bool) -> Outgoing:
-    """Return the Messages request of a chat completion's body; raise NotTranslatable."""
+    """Return the Messages request for the body of a chat completion; raise NotTranslatable."""
     _check(body)
     marks = _CacheMarks(CACHE_CONTROL in pass_fields)
     system, messages = _messages(body.get("messages") or (), marks)
@@ -99,7 +102,7 @@ _TRANSLATED = frozenset(
     safety_identifier stop stream stream_options tool_choice tools user
     """.split()
 )
-"""Fields of a chat completion that stand in the request under other names."""
+"""Fields of a chat completion that the request holds under other names."""
 
 
 def _check(body: Mapping[str, Any]) -> None:
@@ -132,14 +135,16 @@ def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _CacheMarks:
-    """The `cache_control` of blocks. A longer life than the usual one costs more, so it goes on only
-    where the backend lets it."""
+    """The `cache_control` of blocks.
+
+    A longer lifetime than the default costs more, so it is forwarded only if the backend allows it.
+    """
 
     def __init__(self, any_life: bool) -> None:
         self._any_life = any_life
 
     def of(self, holder: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return the mark of a block, as a field; nothing where there is none."""
+        """Return the cache mark of a block as a field, empty if there is none."""
         mark = holder.get(CACHE_CONTROL)
         if not isinstance(mark, dict):
             return {}
@@ -152,7 +157,7 @@ class _CacheMarks:
 def _messages(
     messages: Sequence[Mapping[str, Any]], marks: _CacheMarks
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the system's blocks and the turns; neighbours of one role are one turn."""
+    """Return the system blocks and the turns; adjacent messages of one role become one turn."""
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for at, message in enumerate(messages):
@@ -169,7 +174,7 @@ def _messages(
         else:
             turn, blocks = "user", _blocks(message, where, marks)
         if not blocks:
-            continue  # an empty turn is refused
+            continue  # the API refuses empty turns
         if turns and turns[-1]["role"] == turn:
             turns[-1]["content"] += blocks
         else:
@@ -199,12 +204,12 @@ def _assistant(
 
 
 def _arguments(text: Any) -> dict[str, Any]:
-    """Return the arguments of a call as the object that they must be; what is none stands in one."""
+    """Return the arguments of a tool call as an object; anything else is wrapped in one."""
     if not text:
         return {}
     try:
         value = parse_json(text) if isinstance(text, str) else text
-    except InvalidInput:  # no JSON, or some that cannot go on
+    except InvalidInput:  # not JSON, or not safe to forward
         value = text
     return value if isinstance(value, dict) else {"arguments": value}
 
@@ -223,7 +228,7 @@ def _tool_result(message: Mapping[str, Any], where: str, marks: _CacheMarks) -> 
 
 
 def _tool_id(value: Any) -> str:
-    """Return an id as it may be written; other providers' ids hold more characters."""
+    """Return an id with characters that Anthropic does not allow replaced."""
     return _TOOL_ID.sub("_", str(value or ""))
 
 
@@ -274,7 +279,7 @@ def _source(url: Any, where: str) -> dict[str, Any]:
 def _tools(
     body: Mapping[str, Any], marks: _CacheMarks, *, thinks: bool
 ) -> tuple[dict[str, Any], AnswerTool | None]:
-    """Return the fields about tools, and the tool that carries the answer, if one does."""
+    """Return the fields about tools, and the answer tool, if there is one."""
     tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
     choice = _tool_choice(body.get("tool_choice")) if tools else None
     answer = _answer_tool(body.get("response_format"), {tool["name"] for tool in tools})
@@ -319,7 +324,8 @@ def _tool_choice(choice: Any) -> dict[str, Any] | None:
 
 
 def _answer_tool(wanted: Any, taken: set[str]) -> tuple[AnswerTool, dict[str, Any]] | None:
-    """Return the tool for a wanted form of answer, and its schema; None where text is wanted."""
+    """Return the tool for a requested response format, and its schema; None if plain text is
+    requested."""
     if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
         return None
     form = wanted.get("json_schema")
@@ -338,12 +344,13 @@ def _answer_tool(wanted: Any, taken: set[str]) -> tuple[AnswerTool, dict[str, An
 
 
 def _answer_choice(tool: AnswerTool, *, alone: bool, thinks: bool) -> dict[str, Any]:
-    """Return the choice by which a model answers; one that thinks cannot be made to call a tool."""
+    """Return the tool choice that makes a model answer through the tool; with thinking enabled, a
+    call cannot be forced."""
     if thinks:
         return {"type": "auto"}
     return {"type": "tool", "name": tool.name} if alone else {"type": "any"}
 
 
 def unwrapped(tool: AnswerTool, value: Any) -> Any:
-    """Return the answer in the arguments of its tool."""
+    """Return the answer from the arguments of the answer tool."""
     return value.get(_WRAPPED) if tool.wrapped and isinstance(value, dict) else value

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API upon chat completions: requests in, responses and their events out."""
+"""OpenAI's Responses API on top of chat completions: requests in, responses and their events out."""

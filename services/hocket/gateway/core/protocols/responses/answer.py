@@ -1,6 +1,6 @@
-"""What a chat completion said, as a response of OpenAI's Responses API: its items, its state, its usage.
+"""Converts a chat completion to a response of OpenAI's Responses API: its items, status and usage.
 
-The order of items is what the model did: it thought, it wrote, it called functions.
+Items are in the order of the model's work: reasoning, then text, then function calls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """What stands in every form of one response: its id, the request, and when it began."""
+    """The fields common to every form of one response: its id, the request, and when it started."""
 
     call_id: str
     request: Mapping[str, Any]
@@ -23,7 +23,7 @@ class ResponseHead:
 
     @property
     def tail(self) -> str:
-        """Return the part that all ids of the response have in common."""
+        """The part that all ids of the response share."""
         return "".join(one if one.isalnum() else "_" for one in self.call_id)
 
 
@@ -36,7 +36,7 @@ def response(
     incomplete: str | None = None,
     error: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a response in a state; what the request left out has the API's defaults."""
+    """Return a response with a status; fields that the request left out get the API's defaults."""
     asked = head.request
     reasoning = asked.get("reasoning") or {}
     return {
@@ -69,14 +69,14 @@ def response(
 
 
 def whole(head: ResponseHead, reply: CallReply) -> dict[str, Any]:
-    """Return the response to a call that was made."""
+    """Return the complete response to a call."""
     return ended(head, list(items(head, reply)), reply)
 
 
 def ended(
     head: ResponseHead, output: Sequence[Mapping[str, Any]], reply: CallReply
 ) -> dict[str, Any]:
-    """Return the response whose items are known, complete or not as its call ended."""
+    """Return the response for known items, complete or incomplete depending on how its call ended."""
     incomplete = _INCOMPLETE.get(reply.finish_reason)
     status = "completed" if incomplete is None else "incomplete"
     return response(head, status, output, usage(reply), incomplete=incomplete)
@@ -97,7 +97,7 @@ def items(head: ResponseHead, reply: CallReply) -> Iterator[dict[str, Any]]:
 
 
 def said_of_thinking(message: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """Return what a message, or a piece of one, says of thoughts: their text, and signed blocks."""
+    """Return the thinking in a message or a delta: its text, and signed blocks."""
     text = message.get("reasoning_content") or message.get("reasoning")
     blocks = message.get("thinking_blocks")
     known = [one for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
@@ -105,7 +105,7 @@ def said_of_thinking(message: Mapping[str, Any]) -> tuple[str, list[dict[str, An
 
 
 def called(call: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return id, name and arguments of a call, or of a piece of one."""
+    """Return id, name and arguments of a function call or a delta of one."""
     function = call.get("function")
     found = function if isinstance(function, dict) else {}
     return _text(call.get("id")), _text(found.get("name")), _text(found.get("arguments"))
@@ -114,7 +114,7 @@ def called(call: Mapping[str, Any]) -> tuple[str, str, str]:
 def reasoning_item(
     head: ResponseHead, text: str, blocks: list[dict[str, Any]], status: str = "completed"
 ) -> dict[str, Any]:
-    """Return what was thought, as an item."""
+    """Return a reasoning item."""
     content = [{"type": "reasoning_text", "text": text}] if text else []
     item = {"id": f"rs_{head.tail}", "type": "reasoning", "summary": [], "status": status}
     return item | {"content": content} | ({"encrypted_content": sealed(blocks)} if blocks else {})
@@ -123,7 +123,7 @@ def reasoning_item(
 def message_item(
     head: ResponseHead, text: str | None, refusal: str | None = None, status: str = "completed"
 ) -> dict[str, Any]:
-    """Return what was written, as an item; without content where both are None."""
+    """Return a message item; without content if text and refusal are both None."""
     content = [] if text is None and refusal is None else [part(text or "", refusal)]
     return {
         "id": f"msg_{head.tail}",
@@ -135,7 +135,7 @@ def message_item(
 
 
 def part(text: str, refusal: str | None = None) -> dict[str, Any]:
-    """Return the content of a message."""
+    """Return a content part of a message."""
     if refusal is not None:
         return {"type": "refusal", "refusal": refusal}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -149,7 +149,7 @@ def call_item(
     arguments: str,
     status: str = "completed",
 ) -> dict[str, Any]:
-    """Return a call of a function, as an item; one without an id gets one."""
+    """Return a function call item; a call without an id gets one."""
     return {
         "id": f"fc_{head.tail}_{number}",
         "type": "function_call",
@@ -161,7 +161,7 @@ def call_item(
 
 
 def usage(reply: CallReply) -> dict[str, Any]:
-    """Return what a call used."""
+    """Return the usage of a call."""
     metered = (reply.openai or {}).get("usage")
     details = metered.get("completion_tokens_details") if isinstance(metered, dict) else None
     thought = details.get("reasoning_tokens") if isinstance(details, dict) else None
@@ -178,7 +178,7 @@ def usage(reply: CallReply) -> dict[str, Any]:
 
 
 def _message(reply: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the message of a whole chat completion; an empty one where there is none."""
+    """Return the message of a chat completion, empty if there is none."""
     choices = (reply or {}).get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, dict) else None

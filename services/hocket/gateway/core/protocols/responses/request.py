@@ -1,7 +1,7 @@
-"""A request of OpenAI's Responses API as the body of a chat completion: pure.
+"""Converts a request of OpenAI's Responses API to the body of a chat completion. Pure.
 
-Nothing is kept between calls, so `input` is the whole conversation: messages, calls of functions, their
-outputs, and what a model thought (`thinking.py`). Bodies were checked before, by
+No state is kept between calls, so `input` is the whole conversation: messages, function calls,
+their outputs, and the model's reasoning (`thinking.py`). Bodies have already been checked by
 `api/http/responses_body.py`.
 """
 
@@ -34,15 +34,15 @@ _SHARED = frozenset(
     """.split()
 )
 CHAT_ONLY = OPENAI_FIELDS - TRANSLATED - _SHARED - _SAMPLING
-"""Fields of chat completions that the Responses API has not, or under another name."""
+"""Fields of chat completions that the Responses API lacks or names differently."""
 _ECHOED = frozenset({"max_tool_calls", "metadata", "stream_options"})
 PASSED_FIELDS = (ENGINE_FIELDS | _SAMPLING | _SHARED) - TRANSLATED | _ECHOED
-"""Fields that are taken as they are: those that go on as in a chat completion, and those that choose
-nothing here."""
+"""Fields accepted unchanged: those forwarded as in a chat completion, and those that have no effect
+here."""
 
 
 def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of the chat completion that a response is made of."""
+    """Return the body of the chat completion from which the response is made."""
     chat = {
         name: value for name, value in body.items() if name not in TRANSLATED and value is not None
     }
@@ -54,12 +54,12 @@ def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
         if body.get("tool_choice") is not None:
             chat["tool_choice"] = _tool_choice(body["tool_choice"])
     else:
-        chat.pop("parallel_tool_calls", None)  # chat completions refuse it without tools
+        chat.pop("parallel_tool_calls", None)  # refused in chat completions without tools
     return chat | _options(body)
 
 
 def _options(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields about how the answer is written."""
+    """Return the fields about the format and style of the answer."""
     text = body.get("text") or {}
     form = text.get("format") or {}
     options: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class _Thoughts:
-    """Reads the reasoning items of one request, as long as they hold few values together."""
+    """Reads the reasoning items of one request, up to a total number of values."""
 
     def __init__(self) -> None:
         self._values = 0
@@ -121,8 +121,10 @@ class _Thoughts:
 def _assistant(
     messages: list[dict[str, Any]], thinking: list[dict[str, Any]], *, anew: bool = False
 ) -> dict[str, Any]:
-    """Return the assistant's turn that goes on: calls belong to the message before them. What it thought
-    opens a turn."""
+    """Return the assistant's current turn, starting one if needed.
+
+    Function calls belong to the preceding assistant message; reasoning always starts a turn.
+    """
     if anew or thinking or not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None})
         if thinking:
@@ -137,8 +139,8 @@ def _call(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(content: str | Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return the content of a message; as one text, which every engine takes, where it is nothing
-    else."""
+    """Return the content of a message; if it is only text, as a single string, which every engine
+    accepts."""
     if isinstance(content, str):
         return content
     parts = [_part(part) for part in content]

@@ -1,7 +1,8 @@
-"""A chat completion's pieces as the events of a response, numbered, in the order that clients expect.
+"""Converts a chat completion's chunks to the numbered events of a response, in the order clients
+expect.
 
-An item is added, grows, and is done. Thoughts are done when text begins, text when a call begins; calls
-may grow side by side, so they are done together, at the end.
+An item is added, grows, and is done. Reasoning is done when text begins, and text when a function
+call begins; function calls may grow in parallel, so all of them are done at the end.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -14,7 +15,8 @@ from hocket.gateway.core.protocols.responses.thinking import unsealed
 from hocket.schemas.messages import CallReply
 
 MAX_ITEMS = 256
-"""Items beyond which a response gets no further ones of text and thoughts: those that it has grow."""
+"""Beyond this many items, a response gets no new text or reasoning items; existing ones keep
+growing."""
 _RATE_LIMITED, _BROKEN = "rate_limit_exceeded", "server_error"
 Event = dict[str, Any]
 Ending = tuple[str, dict[str, Any]]
@@ -22,7 +24,7 @@ Ending = tuple[str, dict[str, Any]]
 
 @dataclass(slots=True)
 class _Growing:
-    """An item that was added: where it stands, and what it holds by now."""
+    """An added item: its position and what it holds so far."""
 
     kind: str
     place: int
@@ -35,7 +37,7 @@ class _Growing:
     done: bool = False
 
     def as_item(self, head: ResponseHead) -> dict[str, Any]:
-        """Return the item as it is by now."""
+        """Return the item in its current state."""
         status = "completed" if self.done else "in_progress"
         text = "".join(self.texts)
         if self.kind == "function_call":
@@ -50,7 +52,7 @@ class _Growing:
         return made | {"id": self.item_id}
 
     def endings(self, head: ResponseHead) -> Iterator[Ending]:
-        """Yield the names and fields of the events that say what it holds in the end."""
+        """Yield the names and fields of the events that report its final content."""
         item = self.as_item(head)
         if self.kind == "function_call":
             fields = {"name": self.name, "arguments": item["arguments"]}
@@ -69,7 +71,7 @@ class _Growing:
 
 
 class ResponseStream:
-    """The events of one response: `piece` for each piece of its call, then `end` or `failed`."""
+    """The events of one response: call `piece` for each piece of the answer, then `end` or `failed`."""
 
     def __init__(self, head: ResponseHead) -> None:
         self._head = head
@@ -92,7 +94,7 @@ class ResponseStream:
                 yield from self._delta(delta)
 
     def end(self, reply: CallReply) -> Iterator[Event]:
-        """Yield the last events; what the pieces did not say comes from the reply."""
+        """Yield the last events; anything missing from the pieces is taken from the reply."""
         yield from self._opening()
         if not self._items:
             yield from self._from(reply)
@@ -105,8 +107,12 @@ class ResponseStream:
         yield self._event(f"response.{made['status']}", response=made)
 
     def failed(self, told: Mapping[str, Any]) -> Iterator[Event]:
-        """Yield the events of a response that failed after it began, from an error in OpenAI's shape:
-        one with the code of ours, and the response with one of the API's own."""
+        """Yield the events of a response that failed after it began, given an error in OpenAI's
+        format.
+
+        They are an error event with Hocket's own code, and the failed response with a code of the
+        API.
+        """
         code, message = told["code"], told["message"]
         yield self._event("error", code=code, message=message, param=told["param"])
         limited = told["type"] == "rate_limit_error"
@@ -122,7 +128,7 @@ class ResponseStream:
             yield self._event("response.in_progress", response=begun)
 
     def _from(self, reply: CallReply) -> Iterator[Event]:
-        """Yield the events of thoughts and text that come in one piece."""
+        """Yield the events for reasoning and text that arrive in one piece."""
         for item in answer.items(self._head, reply):
             if item["type"] == "reasoning":
                 text = "".join(part["text"] for part in item["content"])
@@ -159,7 +165,8 @@ class ResponseStream:
             yield self._of(item, "response.reasoning_text.delta", content_index=0, delta=text)
 
     def _text(self, kind: str, text: str, *, may_be_empty: bool = False) -> Iterator[Event]:
-        """Yield the events for a piece of text; an empty one begins an item only where it may."""
+        """Yield the events for a piece of text; an empty piece starts an item only if
+        `may_be_empty`."""
         if not text and not may_be_empty:
             return
         item = self._open.get(kind)
@@ -187,7 +194,8 @@ class ResponseStream:
             yield self._of(item, "response.function_call_arguments.delta", delta=arguments)
 
     def _new(self, item: _Growing) -> Generator[Event, None, _Growing]:
-        """Yield the ends of what stops growing, and the event that adds an item; return the item."""
+        """Yield the events that finish earlier items and the event that adds an item; return the
+        item."""
         if len(self._items) < MAX_ITEMS or item.kind == "function_call":
             for other in self._open.values():
                 yield from self._done(other)

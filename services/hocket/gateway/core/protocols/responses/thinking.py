@@ -1,7 +1,8 @@
-"""What a model thought, as the `encrypted_content` of a reasoning item: a caller sends it back unread.
+"""Packs a model's thinking into the `encrypted_content` of a reasoning item, which callers send
+back unread.
 
-Nothing is encrypted here: the blocks hold their provider's signature, by which it knows them again.
-They are packed so that they come back as they were.
+Nothing is encrypted here: the blocks carry their provider's signature, by which the provider
+verifies them. They are packed only so that they come back unchanged.
 """
 
 import base64
@@ -14,24 +15,25 @@ from hocket.schemas.errors import InvalidInput
 
 _PREFIX = "thinking:"
 MAX_THINKING_BLOCKS = 1_024
-"""Blocks of one reasoning item that are read back."""
+"""The most blocks read back from one reasoning item."""
 MAX_THINKING_VALUES = 200_000
-"""Values of all reasoning items of one request: packed, they are not seen where its body is weighed."""
+"""The most values in all reasoning items of one request; when the request body is checked, packed
+values are not counted."""
 
 
 def sealed(blocks: list[dict[str, Any]]) -> str:
-    """Return blocks as text."""
+    """Return blocks packed as text."""
     packed = json.dumps(blocks, ensure_ascii=False, separators=(",", ":")).encode()
     return _PREFIX + base64.b64encode(packed).decode()
 
 
 def unsealed(content: Any) -> list[dict[str, Any]]:
-    """Return the blocks in a text; none where it is not one of ours."""
+    """Return the blocks packed in a text; none if it was not packed by `sealed`."""
     return blocks_of(unpacked(content))
 
 
 def unpacked(content: Any) -> bytes:
-    """Return the JSON in a text; none where it is not one of ours."""
+    """Return the JSON packed in a text; empty if it was not packed by `sealed`."""
     if not isinstance(content, str) or not content.startswith(_PREFIX):
         return b""
     try:
@@ -41,7 +43,7 @@ def unpacked(content: Any) -> bytes:
 
 
 def blocks_of(packed: bytes) -> list[dict[str, Any]]:
-    """Return the blocks in a JSON text; none where they could not go on to a backend."""
+    """Return the blocks in a JSON text; none if they could not be forwarded to a backend."""
     try:
         blocks = parse_json(packed)
     except InvalidInput:
