@@ -1,11 +1,12 @@
-"""Which gateways live, and what they tell each other: one bucket that all of them write and watch.
+"""Which gateways are alive, and what they tell each other, through one bucket that all of them
+write and watch.
 
-Each gives a sign of life (`member.<name>`) every BEAT_S; one that was not heard for LEASE_S is taken
-for dead. A name is a process': one that is started again is somebody else. States: behind (the bucket's
-watch is: nothing is decided), current. Our own lease holds while our last sign that was
-stored is young enough that nobody can have missed it; without it nothing may be begun that a dead one
-must not do. After the watch began anew, and after this process stood still, others get GRACE_S to be
-heard.
+Each gateway writes a heartbeat (`member.<name>`) every BEAT_S; one not heard of for LEASE_S counts
+as dead. A name belongs to one process; after a restart a gateway has a new one. States: behind (the
+watch of the bucket lags, and nothing is decided), current. A gateway's own lease holds while its
+last stored heartbeat is so recent that no other gateway can have missed it; without the lease it
+must not start anything that a dead gateway must not do. When the watch has been restarted, or this
+process was suspended, other gateways get GRACE_S to be heard.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from hocket.kit.process.task_stop import stop_tasks
 BEAT_S = 0.5
 LEASE_S = 3.0
 MARGIN_S = 0.5
-"""How much earlier than all others a gateway takes itself for dead."""
+"""How much earlier than the others a gateway considers itself dead."""
 GRACE_S = 1.5
 TICK_S = 0.25
 FORGET_S = 30.0
@@ -49,18 +50,22 @@ log = structlog.get_logger()
 
 
 def name_of(instance: str | None) -> str:
-    """Return a name that no other gateway has, nor this one when it is started again."""
+    """Return a name unique to this process: no other gateway has it, nor will this one after a
+    restart."""
     known = _NAME.sub("-", instance or socket.gethostname())[:MAX_NAME]
     return f"{known}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 class Membership:
-    """The gateways that live, as this one sees them; `observe` what changes, inside `active`."""
+    """The live gateways as this one sees them.
+
+    `observe` registers for changes, inside `active`.
+    """
 
     def __init__(self, leases: Bucket, health: Health, *, name: str) -> None:
         self.name = name
         self.live: frozenset[str] = frozenset()
-        """Who lives, we included; empty until the bucket was read."""
+        """The live gateways, including this one; empty until the bucket has been read."""
         self._leases = leases
         self._health = health
         self._observers: list[Callable[[], None]] = []
@@ -68,34 +73,37 @@ class Membership:
         self._liveness = Liveness(lease_s=LEASE_S, grace_s=GRACE_S)
         self._forgetting: set[asyncio.Task[int | None]] = set()
         self._beaten_at_s = NEVER
-        """When our last sign of life that was stored was sent."""
+        """When the last heartbeat that was stored had been sent."""
         self._leaving = False
         self.joined = asyncio.Event()
-        """Set once we were heard and have heard all there is."""
+        """Set once this gateway's heartbeat is stored and the bucket has been read."""
 
     @property
     def leads(self) -> bool:
-        """Whether we are the one who does what only one should do."""
+        """Whether this gateway does what only one of them should do."""
         return self.is_leased and min(self.live, default="") == self.name
 
     @property
     def is_leased(self) -> bool:
-        """Whether nobody can take us for dead now."""
+        """Whether no other gateway can consider this one dead now."""
         now_s = asyncio.get_running_loop().time()
         return now_s - self._beaten_at_s < LEASE_S - MARGIN_S and not self._leaving
 
     @property
     def current_since_s(self) -> float:
-        """Since when all that the others write was heard; what was known before may be gone."""
+        """Since when everything others write has been received; anything known from before may be
+        gone."""
         return self._liveness.current_since_s
 
     def observe(self, look: Callable[[], None]) -> None:
-        """Have `look` called after every change, and every TICK_S at the latest."""
+        """Have `look` called after every change, and at least every TICK_S."""
         self._observers.append(look)
 
     def told(self, prefix: str) -> Iterator[tuple[str, int, Any]]:
-        """Give what is under a prefix: the rest of each key, its revision, its content (None where it is
-        not known, for something foreign stands there)."""
+        """Yield the entries under a prefix: the rest of each key, its revision, and its content.
+
+        The content is None if unknown because something foreign was written there.
+        """
         for key, entry in self._leases.entries.items():
             if not key.startswith(prefix):
                 continue
@@ -104,13 +112,14 @@ class Membership:
                 yield key.removeprefix(prefix), entry.revision, content
 
     def is_overwritten(self, key: str) -> bool:
-        """Tell whether something foreign stands under a key: who wrote it should write it again."""
+        """Tell whether something foreign was written under a key, so that its owner should write it
+        again."""
         entry = self._leases.entries.get(key)
         return entry is not None and entry.overwritten
 
     async def put(self, key: str, content: Any, *, revision: int | None = None) -> int | None:
-        """Write a key (None deletes it) and return its revision; None where somebody else wrote it
-        meanwhile, or NATS is away."""
+        """Write a key (None deletes it) and return its revision; None if another write came first,
+        or NATS is unreachable."""
         value = None if content is None else _encoded(content)
         try:
             return await self._leases.put(key, value, revision=revision, timeout_ms=PUT_TIMEOUT_MS)
@@ -120,8 +129,10 @@ class Membership:
 
     @asynccontextmanager
     async def active(self, stopping: asyncio.Event) -> AsyncIterator[None]:
-        """Live inside the block, and be gone after it. Should that fail, `stopping` is set, and leaving
-        the block raises why."""
+        """Be a member inside the block, and leave after it.
+
+        If that fails, `stopping` is set, and leaving the block raises the cause.
+        """
         async with self._leases.watching():
             running = asyncio.create_task(self._run(), name="membership")
             running.add_done_callback(lambda _: stopping.set())
@@ -147,7 +158,7 @@ class Membership:
             await stop_tasks([beating])
 
     async def _beat(self) -> None:
-        if self._leaving:  # nobody must hear of us after that
+        if self._leaving:  # no heartbeat after leaving
             return
         sent_s = asyncio.get_running_loop().time()
         if await self.put(MEMBER + self.name, {}) is not None:

@@ -1,6 +1,7 @@
-"""Exact counts of the calls at each replica and in each pool, and the limits that hold for them here.
+"""Exact counts of the calls at each replica and in each pool, and the limits that apply to them
+here.
 
-All of it is changed on one event loop, so that no count is ever off.
+Everything is updated on one event loop, so the counts are always exact.
 """
 
 from collections import Counter
@@ -11,40 +12,42 @@ from hocket.gateway.core.config.table import BackendSpec, PoolSpec, RoutingTable
 from hocket.gateway.core.routing.replica_choice import limit_of, pool_limits
 
 _REMOVED = PoolSpec(0)
-"""A pool that left with a reload; calls that wait for it are looked at all the same."""
+"""Stands in for a pool that a reload removed; calls waiting for it are still looked at."""
 
 
 class UsageTracker(Protocol):
-    """Notes when replicas have calls."""
+    """Tracks when replicas have calls."""
 
     def began(self, key: str, at_ms: float) -> None:
-        """Note that a replica has a call, after it had none."""
+        """Record that an idle replica got a call."""
         ...
 
     def ended(self, key: str, at_ms: float) -> None:
-        """Note that a replica has no call any more."""
+        """Record that a replica has no calls left."""
         ...
 
 
 class Occupancy:
-    """Counts calls by replica and by pool. `caps` are this gateway's parts of limits that several
-    gateways share, by replica key and by `pool_cap`."""
+    """Counts calls by replica and by pool.
+
+    `caps` are this gateway's parts of shared limits, by replica key and by `pool_cap`.
+    """
 
     def __init__(self, table: RoutingTable, usage: UsageTracker | None = None) -> None:
         self.in_flight: Counter[str] = Counter()
         self.pool_in_flight: Counter[str] = Counter()
         self.pool_slow: Counter[str] = Counter()
-        """Of those in a pool's slots, the calls that are not fast."""
+        """The calls in each pool that are not fast."""
         self.caps: Mapping[str, int] = {}
         self._table = table
         self._usage = usage
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by the limits of another routing table."""
+        """Use the limits of another routing table."""
         self._table = table
 
     def use_caps(self, caps: Mapping[str, int]) -> bool:
-        """Go by other parts of shared limits; tell whether that changes anything."""
+        """Use other parts of shared limits; return whether anything changed."""
         changed = caps != self.caps
         self.caps = caps
         return changed
@@ -59,7 +62,7 @@ class Occupancy:
             self.pool_slow[spec.pool] += 1
 
     def remove(self, spec: BackendSpec, now_ms: float, *, fast: bool) -> None:
-        """Count a call at a replica no more."""
+        """Stop counting a call at a replica."""
         decrement(self.in_flight, spec.key)
         if self._usage is not None and spec.key not in self.in_flight:
             self._usage.ended(spec.key, now_ms)
@@ -76,20 +79,20 @@ class Occupancy:
         return self.pool_in_flight.get(pool, 0)
 
     def limit_of(self, spec: BackendSpec) -> int:
-        """Return how many calls a replica may have from here."""
+        """Return how many calls this gateway may have at a replica."""
         return limit_of(self.caps, spec)
 
     def pool(self, pool: str) -> PoolSpec:
-        """Return a pool, one without slots where it left with a reload."""
+        """Return a pool; one without slots if a reload removed it."""
         return self._table.pools.get(pool, _REMOVED)
 
     def pool_limits(self, pool: str) -> tuple[int, int]:
-        """Return how many calls may be in a pool's slots from here, and how many that are not fast."""
+        """Return how many calls this gateway may have in a pool, and how many that are not fast."""
         return pool_limits(self.caps, pool, self.pool(pool))
 
 
 def decrement(counter: Counter[str], key: str) -> None:
-    """Count one less; a key without a count is removed."""
+    """Decrement a count, removing the key at 0."""
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

@@ -1,5 +1,4 @@
-"""The choice of a replica for a call with what is known of all of them, and the slot that the call takes
-there."""
+"""Chooses a replica for a call, using the current state of all of them, and hands out its slot."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,9 +15,11 @@ from hocket.schemas.errors import HocketError
 
 
 class Placement:
-    """Chooses replicas and hands out their slots. `released` takes back the slots that it made, and has
-    them removed here; `missed` is called with the replicas that a call would rather have had, were they
-    not cold."""
+    """Chooses replicas and hands out their slots.
+
+    `released` takes back those slots and has them removed here; `missed` is called with the
+    replicas that a call would have preferred if they were not cold.
+    """
 
     def __init__(
         self,
@@ -42,13 +43,13 @@ class Placement:
         self._cold: Mapping[str, ColdStart] = {}
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by another routing table."""
+        """Use another routing table."""
         self._table = table
         self.caches.replace(table)
 
     def use_cold(self, cold: Mapping[str, ColdStart]) -> bool:
-        """Send nothing to these replicas: they have to be started first; tell whether any that was cold
-        is not any more."""
+        """Send nothing to these replicas, because they must be started first; return whether any
+        replica is no longer cold."""
         ready = self._cold.keys() - cold.keys()
         self._cold = cold
         return bool(ready)
@@ -78,7 +79,7 @@ class Placement:
     def take(
         self, request: PlacementRequest, decision: Decision, now_ms: float, queue_ms: float = 0.0
     ) -> Slot:
-        """Return a slot at the replica that was chosen."""
+        """Return a slot at the chosen replica."""
         spec, facts = decision.chosen, request.facts
         assert spec is not None
         cached_tokens = self.caches.send(spec.key, facts.prompt, now_ms)
@@ -95,7 +96,7 @@ class Placement:
         return slot
 
     def remove(self, slot: Slot, error: HocketError | None, now_ms: float, *, unused: bool) -> None:
-        """Count a slot as free, and learn from how its call ended."""
+        """Count a slot as free, and learn from the outcome of its call."""
         spec = slot.spec
         self._occupancy.remove(spec, now_ms, fast=slot.request.facts.fast)
         if not self._occupancy.at_replica(spec.key):

@@ -1,4 +1,4 @@
-"""What each replica is expected to have of prompts in its prefix cache."""
+"""What the prefix cache of each replica is expected to hold."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ class PromptCaches:
         return self._caches
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by another routing table; caches that stay the same stay filled."""
+        """Use another routing table; unchanged caches keep their contents."""
         before = self._caches
         self._caches = {
             spec.key: known
@@ -30,24 +30,25 @@ class PromptCaches:
         }
 
     def send(self, key: str, prompt: Prompt, now_ms: float) -> int:
-        """Note that a replica gets a prompt; return how many tokens of it the replica should have."""
+        """Record that a prompt is sent to a replica; return how many of its tokens should be cached
+        there."""
         cache = self._caches.get(key)
         return 0 if cache is None else cache.send(prompt, now_ms).cached_tokens
 
     def metered(self, key: str, expected_tokens: int, cached_tokens: int) -> None:
-        """Take in what a replica says it had of a prompt, where `expected_tokens` were expected."""
+        """Compare the cached tokens a replica reports for a prompt with those expected."""
         cache = self._caches.get(key)
         if cache is not None:
             cache.metered(expected_tokens, cached_tokens)
 
     def idle(self, key: str) -> None:
-        """Note that a replica has no calls."""
+        """Record that a replica has no calls."""
         cache = self._caches.get(key)
         if cache is not None:
             cache.idle()
 
     def most_cached(self, backends: Iterable[BackendSpec], prompt: Prompt, now_ms: float) -> int:
-        """Return how many tokens of a prompt the replica has that has the most of it."""
+        """Return the number of a prompt's tokens cached at the replica that has the most of it."""
         caches = (self._caches.get(spec.key) for spec in backends)
         fits = [cache.fit(prompt, now_ms) for cache in caches if cache is not None]
         return max((fit.cached_tokens for fit in fits), default=0)

@@ -1,9 +1,9 @@
-"""The calls that wait for a slot: each ends with a slot, with its deadline, or with an error that says
-why it has to go.
+"""The calls that wait for a slot; each wait ends with a slot, at the deadline, or with an error
+that gives the reason.
 
-Whoever releases a slot offers it to the next call in line that it suits, in the same turn of the event
-loop, so that no newcomer slips in between. What else changes where calls can go (a rest that ends, a
-breaker that opens, a reload) has all of them looked at again.
+A released slot is offered to the next suitable call in line within the same turn of the event loop,
+so no newcomer can slip in. When something else changes where calls can go (a rest ends, a breaker
+opens, a reload), all waiting calls are looked at again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from hocket.gateway.core.routing.replica_choice import Decision
 from hocket.schemas.errors import HocketError
 
 MAX_OFFERED = 64
-"""Waiting calls that are offered a free slot, before it is left free."""
+"""How many waiting calls are offered a free slot before it is left free."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +35,7 @@ class _Waiting:
 
 
 class CallQueue:
-    """Lets calls wait, and offers them slots."""
+    """Queues calls, and offers them slots."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class CallQueue:
         self._placement = placement
         self._now_ms = now_ms
         self.lines = WaitQueue()
-        """Who waits, for those who look."""
+        """The waiting calls, for inspection."""
         self._calls: dict[int, _Waiting] = {}
         self._arrivals = itertools.count()
         self._timer = RetryTimer(now_ms, self._retry)
@@ -58,7 +58,7 @@ class CallQueue:
         return len(self.lines)
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by another routing table."""
+        """Use another routing table."""
         self._table = table
 
     async def wait(
@@ -70,8 +70,10 @@ class CallQueue:
         *,
         entered: Callable[[], None],
     ) -> Slot:
-        """Let a call wait until it has a slot; `entered` is called once it is in line. Raises why it may
-        not wait, DeadlinePassed and CallStopped."""
+        """Wait until a call has a slot; `entered` is called once it is in line.
+
+        Raises DeadlinePassed, CallStopped, and the reason if it may not wait.
+        """
         waiting = self._enter(request, decision, expected_ms)
         entered()
         self._timer.schedule(decision.retry_at_ms)
@@ -93,13 +95,15 @@ class CallQueue:
         return slot
 
     def offer_all(self) -> None:
-        """Look at all calls that wait again."""
+        """Look at all waiting calls again."""
         for pool in self.lines.pools():
             self.offer(pool, MAX_OFFERED)
 
     def offer(self, pool: str, most: int, *, replica_reserved: bool = False) -> None:
-        """Give up to `most` slots of a pool to those who wait for them, the most urgent first;
-        `replica_reserved`: they are at a replica that has none left but reserved ones."""
+        """Give up to `most` slots of a pool to calls waiting for them, the most urgent first.
+
+        `replica_reserved` means that the slots are at a replica with only reserved slots left.
+        """
         if not len(self.lines):
             return
         for ticket in self._next(pool, replica_reserved):
@@ -108,12 +112,14 @@ class CallQueue:
                 return
 
     def expect_reserve_end(self, pools: Iterable[str], now_ms: float) -> None:
-        """Look at the calls that wait for these pools again when one of them stops reserving slots."""
+        """Look at the calls waiting for these pools again when one of the pools stops reserving
+        slots."""
         waited_for = [pool for pool in pools if self.lines.waiting(pool)]
         self._timer.schedule(self._reserve.ends_at_ms(waited_for, now_ms))
 
     def _enter(self, request: PlacementRequest, decision: Decision, expected_ms: float) -> _Waiting:
-        """Put a call in line, if need be instead of a lesser one; raise where it may not wait."""
+        """Put a call in line, dropping a less important one if the line is full; raise if it may
+        not wait."""
         now_ms = self._now_ms()
         error = rejection(self._table, request, decision, now_ms)
         if error is not None:
@@ -141,7 +147,7 @@ class CallQueue:
         return waiting
 
     def _next(self, pool: str, replica_reserved: bool) -> list[Ticket]:
-        """Return the calls that may have a slot of a pool as it is filled now."""
+        """Return the calls that may take a slot of a pool as it is now."""
         now_ms = self._now_ms()
         classes = self._reserve.admitted(pool, now_ms, replica_reserved=replica_reserved)
         line = self.lines.line(pool, MAX_OFFERED, classes)
@@ -151,9 +157,9 @@ class CallQueue:
         return line
 
     def _offer_to(self, waiting: _Waiting) -> bool:
-        """Choose again for a waiting call; tell whether it has a slot now."""
+        """Choose a replica for a waiting call again; return whether it has a slot now."""
         if waiting.slot.done():
-            # it was stopped in this turn of the loop, and has not heard of it yet
+            # it was stopped in this turn of the loop and has not noticed yet
             self.lines.leave(waiting.ticket)
             return False
         now_ms = self._now_ms()
@@ -162,7 +168,7 @@ class CallQueue:
             waiting.request = replace(waiting.request, facts=facts)
         try:
             decision = self._placement.choose(waiting.request, now_ms)
-        except HocketError as error:  # its model left with a reload
+        except HocketError as error:  # a reload removed its model
             self._end(waiting.ticket, error)
             return False
         if decision.chosen is not None:
@@ -179,7 +185,7 @@ class CallQueue:
         return False
 
     def _move(self, waiting: _Waiting, decision: Decision) -> None:
-        """Let a call wait where it can be served as things are now."""
+        """Move a waiting call to the pools that can serve it now."""
         if decision.pools != waiting.ticket.pools:
             self.lines.leave(waiting.ticket)
             waiting.ticket = replace(waiting.ticket, pools=decision.pools)
@@ -191,7 +197,7 @@ class CallQueue:
         self._end(waiting.ticket, DeadlinePassed(late_ms=max(late_ms, 0)))
 
     def _end(self, ticket: Ticket, error: HocketError) -> None:
-        """Send a waiting call away."""
+        """End the wait of a call with an error."""
         waiting = self._calls.get(ticket.order)
         self.lines.leave(ticket)
         if waiting is not None and not waiting.slot.done():

@@ -1,4 +1,4 @@
-"""Why a call that no replica can take now does not wait for a slot."""
+"""Errors for calls that no replica can take now and that must not wait for a slot."""
 
 from hocket.gateway.capacity.slot import PlacementRequest
 from hocket.gateway.core.config.table import RoutingTable
@@ -13,13 +13,13 @@ from hocket.gateway.core.routing.replica_choice import Decision, Obstacle, alter
 from hocket.schemas.errors import HocketError
 
 BUSY_RETRY_MS = 1_000.0
-"""How long a caller is told to wait where no backend says how long it rests."""
+"""How long callers are told to wait if no backend says how long it rests."""
 
 
 def rejection(
     table: RoutingTable, request: PlacementRequest, decision: Decision, now_ms: float
 ) -> HocketError | None:
-    """Return why a call need not wait, None where it may get a slot in time."""
+    """Return the error of a call for which waiting is useless; None if it may get a slot in time."""
     if decision.unroutable:
         return NoBackendSuits(
             model=request.facts.model, reason=decision.reason, component="gateway"
@@ -51,7 +51,7 @@ def rejection(
 def queue_full(
     table: RoutingTable, request: PlacementRequest, decision: Decision, now_ms: float
 ) -> BackendsBusy:
-    """Return the error of a call that may not wait since too many do."""
+    """Return the error of a call that may not wait because the queue is full."""
     reason = f"{decision.reason}; and nobody else may wait"
     return busy(table, request, reason, now_ms + BUSY_RETRY_MS)
 

@@ -1,5 +1,5 @@
-"""The health of each replica: its breakers, how long it rests, which of its calls are slow, and whether
-an operator took it out of service."""
+"""The health of each replica: its breakers, its rests, its slow calls, and whether an operator
+drained it."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -24,8 +24,11 @@ log = structlog.get_logger()
 
 
 class ReplicaHealth:
-    """Feeds the breakers with what becomes of calls; `changed` is called when calls that wait may have
-    to go elsewhere, or can go where they could not."""
+    """Reports the outcomes of calls to the breakers.
+
+    `changed` is called when waiting calls may have to go elsewhere, or can go where they could not
+    before.
+    """
 
     def __init__(
         self,
@@ -43,9 +46,9 @@ class ReplicaHealth:
         self._resting_until_ms: dict[str, float] = {}
         self._drained: Mapping[str, str] = {}
         self._calls: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By replica: the calls of each tenant at it."""
+        """The number of calls at each replica, by tenant."""
         self._overdue: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By replica: those of them that take longer than what is slow."""
+        """Those of them that exceed the slow threshold."""
         self._timers: dict[Slot, asyncio.TimerHandle] = {}
         self._late: set[Slot] = set()
         self.replace(table)
@@ -57,16 +60,16 @@ class ReplicaHealth:
 
     @property
     def resting_until_ms(self) -> Mapping[str, float]:
-        """By replica: until when it asked to get no calls."""
+        """Until when each replica asked to receive no calls."""
         return self._resting_until_ms
 
     @property
     def drained(self) -> Mapping[str, str]:
-        """Replicas that get no calls, with who wants that and why."""
+        """Replicas that receive no calls, with who ordered that and why."""
         return self._drained
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by another routing table; breakers whose rule stays the same stay as they are."""
+        """Use another routing table; breakers whose rule is unchanged keep their state."""
         before = self._breakers
         self._breakers = {
             spec.key: known
@@ -79,17 +82,17 @@ class ReplicaHealth:
                 del counts[key]
 
     def rest(self, key: str, until_ms: float) -> None:
-        """Send a replica nothing until then."""
+        """Send no calls to a replica until `until_ms`."""
         self._resting_until_ms[key] = until_ms
 
     def use_drained(self, drained: Mapping[str, str]) -> None:
-        """Send these replicas nothing, from now on and until told otherwise; their calls go on."""
+        """Send no new calls to exactly these replicas from now on; calls in flight continue."""
         if self._drained != drained:
             self._drained = drained
             self._changed()
 
     def reset(self, key: str) -> None:
-        """Close a replica's breakers, of all tenants, end its rest, and forget what was seen of it."""
+        """Close a replica's breakers for all tenants, end its rest, and forget its history."""
         before = self._breakers.get(key)
         if before is None:
             return
@@ -102,7 +105,7 @@ class ReplicaHealth:
         self._changed()
 
     def began(self, slot: Slot) -> None:
-        """Note that a call begins at a replica."""
+        """Record that a call begins at a replica."""
         spec = slot.spec
         self._calls[spec.key][slot.tenant] += 1
         self._breakers[spec.key].began(slot.tenant, slot.began_ms)
@@ -112,7 +115,7 @@ class ReplicaHealth:
             self._timers[slot] = loop.call_later(slow_ms / 1000, self._on_slow, slot)
 
     def ended(self, slot: Slot, error: HocketError | None, now_ms: float, *, unused: bool) -> None:
-        """Note how a call ended; one that is `unused` says nothing about its server."""
+        """Record the outcome of a call; an `unused` slot says nothing about its server."""
         spec, tenant = slot.spec, slot.tenant
         timer = self._timers.pop(slot, None)
         if timer is not None:
@@ -143,7 +146,7 @@ class ReplicaHealth:
         return outcome
 
     def _on_slow(self, slot: Slot) -> None:
-        """Tell the breaker that a call is slow although it has not ended."""
+        """Tell the breaker that a call in flight is already slow."""
         key, tenant = slot.spec.key, slot.tenant
         del self._timers[slot]
         self._late.add(slot)
@@ -159,7 +162,7 @@ class ReplicaHealth:
         return spec.breaker.slow_ms or self._durations.slow_ms(spec.key)
 
     def _report(self, key: str, breaker: ReplicaBreaker, turn: Turn) -> None:
-        """Log and count what state a breaker has come to; calls that wait may have to go elsewhere."""
+        """Log and count a breaker's change of state; waiting calls may then have to go elsewhere."""
         opened = turn.state is BreakerState.OPEN
         if self._metrics is not None:
             self._metrics.breaker(key, breaker.state, opened=opened)

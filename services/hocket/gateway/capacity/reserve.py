@@ -1,8 +1,9 @@
-"""The slots that pools reserve: some for fast calls always, some for interactive calls while they come.
+"""The slots that pools reserve: some always for fast calls, some for interactive calls while these
+arrive.
 
-While interactive calls come, and RESERVED_FOR_MS longer, others leave a share of each pool and of each
-replica free (`PoolSpec.interactive_share`), so that a long call of another class does not have the last
-slot. Where calls spill to somebody else's machines nothing is reserved.
+While interactive calls arrive, and for RESERVED_FOR_MS afterwards, other calls leave a share of
+each pool and of each replica free (`PoolSpec.interactive_share`), so that no long call of another
+class takes the last slot. If calls overflow to serverless backends, nothing is reserved.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,36 +14,36 @@ from hocket.gateway.core.config.table import BackendSpec, RoutingTable
 from hocket.gateway.core.routing.queue import QueueClass
 
 RESERVED_FOR_MS = 10_000.0
-"""For so long after an interactive call slots are reserved for the next one."""
+"""How long after an interactive call slots stay reserved for the next one."""
 ALL_CLASSES = tuple(QueueClass)
 FAST_ONLY = (QueueClass.FAST,)
 FAST_AND_INTERACTIVE = (QueueClass.FAST, QueueClass.INTERACTIVE)
 
 
 class Reserve:
-    """Says which calls may have a slot of a pool. `until_ms` is by pool."""
+    """Decides which calls may take a slot of a pool."""
 
     def __init__(self, table: RoutingTable, occupancy: Occupancy) -> None:
         self._table = table
         self._occupancy = occupancy
         self._until_ms: dict[str, float] = {}
         self._pools_of: dict[str, tuple[str, ...]] = {}
-        """By model: the pools that reserve slots for its interactive calls."""
+        """The pools that reserve slots for a model's interactive calls, by model."""
         self._fast_ms: dict[str, float] = {}
 
     @property
     def until_ms(self) -> Mapping[str, float]:
-        """By pool: until when slots are reserved for interactive calls."""
+        """Until when slots are reserved for interactive calls, by pool."""
         return self._until_ms
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by another routing table."""
+        """Use another routing table."""
         self._table = table
         self._pools_of, self._fast_ms = {}, {}
 
     def renew(self, model: str, now_ms: float) -> list[str]:
-        """Reserve slots for the interactive calls of a model, one of which has come; return the pools
-        that had none reserved before."""
+        """Reserve slots because an interactive call of a model arrived; return the pools that had
+        none reserved."""
         pools = self._pools_of.get(model)
         if pools is None:
             found = self._table.model(model)
@@ -54,12 +55,12 @@ class Reserve:
         return begun
 
     def ends_at_ms(self, pools: Iterable[str], now_ms: float) -> float | None:
-        """Return when the first of some pools stops reserving slots; None where none reserves any."""
+        """Return when the first of several pools stops reserving slots; None if none reserves any."""
         ends = [self._until_ms.get(pool, -inf) for pool in pools]
         return min((end for end in ends if end > now_ms), default=None)
 
     def fast_ms(self, model: str) -> float:
-        """Return how long calls take at most that are fast in every pool of a model."""
+        """Return the longest duration that counts as fast in every pool of a model."""
         known = self._fast_ms.get(model)
         if known is None:
             pools = {spec.pool for spec in self._table.backends_of(model)}
@@ -70,8 +71,10 @@ class Reserve:
     def admitted(
         self, pool: str, now_ms: float, *, replica_reserved: bool
     ) -> tuple[QueueClass, ...]:
-        """Return the classes of calls that may have a slot of a pool as it is filled now;
-        `replica_reserved`: the free slot is at a replica that has none left but reserved ones."""
+        """Return the classes of calls that may take a slot of a pool as it is now.
+
+        `replica_reserved` means that the free slot is at a replica with only reserved slots left.
+        """
         if pool not in self._table.pools:
             return ALL_CLASSES
         slow_limit = self._occupancy.pool_limits(pool)[1]
@@ -83,7 +86,7 @@ class Reserve:
         return ALL_CLASSES
 
     def pool_is_spent(self, pool: str) -> bool:
-        """Return whether a pool has no free slots but reserved ones, or none at all."""
+        """Return whether a pool has no free slots except reserved ones."""
         limit, slow_limit = self._occupancy.pool_limits(pool)
         slow = self._occupancy.pool_slow.get(pool, 0)
         reserved = self._occupancy.pool(pool).reserved_of(slow_limit)

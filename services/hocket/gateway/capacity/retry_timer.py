@@ -1,15 +1,16 @@
-"""A timer that calls back at the earliest of the times that it was asked for."""
+"""A timer that fires at the earliest of the requested times."""
 
 import asyncio
 from collections.abc import Callable
 from math import inf
 
 LOOK_S = 1.0
-"""How often the clock is looked at: it may be set meanwhile, and the loop's timer would not know."""
+"""How often the clock is checked: it may be adjusted meanwhile, which the event loop's timers do
+not notice."""
 
 
 class RetryTimer:
-    """Calls `retry` once at the earliest time that was scheduled since it did so last."""
+    """Calls `retry` once, at the earliest time scheduled since the last call."""
 
     def __init__(self, now_ms: Callable[[], float], retry: Callable[[], None]) -> None:
         self._now_ms = now_ms
@@ -18,7 +19,7 @@ class RetryTimer:
         self._at_ms = inf
 
     def schedule(self, at_ms: float | None) -> None:
-        """Call back at a time, or earlier; None is no time."""
+        """Call back at `at_ms` or earlier; None is ignored."""
         if at_ms is None:
             return
         if self._timer is not None:

@@ -1,9 +1,9 @@
 """The call scheduler: which call gets a slot at which replica, and which call waits.
 
-A call gets a slot at once where routing finds one (`placement.py`); otherwise it waits in its pools'
-lines (`queue.py`). While interactive calls come, some slots are reserved for them (`reserve.py`). Where
-every breaker is open (`replica_health.py`) no call waits at all. All of it runs on one event loop, so
-that no count (`occupancy.py`) is ever off.
+A call gets a slot at once if routing finds one (`placement.py`); otherwise it waits in the lines of
+its pools (`queue.py`). While interactive calls arrive, some slots are reserved for them
+(`reserve.py`). If every breaker is open (`replica_health.py`), no call waits at all. Everything
+runs on one event loop, so the counts (`occupancy.py`) are always exact.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -23,12 +23,15 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import HocketError
 
 _MEDIAN = 0.5
-"""The quantile of durations that says how long a call is expected to take."""
+"""The quantile of past durations taken as the expected duration of a call."""
 
 
 class CallScheduler:
-    """Hands out slots at replicas. `queue` has the calls that wait, `health` the breakers and rests of
-    the replicas, `caches` what they are expected to have of prompts."""
+    """Hands out slots at replicas.
+
+    `queue` holds the waiting calls, `health` the breakers and rests of the replicas, and `caches`
+    the expected contents of their prefix caches.
+    """
 
     def __init__(
         self,
@@ -58,51 +61,57 @@ class CallScheduler:
         self.queue = CallQueue(table, self._reserve, self._placement, now_ms)
 
     def observe_contention(self, observer: Callable[[], None]) -> None:
-        """Have `observer` called when a call has to wait, and when a slot is released that another
-        gateway waits for."""
+        """Have `observer` called when a call has to wait, and when a slot that another gateway
+        waits for is released."""
         self._contention_observers.append(observer)
 
     def observe_cold(self, observer: Callable[[Sequence[str]], None]) -> None:
-        """Have `observer` called with the replicas that a call would have preferred, were they not cold;
-        the best one first."""
+        """Have `observer` called with the replicas that a call would have preferred if they were
+        not cold, best first."""
         self._cold_observers.append(observer)
 
     def demand(self, pool: str, replica: BackendSpec | None = None) -> tuple[int, int]:
-        """Return how many calls are in a pool's slots, or at one replica of it, and how many wait for a
-        slot of the pool."""
+        """Return how many calls are in a pool (or at one of its replicas), and how many wait for
+        the pool."""
         occupancy = self._occupancy
         in_use = occupancy.in_pool(pool) if replica is None else occupancy.at_replica(replica.key)
         return in_use, self.queue.lines.waiting(pool)
 
     def replace(self, table: RoutingTable) -> None:
-        """Go by another routing table; calls that wait are looked at again."""
+        """Use another routing table; waiting calls are looked at again."""
         for part in (self._occupancy, self._reserve, self.health, self._placement, self.queue):
             part.replace(table)
         self.queue.offer_all()
 
     def use_caps(self, caps: Mapping[str, int], contended: Set[str]) -> None:
-        """Have only these parts of limits that several gateways share, by replica key and pool_cap.
-        `contended` are the replicas and pools whose slots other gateways wait for."""
+        """Use only these parts of shared limits, by replica key and `pool_cap`.
+
+        `contended` are the replicas and pools whose slots other gateways wait for.
+        """
         self._contended = contended
         if self._occupancy.use_caps(caps):
             self.queue.offer_all()
 
     def use_cold(self, cold: Mapping[str, ColdStart]) -> None:
-        """Send nothing to these replicas: they have to be started first."""
+        """Send nothing to these replicas, because they must be started first."""
         if self._placement.use_cold(cold):
             self.queue.offer_all()
 
     def is_fast(self, kind: Kind, guess: bool) -> bool:
-        """Return whether calls of a kind are fast in every pool that they may use, and may so have the
-        slots that are reserved for such; `guess` is for a kind that was never seen."""
+        """Return whether calls of a kind count as fast in every pool they may use, and so may take
+        reserved slots.
+
+        `guess` is the answer for an unknown kind.
+        """
         usual_ms = self.durations.of_kind(kind, _MEDIAN)
         return guess if usual_ms is None else usual_ms <= self._reserve.fast_ms(kind[0])
 
     async def place(self, request: PlacementRequest, cancellation: Cancellation) -> Slot | None:
-        """Return a slot for a call; None where every replica that suits was tried already.
+        """Return a slot for a call; None if every suitable replica was tried already.
 
-        Raises DeadlinePassed, CallStopped, ModelUnknown, NoBackendSuits, BackendsUnavailable where every
-        breaker is open, and BackendsBusy where waiting is in vain.
+        Raises DeadlinePassed, CallStopped, ModelUnknown, NoBackendSuits, BackendsUnavailable if
+        every breaker is open, BackendsCold if no replica can be started in time, and BackendsBusy
+        if waiting would be useless.
         """
         now_ms = self._now_ms()
         cancellation.check()
@@ -121,7 +130,7 @@ class CallScheduler:
         )
 
     def place_now(self, request: PlacementRequest, among: Set[str]) -> Slot | None:
-        """Return a slot at one of some replicas, None where none of them has one free at once."""
+        """Return a slot at one of the given replicas; None if none has one free at once."""
         now_ms = self._now_ms()
         decision = self._placement.choose(request, now_ms)
         if decision.chosen is None or decision.chosen.key not in among:

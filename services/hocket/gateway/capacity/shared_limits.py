@@ -1,14 +1,14 @@
 """This gateway's part of the limits that it shares with the other gateways.
 
-A limit is that of a replica, or of a pool that is smaller than its replicas together. Each has a ledger
-in the gateways' bucket (`limit.<hash of its name>`): a line for each gateway, written on the condition
-that nobody wrote meanwhile, so that what is held never adds up to more than the limit.
-`core/routing/shares.py` says what to write; the lines of dead gateways are left out. What the
-scheduler may use follows: what our line holds, less what is about to be let go of; nothing at all
-while our own lease does not hold, for then others may have our places already. Calls that are at a
-backend at that moment go on.
+A shared limit is that of a replica, or of a pool smaller than its replicas together. Each has a
+ledger in the gateways' bucket (`limit.<hash of its name>`) with a line for each gateway. Writes are
+conditional on no other write in between, so the held places never add up to more than the limit.
+`core/routing/shares.py` decides what to write; lines of dead gateways are left out. The scheduler
+may use what this gateway's line holds, minus what is about to be released, and nothing while this
+gateway's lease does not hold, because others may already have its places. Calls already at a
+backend continue.
 
-In-process functions are each gateway's own and are not shared.
+In-process functions belong to each gateway and are not shared.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from hocket.gateway.core.routing.shares import Line, cap, fair, is_short, next_l
 from hocket.kit.process.task_stop import stop_tasks
 
 TURN_MS = 1_000.0
-"""How long one of several keeps the places that are too few for all."""
+"""How long a gateway's turn lasts when there are too few places for all."""
 LOOK_AFTER_S = 0.01
-"""How long a look at the scheduler's demand waits for more changes."""
+"""How long to wait for further changes before looking at the scheduler's demand."""
 RETRY_S = 0.1
 SPOILT_S = 0.5
-"""How long others get to write again what something foreign was written over, and we do not know."""
+"""How long others get to restore an overwritten entry that this gateway does not know."""
 MAX_SHARERS = 48
-"""Gateways that share one limit; a value of the bucket holds no more lines."""
+"""The most gateways that can share one limit; an entry of the bucket holds no more lines."""
 MAX_WRITING = 64
 SETTLE_S = 3.0
-"""How long a gateway that starts waits for its places."""
+"""How long a starting gateway waits for its places."""
 
 log = structlog.get_logger()
 
@@ -49,19 +49,20 @@ class _Limit:
     key: str
     places: int
     spec: BackendSpec | None
-    """The replica whose limit it is; None of a pool."""
+    """The replica that the limit belongs to; None for a pool."""
     pool: str
     revision: int = 0
     lines: dict[str, Line] = field(default_factory=dict)
     writing: bool = False
     retry_at_s: float = 0.0
     spoilt: bool = False
-    """Something foreign stands in the bucket: the lines are to be written again."""
+    """Whether the entry was overwritten by something foreign, so that the lines must be written
+    again."""
     waited: bool = False
-    """We know no lines of a spoilt limit, and gave those who do the time to write them."""
+    """Whether gateways that know the lines of a spoilt limit have been given time to restore them."""
 
     def must_wait(self) -> bool:
-        """Tell, once, that those who know the lines of a spoilt limit are to write them first."""
+        """Return, only once, whether to wait until others have restored the lines of a spoilt limit."""
         if not self.spoilt or self.lines or self.waited:
             return False
         self.waited = True
@@ -103,7 +104,7 @@ class SharedLimits:
         self.look()
 
     async def settled(self) -> None:
-        """Wait until we have our places, or SETTLE_S are over: calls then wait for them."""
+        """Wait until this gateway has its places, at most SETTLE_S; after that, calls wait for them."""
         try:
             async with asyncio.timeout(SETTLE_S):
                 await self._settled.wait()
@@ -117,7 +118,8 @@ class SharedLimits:
         await stop_tasks(self._writing)
 
     def look(self) -> None:
-        """Take in what the others wrote, tell the scheduler its part, and write what the rule says."""
+        """Read what other gateways wrote, give the scheduler its part, and write what the rule
+        requires."""
         self._look_at = None
         self._read()
         caps: dict[str, int] = {}
@@ -140,7 +142,9 @@ class SharedLimits:
             self._settled.set()
 
     def _read(self) -> None:
-        if self._read_since_s != self._membership.current_since_s:  # revisions may begin anew
+        if (
+            self._read_since_s != self._membership.current_since_s
+        ):  # revisions may have started over
             self._read_since_s = self._membership.current_since_s
             for limit in self._limits.values():
                 limit.revision, limit.lines = 0, {}
@@ -157,12 +161,12 @@ class SharedLimits:
                     del limit.lines[name]
 
     def _wanted(self, limit: _Limit) -> tuple[int, int]:
-        """Return how many places of a limit we use, and how many we could."""
+        """Return how many places of a limit this gateway uses, and how many it could use."""
         in_use, waiting = self._scheduler.demand(limit.pool, limit.spec)
         return in_use, min(in_use + waiting, limit.places)
 
     def _consider(self, limit: _Limit, in_use: int, wish: int, turn: int) -> None:
-        """Write our line where the rule says that something has to move, or others must know."""
+        """Write this gateway's line if places have to move, or others need to know its wish."""
         me, loop = self._membership.name, asyncio.get_running_loop()
         if limit.writing or loop.time() < limit.retry_at_s:
             return
@@ -199,13 +203,13 @@ class SharedLimits:
         self._request_look()
 
     def _request_look(self) -> None:
-        """Look soon: somebody waits here, or what others wait for came back."""
+        """Schedule a look: a call waits here, or a place that others wait for was released."""
         if self._look_at is None:
             self._look_at = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self.look)
 
 
 def _limits_of(table: RoutingTable) -> list[tuple[str, int, BackendSpec | None, str]]:
-    """Return what is shared: its name, its places, the replica or None, the pool."""
+    """Return the shared limits: name, places, replica (or None), and pool of each."""
     shared = [spec for spec in table.backends() if spec.kind != "function"]
     found: list[tuple[str, int, BackendSpec | None, str]] = [
         (spec.key, spec.limit, spec, spec.pool) for spec in shared

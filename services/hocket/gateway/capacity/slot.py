@@ -19,12 +19,14 @@ class PlacementRequest:
     priority: Priority
     deadline_at_ms: float
     useful_until_ms: float | None = None
-    """When its answer is of use at the latest, if before the deadline; its turn goes by it."""
+    """Until when its answer is useful, if before the deadline; its place in line depends on it."""
 
 
 class Slot:
-    """A slot at a replica, held until it is released. `cached_tokens` is how much of the prompt the
-    replica is expected to have."""
+    """A slot at a replica, held until released.
+
+    `cached_tokens` is how many of the prompt's tokens the replica is expected to have cached.
+    """
 
     __slots__ = ("_release", "began_ms", "cached_tokens", "decision", "queue_ms", "request", "spec")
 
@@ -53,8 +55,10 @@ class Slot:
         return self.request.facts.tenant
 
     def release(self, error: HocketError | None = None, *, unused: bool = False) -> None:
-        """Let the next call have the slot, and say how the attempt ended; a second release does
-        nothing. A slot that is `unused` says nothing about its server."""
+        """Release the slot, reporting how the attempt ended; a second release does nothing.
+
+        An `unused` slot says nothing about its server.
+        """
         release, self._release = self._release, None
         if release is not None:
             release(self, error, unused)

@@ -1,1 +1,1 @@
-"""Warming: which replicas are started and stopped, when, and how."""
+"""Warming: starting and stopping replicas."""

@@ -1,4 +1,4 @@
-"""The time that a replica is held, and what it costs: counted as it passes, recorded in pieces."""
+"""The time that a replica is held and its cost: counted continuously, recorded in pieces."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,16 @@ from hocket.gateway.warming.replica_usage import ReplicaUsage
 from hocket.schemas.messages import WarmRecord
 
 RECORD_MS = 15_000.0
-"""How much time goes into one record of a replica that is warm."""
+"""How much time of a warm replica goes into one record."""
 
 Book = Callable[[WarmRecord], None]
 
 
 class WarmAccounting:
-    """Counts the time of one replica. Times are epoch milliseconds; `busy` is called with the time when
-    calls were seen."""
+    """Counts the time of one replica.
+
+    Times are epoch milliseconds. `busy` is called with the time at which calls were seen.
+    """
 
     def __init__(
         self,
@@ -48,23 +50,24 @@ class WarmAccounting:
 
     @property
     def recorded_ms(self) -> float:
-        """Until when time was recorded."""
+        """The time up to which usage has been recorded."""
         return self._recorded_ms
 
     def resume(self, at_ms: float) -> None:
-        """Count from here on."""
+        """Count from `at_ms` on."""
         self._recorded_ms = self._counted_ms = at_ms
 
     def because(self, reason: str) -> None:
-        """Note why the replica is held; nothing changes nothing."""
+        """Set the reason why the replica is held; an empty reason keeps the previous one."""
         self._reason = reason or self._reason
 
     def add_remote_busy(self, busy_ms: float) -> None:
-        """Take in for how long other gateways had calls at the replica."""
+        """Add the time for which other gateways had calls at the replica."""
         self._remote_busy_ms += busy_ms
 
     def count(self, now_ms: float) -> None:
-        """Put the time since the last count where it belongs; call it before the state changes."""
+        """Attribute the time since the last count to the current state; call it before the state
+        changes."""
         passed_ms = max(now_ms - self._counted_ms, 0.0)
         self._counted_ms = max(now_ms, self._counted_ms)
         busy_ms = self._usage.take(self._spec.key, now_ms) + self._remote_busy_ms
@@ -81,12 +84,12 @@ class WarmAccounting:
         )
 
     def record_if_due(self, now_ms: float) -> None:
-        """Book what was counted, where that is enough for a record."""
+        """Record the counted time if it is enough for a record."""
         if now_ms - self._recorded_ms >= RECORD_MS:
             self.record()
 
     def record(self) -> None:
-        """Book the time that was counted."""
+        """Record the counted time."""
         time, self._time = self._time, WarmTime()
         from_ms, self._recorded_ms = self._recorded_ms, self._counted_ms
         if time.held_ms <= 0:

@@ -1,10 +1,10 @@
-"""All replicas that are started and stopped: who needs which, and what the call scheduler is told of it.
+"""All managed replicas: what is needed of each, and what the call scheduler is told about them.
 
-A run that was accepted names the models of its nodes and when each begins (RunsExpected, to every
-gateway): of each model that has no replica up, one is started, the one that is latest first. Nodes
-whose handler chooses the model are known by what they called before. Calls that met only cold replicas
-start the best of them. Each gateway that does not lead tells the one that does what its calls use and
-miss (ReplicasUsed: `replica_news.py`).
+An accepted run names the models of its nodes and when each begins (RunsExpected, sent to every
+gateway). For each model without a running replica one is started, in order of when it must be
+started. For nodes whose handler chooses the model, the models they called before are used. Calls
+that found only cold replicas start the best of them. Each gateway that is not the leader reports to
+the leader which replicas its calls use and miss (ReplicasUsed: `replica_news.py`).
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Warming:
         membership.observe(self._look)
 
     def use(self, routes: Routes) -> None:
-        """Manage the replicas of other routes from now on."""
+        """Manage the replicas of these routes from now on."""
         before, self._managers = self._managers, {}
         self._table = routes.table
         for model, spec in _managed(routes.table):
@@ -84,12 +84,12 @@ class Warming:
         self._update_scheduler()
 
     async def open(self, routes: Routes) -> None:
-        """Manage the replicas of these routes; hear of runs, and of what other gateways do."""
+        """Manage the replicas of these routes, and subscribe to news of runs and of other gateways."""
         self.use(routes)
         await self._news.open()
 
     async def close(self) -> None:
-        """Manage nothing any more; the replicas stay as they are."""
+        """Stop managing; the replicas stay as they are."""
         await self._news.close()
         for manager in self._managers.values():
             await manager.close()
@@ -98,7 +98,7 @@ class Warming:
 
     @property
     def managers(self) -> Mapping[str, ReplicaManager]:
-        """Those of the replicas that are started and stopped, by key."""
+        """The managers of the replicas, by replica key."""
         return self._managers
 
     def learn(self, model: str, caller: Attribution) -> None:
@@ -121,7 +121,8 @@ class Warming:
                 manager = self._manager_for(model)
                 if manager is not None:
                     needs.append((manager.start_by_ms(at_ms), manager, at_ms))
-        # a node may wait for the models of those before it, so nothing goes before the last is there
+        # a node may wait for the models of earlier nodes, so none is stopped before the last is
+        # ready
         near_ms = min((at_ms for _, _, at_ms in needs), default=0.0) + MAX_RETAINED_MS
         last_ms = max(
             (manager.earliest_ms(at_ms) for _, manager, at_ms in needs if at_ms <= near_ms),
@@ -131,7 +132,7 @@ class Warming:
             manager.need(reason, at_ms, last_ms)
 
     def _manager_for(self, model: str) -> ReplicaManager | None:
-        """Return the replica of a model to start or to keep up; None where one is always there."""
+        """Return the replica of a model to start or keep up; None if one is always available."""
         if self._table.aliases.get(model, model) not in self._table.models:
             return None
         found = self._table.model(model)
@@ -154,14 +155,14 @@ class Warming:
         self._start(used.missed)
 
     def _on_missed(self, cold: Sequence[str]) -> None:
-        """A call met cold replicas, the best one first."""
+        """Handle a call that found cold replicas, given best first."""
         if self._membership.leads:
             self._start(cold)
         else:
             self._news.missed(cold)
 
     def _start(self, cold: Sequence[str]) -> None:
-        """Start the first of these replicas, unless one of them starts already."""
+        """Start the first of these replicas, unless one of them is already starting."""
         managers = [self._managers[key] for key in cold if key in self._managers]
         starting = [manager for manager in managers if manager.active]
         for manager in (starting or managers)[:1]:

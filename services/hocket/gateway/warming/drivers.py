@@ -1,8 +1,8 @@
 """Ways to start and stop the server behind a replica: Triton's model control, webhooks, commands.
 
-A driver does one action and returns when it is done, or raises StartFailed; the replica manager gives
-it the time and decides what to do next. An action that is not configured is done at once. `ready` tells
-whether the model can be asked; None where nobody can tell.
+A driver performs one action and returns when it is done, or raises StartFailed; the replica manager
+sets the time limit and decides what to do next. Actions that are not configured succeed at once.
+`ready` tells whether the model can be asked; None if that cannot be determined.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MAX_SAID = 400
 MAX_SAID_BYTES = 4 * MAX_SAID
 PIPE_BYTES = 64 * 1024
 MOST_READS = 16
-"""A pipe holds no more than what so many of them read, unless somebody goes on writing."""
+"""The most reads of a pipe; enough to empty it, unless another process keeps writing."""
 _OK = 300
 
 
@@ -41,15 +41,15 @@ class Driver(Protocol):
     """Starts and stops the replicas of one model."""
 
     async def do(self, action: Action, *, timeout_ms: float) -> None:
-        """Carry an action out; raise StartFailed."""
+        """Perform an action; raise StartFailed."""
         ...
 
     async def ready(self) -> bool | None:
-        """Return whether the model can be asked, None where that cannot be known."""
+        """Return whether the model can be asked; None if that cannot be determined."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close any connections."""
         ...
 
 
@@ -69,14 +69,15 @@ def build_driver(spec: BackendSpec, borrow: Borrow) -> Driver:
 
 
 class TritonDriver:
-    """Loads and unloads the model through its server's model control; the machine is not ours."""
+    """Loads and unloads the model through its server's model control; the machine itself is not
+    managed."""
 
     def __init__(self, key: str, borrow: Borrow) -> None:
         self._key = key
         self._borrow = borrow
 
     async def do(self, action: Action, *, timeout_ms: float) -> None:
-        """Load or unload."""
+        """Load or unload the model."""
         if action not in ("load", "unload"):
             return
         async with self._borrow as backend:
@@ -89,7 +90,7 @@ class TritonDriver:
                 raise StartFailed(replica=self._key, action=action, reason=str(error)) from error
 
     async def ready(self) -> bool | None:
-        """Ask the server."""
+        """Ask the server whether the model is ready."""
         async with self._borrow as backend:
             if not isinstance(backend, Loadable):
                 return None
@@ -103,8 +104,11 @@ class TritonDriver:
 
 
 class WebhookDriver:
-    """POSTs to a URL for each action. 2xx means done; after 202 the `ready` URL is asked until it says
-    200. Redirects are not followed: only what the configuration names is asked."""
+    """Sends a POST to a URL for each action.
+
+    2xx means done; after 202 the `ready` URL is polled until it returns 200. Redirects are not
+    followed, so that only configured URLs are asked.
+    """
 
     def __init__(self, key: str, urls: Mapping[str, str], driver: DriverSpec) -> None:
         self._key = key
@@ -115,7 +119,7 @@ class WebhookDriver:
         self._session: aiohttp.ClientSession | None = None
 
     async def do(self, action: Action, *, timeout_ms: float) -> None:
-        """Ask for an action and wait for it."""
+        """Request an action and wait until it is done."""
         url = self._urls.get(action)
         if url is None:
             return
@@ -175,15 +179,18 @@ MAX_POLL_S = 2.0
 
 
 class CommandDriver:
-    """Runs a command for each action; its exit code 0 means done. One that takes too long is killed with
-    all that it started; what one leaves running when it ends goes on."""
+    """Runs a command for each action; exit code 0 means done.
+
+    A command that takes too long is killed together with its process group; processes that it
+    leaves running when it ends are not touched.
+    """
 
     def __init__(self, key: str, commands: Mapping[str, tuple[str, ...]]) -> None:
         self._key = key
         self._commands = commands
 
     async def do(self, action: Action, *, timeout_ms: float) -> None:
-        """Run a command to its end."""
+        """Run the command of an action to its end."""
         if action not in self._commands:
             return
         code, said = await self._run(self._commands[action], timeout_ms)
@@ -229,8 +236,11 @@ class CommandDriver:
 
 
 class _LastWords:
-    """The end of what a command says on stderr until it has ended. What it left running may hold its
-    stderr open, and nobody waits for that; it gets an error where it writes there later."""
+    """The last part of a command's stderr output, up to its exit.
+
+    Processes it leaves running may keep its stderr open; they are not waited for, and get an error
+    if they write to it later.
+    """
 
     def __init__(self) -> None:
         self._tail = b""
@@ -241,7 +251,7 @@ class _LastWords:
         self._loop.add_reader(self._reading, self._read)
 
     def _read(self) -> bool:
-        """Take in what is there; return whether there may be more."""
+        """Read what is available; return whether there may be more."""
         assert self._reading is not None
         try:
             more = os.read(self._reading, PIPE_BYTES)
@@ -253,7 +263,7 @@ class _LastWords:
         return bool(more)
 
     def end(self) -> str:
-        """Stop listening and return the last words."""
+        """Stop reading and return the output collected."""
         if self._reading is not None:
             os.close(self.writing)
             for _ in range(MOST_READS):

@@ -1,7 +1,7 @@
-"""The steps of one replica up and down: provision, load, unload, release, and the look whether it lives.
+"""The steps of one replica up and down: provision, load, unload, release, and health probes.
 
-A step up that fails is tried again after a pause, as long as it is wanted. Before a step down is made
-all gateways are told. The time until each change is counted before it.
+A failed step up is repeated after a pause, as long as the level is wanted. All gateways are told
+before a step down is made. Time is counted up to each change before it is made.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ from hocket.gateway.warming.state_exchange import StateExchange
 FIRST_PAUSE_MS = 1_000.0
 MAX_PAUSE_MS = 60_000.0
 PROBE_MS = 5_000.0
-"""How often the server of a ready replica is asked whether it still is."""
+"""How often the server of a ready replica is probed."""
 
 log = structlog.get_logger()
 
 
 class ReplicaLifecycle:
-    """Starts and stops the server of one replica, where this gateway leads."""
+    """Starts and stops the server of one replica, while this gateway is the leader."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class ReplicaLifecycle:
         self._probe_at_ms = -inf
 
     async def take_over(self) -> None:
-        """Begin to lead: go on from what the former leader published, after a look at the server."""
+        """Become the leader: continue from the state the former leader published, after asking the
+        server."""
         self._exchange.lead()
         now_ms = self._now_ms()
         accounted_ms = self._exchange.accounted_ms
@@ -64,13 +65,13 @@ class ReplicaLifecycle:
         level = await self._level_of_server(now_ms)
         if not accounted_ms:
             self._accounting.resume(self._now_ms())
-        if level is Level.READY:  # which gateway used it last is not known
+        if level is Level.READY:  # it is unknown when a gateway last used it
             self._policy.hold("taken over", now_ms, now_ms + self._rule.idle_ms, now_ms)
         log.info("replica_leading", backend=self._key, level=level.name.lower())
         self._state.move(level)
 
     async def probe(self, now_ms: float) -> None:
-        """Notice that the server of a ready replica has lost its model."""
+        """Check whether the server of a ready replica has lost its model."""
         if self._state.level is not Level.READY or now_ms < self._probe_at_ms:
             return
         self._probe_at_ms = now_ms + PROBE_MS
@@ -81,7 +82,7 @@ class ReplicaLifecycle:
             self._state.move(Level.COLD)
 
     async def step(self, want: Want, now_ms: float) -> float | None:
-        """Make one step to the level that is wanted, and return None; where there is nothing to do yet,
+        """Make one step towards the wanted level and return None; if there is nothing to do yet,
         return when there may be."""
         if want.level < self._state.level:
             await self._scale_down()
@@ -145,7 +146,7 @@ class ReplicaLifecycle:
         self._state.move(self._state.level)
 
     async def _scale_down(self) -> None:
-        """Take one step down; all gateways know before it is done."""
+        """Take one step down, after telling all gateways."""
         self._accounting.count(self._now_ms())
         action: Action = "unload" if self._state.level is Level.READY else "release"
         if action == "release":

@@ -1,4 +1,4 @@
-"""Which models the nodes of pipelines called before, where their handlers choose the model."""
+"""The models that pipeline nodes called before, for nodes whose handler chooses the model."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from hocket.schemas.messages import Attribution
 
 MAX_KNOWN_NODES = 10_000
-"""Nodes whose models are remembered."""
+"""The most nodes whose models are remembered."""
 MAX_MODELS = 16
-"""Models of one node that are."""
+"""The most models remembered per node."""
 
 Node = tuple[str, str, str]
-"""Tenant, pipeline and path of a node."""
+"""A node: tenant, pipeline, and path in the pipeline."""
 
 
 class NodeModels:
-    """Remembers the models of the nodes that called last."""
+    """Remembers the models of the nodes that called most recently."""
 
     def __init__(self) -> None:
         self._models_of: OrderedDict[Node, dict[str, None]] = OrderedDict()

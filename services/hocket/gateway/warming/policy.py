@@ -1,4 +1,4 @@
-"""What level one replica should be at: the leases that it has, by its rule, its forecast, its calls."""
+"""The level that one replica should be at: its leases, from its rule, its forecast and its calls."""
 
 from collections.abc import Callable, Iterator
 from math import inf
@@ -9,18 +9,21 @@ from hocket.gateway.core.warming.warm_rule import WarmRule
 from hocket.gateway.warming.replica_state import ReplicaState
 
 REMOTE_IDLE_MS = 3_000.0
-"""How old what other gateways tell of their calls can be."""
+"""How old other gateways' reports of their calls can be."""
 MAX_LEASES = 256
-"""Beyond it the one goes that begins last."""
+"""The most leases kept; beyond that, the one that begins last is dropped."""
 MAX_RETAINED_MS = 30 * 60_000.0
-"""A replica that was needed waits so long at most for the models of the run's other nodes."""
+"""How long a replica is kept ready at most while it waits for the models of the run's other nodes."""
 LATER = " (later)"
 
 
 class WarmPolicy:
-    """Says what is wanted of a replica. Times are epoch milliseconds. `last_used_ms` says when this
-    gateway had a call at it last, `shared` whether other gateways may have some; `changed` is called
-    when a lease comes."""
+    """Decides which level a replica should be at.
+
+    Times are epoch milliseconds. `last_used_ms` returns when this gateway last had a call at the
+    replica, and `shared` whether other gateways may have some; `changed` is called when a lease is
+    added.
+    """
 
     def __init__(
         self,
@@ -37,23 +40,27 @@ class WarmPolicy:
         self._shared = shared
         self._changed = changed
         self._leases: dict[str, Lease] = {}
-        # a run that waits for its model uses it only when that has started
+        # a run that waits for a cold model first uses it once that has started
         quiet_ms = rule.idle_ms + rule.startup.between(Level.COLD, Level.READY)
         self._forecast = Forecast(quiet_ms) if rule.forecast else None
         self._remote_used_ms = -inf
         self._kept_until_ms = -inf
 
     def keep(self, until_ms: float) -> None:
-        """Have the replica ready until then, because an operator wants it; a later word replaces it."""
+        """Keep the replica ready until `until_ms`, because an operator ordered it; a later order
+        replaces it."""
         if until_ms != self._kept_until_ms:
             self._kept_until_ms = until_ms
             self._changed()
 
     def need(self, reason: str, at_ms: float, until_ms: float, now_ms: float) -> None:
-        """Have the replica ready at a time, and until `until_ms` (MAX_RETAINED_MS at most) and as long
-        afterwards as an idle model is retained. Where that begins only after what is known for the same
-        reason has ended, it is a need of its own, and the soonest of these counts: nothing is kept
-        between them. A need is forecast from only once it is near."""
+        """Have the replica ready from `at_ms` until `until_ms` (limited to MAX_RETAINED_MS) plus
+        the idle retention time.
+
+        A need that begins well after the known lease for the same reason has ended is kept apart,
+        so that the replica is not held in between; only the soonest of these counts. A need feeds
+        the forecast only once it is near.
+        """
         until_ms = min(until_ms, max(at_ms, now_ms) + MAX_RETAINED_MS) + self._rule.idle_ms
         startup_ms = self._state.startup.between(Level.COLD, Level.READY)
         known = self._leases.get(reason)
@@ -69,7 +76,8 @@ class WarmPolicy:
             self.record_arrival(at_ms)
 
     def hold(self, reason: str, from_ms: float, until_ms: float, now_ms: float) -> None:
-        """Have the replica ready from a time to another; a lease for the same reason is extended."""
+        """Have the replica ready from `from_ms` until `until_ms`; a lease for the same reason is
+        extended."""
         known = self._leases.get(reason)
         if known is not None and known.until_ms > now_ms:
             from_ms, until_ms = min(known.from_ms, from_ms), max(known.until_ms, until_ms)
@@ -79,17 +87,17 @@ class WarmPolicy:
         self._changed()
 
     def record_arrival(self, at_ms: float) -> None:
-        """Learn that somebody needs the replica at a time."""
+        """Record for the forecast that the replica is needed at a time."""
         if self._forecast is not None:
             self._forecast.record_arrival(at_ms)
 
     def used_remotely(self, now_ms: float) -> None:
-        """Learn that another gateway has calls at the replica."""
+        """Record that another gateway has calls at the replica."""
         self._remote_used_ms = now_ms
         self.record_arrival(now_ms)
 
     def wanted(self, now_ms: float) -> Want:
-        """Return what level is wanted now, and when that may change by itself."""
+        """Return the wanted level, and when that may change without a new lease."""
         return wanted(self._current(now_ms), self._state.level, self._state.startup, now_ms)
 
     def _current(self, now_ms: float) -> Iterator[Lease]:

@@ -1,11 +1,11 @@
-"""Prompts that are read before they are asked: the known beginning of a run's next prompt is sent to the
-replica that shall answer it, for one token, while the steps before it still run.
+"""Prefills prompts ahead of time: the known prefix of a run's next prompt is sent to a replica,
+asking for one token, while the preceding steps still run.
 
-Only for models that choose by prefix locality, which then send the real call to the same replica.
-Nothing is sent where the beginning is cached already, where calls wait for the model's places, or where
-it would be more than MAX_AT_ONCE at a time: a hint is never in anybody's way. What it costs is booked
-like any call of the node, under an id that ends with `:prefill`. Of several gateways the one that leads
-does it, and only that one knows where the beginning is.
+This applies only to models that choose replicas by prefix locality, which then send the real call
+to the same replica. Nothing is sent if the prefix is already cached, if calls wait for the model's
+slots, or if MAX_AT_ONCE prefills are running, so prefills never get in the way of calls. Their cost
+is booked like any call of the node, under an id that ends with `:prefill`. Only the leading gateway
+prefills, and only it knows where the prefix is cached.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from hocket.schemas.messages import (
 )
 
 MIN_TOKENS = 256
-"""Fewer tokens that nobody has are not worth a call."""
+"""The least number of uncached tokens that is worth a call."""
 MAX_AT_ONCE = 32
 SUFFIX = ":prefill"
 
@@ -43,7 +43,7 @@ _reporting = Reporting()
 
 
 class Prefilling:
-    """Sends known prompt prefixes to replicas before calls need them; `open` and `close`."""
+    """Sends known prompt prefixes to replicas before calls need them, between `open` and `close`."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Prefilling:
         self._subscription: Subscription | None = None
 
     async def open(self) -> None:
-        """Hear of prompts."""
+        """Subscribe to expected prompts."""
         self._subscription = await self._bus.subscribe(subjects.PROMPT_EXPECTED, self._on_prompt)
 
     async def close(self) -> None:
-        """Hear of none any more."""
+        """Unsubscribe."""
         if self._subscription is not None:
             await self._subscription.unsubscribe()
 
@@ -86,7 +86,7 @@ class Prefilling:
         self._metrics.prefills.labels(self._begin(expected)).inc()
 
     def _begin(self, expected: PromptExpected) -> str:
-        """Have a beginning read, if it is worth it; return what became of it."""
+        """Prefill a prefix if it is worth it; return what was done."""
         table = self._table()
         if table.aliases.get(expected.model, expected.model) not in table.models:
             return "unknown"

@@ -1,8 +1,8 @@
-"""One replica, kept at the level that its leases want.
+"""Keeps one replica at the level that its leases require.
 
-Only the gateway that leads acts (`lifecycle.py`); the others follow the state that it publishes
-(`state_exchange.py`), and one that comes to lead goes on from there. What is wanted says `policy.py`,
-what it costs `accounting.py`. All times are epoch milliseconds.
+Only the leading gateway acts (`lifecycle.py`); the others follow the state it publishes
+(`state_exchange.py`), and a new leader continues from there. `policy.py` decides the level, and
+`accounting.py` counts the cost. All times are epoch milliseconds.
 """
 
 import asyncio
@@ -86,45 +86,48 @@ class ReplicaManager:
 
     @property
     def cold_start(self) -> ColdStart | None:
-        """What stands between the replica and a call; None where it is ready."""
+        """The start needed before the replica can take calls; None if it is ready."""
         return self._state.cold_start
 
     @property
     def level(self) -> Level:
-        """How warm it is."""
+        """The replica's current level."""
         return self._state.level
 
     @property
     def active(self) -> bool:
-        """Whether it is ready, or on its way."""
+        """Whether it is ready or starting."""
         return self._state.is_active
 
     def start_by_ms(self, at_ms: float) -> float:
-        """Return when it must be started to be ready at a time."""
+        """Return when it must be started to be ready at `at_ms`."""
         return at_ms - self._state.startup_ms
 
     def earliest_ms(self, at_ms: float) -> float:
-        """Return when it can be ready that is to be ready at a time."""
+        """Return when it can be ready: `at_ms`, or later if starting takes longer."""
         return max(at_ms, self._now_ms() + self._state.startup_ms)
 
     def need(self, reason: str, at_ms: float, until_ms: float = 0.0) -> None:
-        """Be ready at a time, and for as long afterwards as an idle model is retained: after it can be
-        ready, and after `until_ms`."""
+        """Have the replica ready at `at_ms`, and keep it.
+
+        It is kept for the idle retention time after `until_ms`, or after it can be ready if that is
+        later.
+        """
         until_ms = max(self.earliest_ms(at_ms), until_ms)
         self._policy.need(reason, at_ms, until_ms, self._now_ms())
 
     def keep(self, until_ms: float) -> None:
-        """Be ready until then, because an operator wants it."""
+        """Keep the replica ready until `until_ms`, because an operator ordered it."""
         self._policy.keep(until_ms)
 
     def used_elsewhere(self, busy_ms: float, in_use: bool) -> None:
-        """Take in what another gateway tells of its calls."""
+        """Add another gateway's report of its calls."""
         self._accounting.add_remote_busy(busy_ms)
         if busy_ms or in_use:
             self._policy.used_remotely(self._now_ms())
 
     def look(self) -> None:
-        """Think again: something changed."""
+        """Re-evaluate because something changed."""
         self._exchange.look()
         self._wake.set()
 
@@ -145,12 +148,12 @@ class ReplicaManager:
         while True:
             try:
                 await self._step()
-            except Exception:  # one replica's trouble is not the others'
+            except Exception:  # one failing replica must not affect the others
                 log.exception("replica_manager_failed", backend=self.spec.key)
                 await self._rest(MAX_PAUSE_MS)
 
     async def _step(self) -> None:
-        """Do what is wanted now, or wait until that may have changed."""
+        """Take the next step towards the wanted level, or wait until that may have changed."""
         self._wake.clear()
         if not self._membership.leads:
             self._exchange.follow()

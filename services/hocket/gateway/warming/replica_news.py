@@ -1,5 +1,4 @@
-"""What is told about replicas: by coordinators, which runs come; among gateways, what is used and
-missed."""
+"""News about replicas: runs expected, from coordinators; replicas used and missed, among gateways."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -25,8 +24,11 @@ _reporting = Reporting()
 
 
 class ReplicaNews:
-    """Hears it between `open` and `close`: `expect` is called with runs that come, `used` with what
-    another gateway says. Tells the gateway that leads what this one uses and misses."""
+    """Receives and sends news between `open` and `close`.
+
+    `expect` is called with expected runs, and `used` with reports of other gateways. The leading
+    gateway is told which replicas this one uses and misses.
+    """
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class ReplicaNews:
         self._publishing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Hear and tell from now on."""
+        """Subscribe, and start reporting."""
         self._subscriptions = [
             await self._bus.subscribe(subjects.RUNS_EXPECTED, self._on_runs),
             await self._bus.subscribe(subjects.REPLICAS_USED, self._on_used),
@@ -57,14 +59,14 @@ class ReplicaNews:
         self._publishing = asyncio.create_task(self._publish_usage(), name="replicas-used")
 
     async def close(self) -> None:
-        """Hear and tell nothing any more."""
+        """Unsubscribe, and stop reporting."""
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
         if self._publishing is not None:
             await stop_tasks([self._publishing])
 
     def missed(self, cold: Sequence[str]) -> None:
-        """Tell of cold replicas that a call met, unless it was told just now."""
+        """Report cold replicas that a call found, unless just reported."""
         if len(self._missed) < MAX_MISSED and not self._missed.keys() >= set(cold):
             self._missed.update(dict.fromkeys(cold))
             self._publish_used()

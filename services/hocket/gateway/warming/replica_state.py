@@ -1,6 +1,6 @@
-"""The state of one replica that is started and stopped: its level, and the start that is under way.
+"""The state of one managed replica: its level, and the start in progress.
 
-Levels: cold, provisioned, ready; with `ready_at_ms` set it is on its way up.
+Levels: cold, provisioned, ready. While `ready_at_ms` is set, it is starting.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from hocket.gateway.core.warming.warm_rule import Action
 from hocket.gateway.metrics import GatewayMetrics
 
 NEWEST_WEIGHT = 0.3
-"""The weight of the newest start among those that were measured."""
+"""The weight of the newest measured start in the average."""
 
 
 class ReplicaState:
-    """Where a replica stands; `changed` is called after each change."""
+    """The state of a replica; `changed` is called after each change."""
 
     def __init__(
         self, key: str, startup: Startup, metrics: GatewayMetrics, changed: Callable[[], None]
     ) -> None:
         self.level = Level.COLD
         self.ready_at_ms: float | None = None
-        """When the start under way should be done; None where none is."""
+        """When the start in progress should be done; None if there is none."""
         self.startup = startup
         self._key = key
         self._metrics = metrics
@@ -29,40 +29,40 @@ class ReplicaState:
 
     @property
     def startup_ms(self) -> float:
-        """How long it takes until it is ready, from the level that it is at."""
+        """How long it takes to become ready from its current level."""
         return self.startup.between(self.level, Level.READY)
 
     @property
     def cold_start(self) -> ColdStart | None:
-        """What stands between the replica and a call; None where it is ready."""
+        """The start needed before the replica can take calls; None if it is ready."""
         if self.level is Level.READY:
             return None
         return ColdStart(self.startup_ms, self.ready_at_ms)
 
     @property
     def is_active(self) -> bool:
-        """Whether it is ready, or on its way."""
+        """Whether it is ready or starting."""
         return self.level is Level.READY or self.ready_at_ms is not None
 
     @property
     def is_held(self) -> bool:
-        """Whether it costs time: it has a machine, or gets one."""
+        """Whether its time must be paid for: it has a machine, or is getting one."""
         return self.level is not Level.COLD or self.ready_at_ms is not None
 
     def move(self, level: Level, ready_at_ms: float | None = None) -> None:
-        """Go to a level, or begin a start that should be done at a time."""
+        """Change to a level, or begin a start that should be done at `ready_at_ms`."""
         self.level, self.ready_at_ms = level, ready_at_ms
         self._metrics.warm_level.labels(self._key).set(int(level))
         self._changed()
 
     def adopt(self, level: Level, ready_at_ms: float | None, startup: Startup) -> None:
-        """Take over what the leading gateway says."""
+        """Adopt the state published by the leading gateway."""
         self.startup = startup
         if (level, ready_at_ms) != (self.level, self.ready_at_ms):
             self.move(level, ready_at_ms)
 
     def measured(self, action: Action, took_ms: float) -> None:
-        """Learn how long a step up took."""
+        """Update the expected duration of a step up from a measurement."""
         s = self.startup
         if action == "provision":
             self.startup = Startup(_mean(s.provision_ms, took_ms), s.load_ms)

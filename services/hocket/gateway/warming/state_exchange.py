@@ -1,7 +1,6 @@
-"""What gateways tell each other of one replica: the one that leads publishes its state, the others
-follow.
+"""Exchanges the state of one replica among gateways: the leader publishes it, the others follow.
 
-It stands in the gateways' bucket (`warm.<hash>`).
+The state is kept in the gateways' bucket (`warm.<hash>`).
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from hocket.kit.process.task_stop import stop_tasks
 
 @dataclass(slots=True)
 class _Published:
-    """What the leading gateway published last."""
+    """The state last published by the leading gateway."""
 
     level: Level = Level.COLD
     ready_at_ms: float | None = None
@@ -47,34 +46,35 @@ class StateExchange:
 
     @property
     def accounted_ms(self) -> float:
-        """Until when the leading gateway had recorded time, as published last; 0 where none was held."""
+        """The time up to which the leader had recorded usage when it last published; 0 if the
+        replica was not held."""
         return self._published.accounted_ms
 
     def lead(self) -> None:
-        """Take over what the former leader published, and publish from now on."""
+        """Adopt the state the former leader published, and publish from now on."""
         self.follow()
         self._leading = True
 
     def follow(self) -> None:
-        """Be as the leading gateway says."""
+        """Adopt the state that the leading gateway publishes."""
         self._leading = False
         for _, _, content in self._membership.told(self._key):
             if isinstance(content, dict):
                 self._adopt(content)
 
     def publish_soon(self) -> None:
-        """Publish in a while, where it is news; what is published is the state of that moment."""
+        """Publish shortly if the state has changed; the state at that moment is published."""
         if self._leading and (self._publishing is None or self._publishing.done()):
             self._publishing = asyncio.create_task(self.publish())
 
     def look(self) -> None:
-        """Publish again where something foreign was written over it."""
+        """Publish again if the entry was overwritten by something foreign."""
         if self._leading and self._membership.is_overwritten(self._key):
             self._published = _Published()
             self.publish_soon()
 
     async def publish(self) -> None:
-        """Publish the state until the others know it, or NATS is away."""
+        """Publish the state until the others know the latest one; give up if NATS is unreachable."""
         while self._leading:
             state = self._state
             accounted_ms = self._accounting.recorded_ms if state.is_held else 0.0

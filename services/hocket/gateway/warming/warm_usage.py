@@ -1,7 +1,7 @@
-"""Where the time of replicas is booked: the stream of usage records, each record once.
+"""Publishes the recorded time of replicas to the stream of usage records, each record once.
 
-A record waits here while NATS is away, up to MAX_WAITING of them; the oldest goes first then, and the
-loss is logged: time is not worth what a call is.
+While NATS is unreachable, up to MAX_WAITING records wait here. Beyond that the oldest is dropped,
+and the loss is logged: records of time matter less than records of calls.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class WarmUsage:
-    """Publishes records until each is acknowledged."""
+    """Publishes records, retrying until each is acknowledged."""
 
     def __init__(self, bus: Bus, seals: Capabilities | None = None) -> None:
         self._bus = bus
@@ -29,7 +29,7 @@ class WarmUsage:
         self._waiting: dict[asyncio.Task[None], str] = {}
 
     def book(self, record: WarmRecord) -> None:
-        """Have a record stored."""
+        """Queue a record for storing."""
         if len(self._waiting) >= MAX_WAITING:
             oldest = next(iter(self._waiting))
             log.error("warm_record_lost", record=self._waiting[oldest])
@@ -39,7 +39,7 @@ class WarmUsage:
         task.add_done_callback(lambda done: self._waiting.pop(done, None))
 
     async def flush(self, timeout_s: float) -> None:
-        """Give what waits some more time."""
+        """Wait up to `timeout_s` for waiting records, then give up."""
         if self._waiting:
             await asyncio.wait(set(self._waiting), timeout=timeout_s)
         for task in self._waiting:
