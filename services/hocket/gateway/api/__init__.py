@@ -1,1 +1,1 @@
-"""The doors that calls and operators come through: NATS, HTTP, and the same process."""
+"""The gateway's entry points ("doors") for calls and operators: NATS, HTTP, and in-process."""

@@ -1,5 +1,5 @@
-"""Whose call it is, as far as a worker can say it: a run's, where it was handed an attempt of
-it."""
+"""Checks the attribution of workers' calls: a call may name a run only if its caller was given an
+attempt of that run."""
 
 from hocket.gateway.core.errors import CallNotAttributable
 from hocket.schemas.capabilities import Capabilities
@@ -9,9 +9,11 @@ from hocket.schemas.messages import Attribution, CallRequest, RootBudget
 def check_attribution(
     capabilities: Capabilities | None, request: CallRequest, *, of_guest: bool = False
 ) -> None:
-    """Raise CallNotAttributable where a call names a run whose attempt its caller was not given.
-    Without a key nothing is checked. A guest (the bearer of a worker's key) calls for attempts that
-    it was given, and for nobody else."""
+    """Raise CallNotAttributable if a call names a run of which its caller was given no attempt.
+
+    Without a key nothing is checked. A guest (the bearer of a worker's key) may only make calls for
+    attempts it was given.
+    """
     who = request.attribution
     _check_root_budget(capabilities, who, request.root_budget)
     if of_guest and (capabilities is None or who.run_id is None):
@@ -32,8 +34,8 @@ def check_attribution(
 def _check_root_budget(
     capabilities: Capabilities | None, who: Attribution, root: RootBudget | None
 ) -> None:
-    """Raise CallNotAttributable where a call would spend from the budget of a run that its own does not
-    stand below."""
+    """Raise CallNotAttributable if a call would spend from the budget of a run that is not above
+    its own."""
     if capabilities is None or root is None:
         return
     if who.run_id is None or not capabilities.is_of_root_budget(

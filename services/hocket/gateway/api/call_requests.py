@@ -1,4 +1,4 @@
-"""Which messages can be calls: what is checked of a CallRequest, and the error of one that is none."""
+"""Validates messages as CallRequests, and describes what is wrong with those that are not."""
 
 from pydantic import ValidationError
 
@@ -13,7 +13,8 @@ MAX_ATTRIBUTION_CHARS = 16_384
 
 
 def checked(payload: bytes) -> CallRequest:
-    """Return the request, or raise CallMalformed; what it asks to book must fit a usage record."""
+    """Return the request, or raise CallMalformed; its id and attribution must fit into a usage
+    record."""
     try:
         request = CallRequest.model_validate_json(payload)
     except ValidationError as error:
@@ -22,7 +23,7 @@ def checked(payload: bytes) -> CallRequest:
         reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
         raise CallMalformed(field="call_id", reason=reason)
     if (
-        len(payload) > MAX_ATTRIBUTION_CHARS  # else what is a part of it is short enough, too
+        len(payload) > MAX_ATTRIBUTION_CHARS  # otherwise its attribution is short enough, too
         and len(request.attribution.model_dump_json()) > MAX_ATTRIBUTION_CHARS
     ):
         reason = f"it has more than {MAX_ATTRIBUTION_CHARS} characters"
@@ -33,7 +34,7 @@ def checked(payload: bytes) -> CallRequest:
 
 
 def without_reserved_labels(request: CallRequest) -> CallRequest:
-    """Return a call without the labels that only the platform sets: by them budgets are kept."""
+    """Return a call without the labels reserved for the platform, because budgets are kept by them."""
     labels = request.attribution.labels or {}
     kept = {key: value for key, value in labels.items() if not reserved_among((key,))}
     attribution = request.attribution.model_copy(update={"labels": kept or None})

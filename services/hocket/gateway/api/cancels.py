@@ -1,5 +1,5 @@
-"""Stops calls that are no longer wanted: one that its caller gave up, and those of an attempt that was
-cancelled."""
+"""Stops calls that are no longer wanted: those their caller gave up, and those of cancelled
+attempts."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ _reporting = Reporting()
 
 
 class Cancels:
-    """Hears what is to be stopped, from `open` to `close`."""
+    """Receives cancellations between `open` and `close`."""
 
     def __init__(self, bus: Bus, registry: CallRegistry) -> None:
         self._bus = bus
@@ -38,7 +38,7 @@ class Cancels:
         ]
 
     async def close(self) -> None:
-        """Unsubscribe, after what was delivered already has been taken."""
+        """Unsubscribe, after handling what was already delivered."""
         for subscription in self._subscriptions:
             await drained(subscription)
 
@@ -63,7 +63,7 @@ class Cancels:
 
 
 async def drained(subscription: Subscription) -> None:
-    """End a subscription once what was delivered has been taken; wait CLOSE_TIMEOUT_MS at most."""
+    """End a subscription after handling what was already delivered; wait at most CLOSE_TIMEOUT_MS."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
             await subscription.drain()  # type: ignore[no-untyped-call]

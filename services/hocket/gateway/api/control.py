@@ -1,7 +1,7 @@
-"""The door for operators: load, unload and look at the models of servers that can do it.
+"""The door for operators: loading, unloading and inspecting models on servers that support it.
 
-A BackendControl on `hocket.gateway.control` gets its BackendControlled. It is no call: nothing is
-booked, and no place at the backend is taken.
+A BackendControl sent to `hocket.gateway.control` is answered with a BackendControlled. It is not a
+call: nothing is booked, and no slot at the backend is taken.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ log = structlog.get_logger()
 
 
 class ControlDoor:
-    """Takes controls from NATS between `open` and `close`; what is under way then is cancelled."""
+    """Takes controls from NATS between `open` and `close`; those in progress at `close` are
+    cancelled."""
 
     def __init__(self, bus: Bus, routes: Callable[[], Routes]) -> None:
         self._bus = bus
@@ -51,7 +52,7 @@ class ControlDoor:
         )
 
     async def close(self) -> None:
-        """Take no more, and stop what is under way."""
+        """Take no more, and cancel those in progress."""
         if self._subscription is not None:
             await self._subscription.unsubscribe()
         await stop_tasks(self._registry)

@@ -1,7 +1,7 @@
-"""Model calls from within the gateway's own process: no message between the caller and the gateway.
+"""Model calls from within the gateway's own process, without messages between caller and gateway.
 
-What a worker's way over NATS does against loss (asking again, joining a call that another gateway holds)
-has no counterpart here: whoever asks ends with the gateway.
+The precautions against loss that workers take over NATS (asking again, joining a call that another
+gateway holds) are not needed here: caller and gateway die together.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ from hocket.schemas.messages import CallReply, CallRequest
 
 
 class InlineCalls:
-    """Makes calls at the gateway of this process."""
+    """Makes calls at this process's gateway."""
 
     def __init__(self, registry: CallRegistry, capabilities: Capabilities | None = None) -> None:
         self._registry = registry
         self._capabilities = capabilities
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
-        """Return the gateway's reply, which may hold a typed error; who is cancelled stops its call."""
+        """Return the gateway's reply, which may hold a typed error; cancelling the caller stops the
+        call."""
         try:
             check_attribution(self._capabilities, request)
             reply = self._registry.begin(request, headers)

@@ -1,10 +1,10 @@
 """The door for workers: model calls as NATS requests.
 
-A CallRequest on `hocket.gateway.call` gets its CallReply on the request's reply subject, and with
-`chunks_to` the pieces of its answer there as CallChunks. One that is asked again, and that is not known
-here, may be held by another gateway: that is asked first. `hocket.gateway.cancel` stops a call,
-`hocket.cancel` (which workers hear too) those of an attempt,
-`hocket.gateway.models` lists the logical models. What cannot be a call is answered with a typed error.
+A CallRequest sent to `hocket.gateway.call` gets its CallReply on the request's reply subject and,
+with `chunks_to`, the pieces of its answer there as CallChunks. If a repeated call is not known
+here, the other gateways are asked first whether one of them holds it. `hocket.gateway.cancel` stops
+a call, `hocket.cancel` (which workers receive too) stops those of an attempt, and
+`hocket.gateway.models` lists the logical models. An invalid call is answered with a typed error.
 """
 
 import asyncio
@@ -48,7 +48,8 @@ async def _as_told(request: CallRequest) -> CallRequest:
 
 
 class NatsDoor:
-    """Takes calls from NATS: `open`, `stop_accepting`, and `close` when those in flight are answered."""
+    """Takes calls from NATS: call `open`, then `stop_accepting`, then `close` once those in flight
+    are answered."""
 
     def __init__(
         self,
@@ -66,11 +67,11 @@ class NatsDoor:
         self._cancels = Cancels(bus, registry)
         self._peers = Peers(bus, registry, self._tell, living)
         self.look = self._peers.look
-        """To be called whenever other gateways may have come or gone."""
+        """To be called whenever other gateways may have joined or left."""
         self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Subscribe; when it returns, the server sends calls here."""
+        """Subscribe; once it returns, the server delivers calls here."""
         self._subscriptions = [
             await self._bus.subscribe_raw(subjects.GATEWAY_CALL, self._on_call, queue=QUEUE),
             await self._bus.subscribe_raw(GUESTS_CALL, self._on_call, queue=QUEUE),
@@ -81,7 +82,7 @@ class NatsDoor:
         await self._bus.nc.flush(timeout=OPEN_TIMEOUT_S)
 
     async def stop_accepting(self) -> None:
-        """Unsubscribe, after what was delivered already has been taken; calls can still be stopped."""
+        """Unsubscribe, after handling what was already delivered; calls can still be stopped."""
         for subscription in self._subscriptions:
             await drained(subscription)
         if self._asking:
@@ -117,21 +118,20 @@ class NatsDoor:
             self._begin(message, request)
 
     def _is_ours(self, payload: bytes, headers: Mapping[str, str]) -> bool:
-        """Tell whether a call is sealed: the REST process says so whose key it is charged to."""
+        """Tell whether a call is sealed, as the REST process does when it sets the labels of a key."""
         seals, seal = self._capabilities, headers.get(SEAL, "")
         return seals is not None and seals.is_sealed(seal, subjects.GATEWAY_CALL, payload)
 
     async def _begin_of_guest(
         self, message: RawMessage, request: CallRequest, is_lost: bool
     ) -> None:
-        """Make the call of a guest, who may have left out the budgets of its run."""
+        """Make the call of a guest, which may have left out the budgets of its run."""
         await self._begin_if_lost(message, await self._as_stored(request), is_lost)
 
     async def _begin_if_lost(
         self, message: RawMessage, request: CallRequest, is_lost: bool
     ) -> None:
-        """Make a call; one that was asked for before and is lost here, unless another gateway holds
-        it."""
+        """Make a call, unless it is a repeated one (`is_lost`) that another gateway holds."""
         tenant = request.attribution.tenant
         if is_lost and await self._peers.hold(tenant, request.call_id, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)

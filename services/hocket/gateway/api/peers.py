@@ -1,11 +1,12 @@
-"""The other gateways: whether one of them holds a call that came here again.
+"""Asks the other gateways whether one of them holds a call that was repeated here.
 
-A caller that lost its reply asks again, and another gateway may get the question than the first time;
-and NATS, after a crash, may give a step to a second worker, which asks what the first one did. So the
-gateway asks all the others before it makes such a call: who holds it answers the caller itself when it
-is made, and says so at once; who does not says its name. Once all that lived lately have said so, nobody
-holds it. After connections to NATS were lost gateways come back one after the other: they are asked
-HELD_TRIES times. Whoever has not answered by then is gone.
+A caller that lost its reply asks again, possibly at another gateway; and after a crash, NATS may
+deliver a step to a second worker, which makes the same calls as the first. So before making such a
+call, a gateway asks all the others. A gateway that holds the call confirms it at once and later
+sends the reply to the caller itself; one that does not answers with its name. When every recently
+live gateway has answered with its name, nobody holds the call. After connections to NATS were lost,
+gateways reconnect one by one, so they are asked HELD_TRIES times; those that have not answered by
+then are considered gone.
 """
 
 import asyncio
@@ -27,11 +28,12 @@ from hocket.schemas.messages import CallReply, HeldCall
 
 HELD_TIMEOUT_MS = 300.0
 HELD_TRIES = round(subjects.ASKED_AGAIN_MS / HELD_TIMEOUT_MS)
-"""Each takes HELD_TIMEOUT_MS where not all have answered: a call that is made twice is paid twice, and
-one that comes again has lost more time than this."""
+"""Each try takes HELD_TIMEOUT_MS if not all gateways have answered. That is worth it, because a
+call made twice is paid for twice, and a repeated call has already lost more time than this."""
 LATELY_S = 5.0
-"""A gateway that lived so lately is waited for: after a crash of NATS it may not be known yet that it
-still does. One that was killed costs each such call its time for so long."""
+"""A gateway that was alive this recently is waited for, because after a crash of NATS it may still
+be alive without being known to be. The price is that for this long, a killed gateway delays every
+such call."""
 CLOSE_TIMEOUT_MS = 1_000.0
 
 log = structlog.get_logger()
@@ -42,21 +44,22 @@ Answer = Callable[[str, CallReply], None]
 
 
 class Living(Protocol):
-    """Which gateways live."""
+    """Which gateways are alive."""
 
     @property
     def name(self) -> str:
-        """This one's."""
+        """The name of this gateway."""
         ...
 
     @property
     def live(self) -> frozenset[str]:
-        """All, this one included; empty where that is not known yet."""
+        """All live gateways, including this one; empty if not known yet."""
         ...
 
 
 class Peers:
-    """Asks the other gateways, and answers them; open it, and close it when no call is held any more."""
+    """Asks the other gateways and answers their questions; to be closed once no call is held any
+    more."""
 
     def __init__(self, bus: Bus, registry: CallRegistry, answer: Answer, living: Living) -> None:
         self._bus = bus
@@ -67,23 +70,24 @@ class Peers:
         self._subscription: Subscription | None = None
 
     async def open(self) -> None:
-        """Hear what the others ask."""
+        """Start answering the others."""
         self._subscription = await self._bus.subscribe(subjects.GATEWAY_HELD, self._on_asked)
 
     async def close(self) -> None:
-        """Hear nothing any more."""
+        """Stop answering."""
         if self._subscription is not None:
             await _ended(self._subscription)
 
     def look(self) -> None:
-        """Take note of who lives; to be called whenever that may have changed."""
+        """Note which gateways are alive; to be called whenever that may have changed."""
         now_s = asyncio.get_running_loop().time()
         self._lived_at_s.update(dict.fromkeys(self._living.live, now_s))
         for name in [name for name, at in self._lived_at_s.items() if at < now_s - LATELY_S]:
             del self._lived_at_s[name]
 
     async def hold(self, tenant: str, call_id: str, reply_to: str) -> bool:
-        """Tell whether another gateway holds a tenant's call; if so it answers `reply_to`."""
+        """Tell whether another gateway holds a tenant's call; if so, it sends the reply to
+        `reply_to`."""
         if not subjects.is_inbox(reply_to):
             return False
         held = HeldCall(tenant=tenant, call_id=call_id, reply_to=reply_to, counts=True)
@@ -91,10 +95,10 @@ class Peers:
         try:
             return await asking.answer()
         except BusUnavailable:
-            return False  # whoever asked comes again
+            return False  # the caller will ask again
 
     def _missing(self, answered: set[str]) -> bool:
-        """Tell whether somebody may hold a call who has not answered."""
+        """Tell whether a gateway that may hold the call has not answered yet."""
         self.look()
         others = self._lived_at_s.keys() - {self._living.name}
         return not self._living.live or not others <= answered
@@ -117,7 +121,7 @@ class Peers:
 
 
 class _Asking:
-    """One question to all, and what they say."""
+    """One question to all gateways, and their answers."""
 
     def __init__(self, bus: Bus, held: HeldCall, missing: Callable[[set[str]], bool]) -> None:
         self._bus = bus
@@ -128,7 +132,7 @@ class _Asking:
         self._changed = asyncio.Event()
 
     async def answer(self) -> bool:
-        """Tell whether somebody says that he holds the call. Raises BusUnavailable."""
+        """Ask, and tell whether any gateway holds the call. Raises BusUnavailable."""
         inbox = self._bus.nc.new_inbox()
         heard = await self._bus.subscribe(inbox, self._on_answer)
         try:

@@ -1,4 +1,4 @@
-"""Replies and the pieces of answers as messages of NATS."""
+"""Replies and pieces of answers as NATS messages."""
 
 import itertools
 
@@ -12,11 +12,11 @@ MAX_REASON_CHARS = 300
 
 
 def encoded_reply(reply: CallReply, limit_bytes: int) -> bytes:
-    """Return a reply's message: one that is too large, or that is no JSON, becomes its error."""
+    """Return a reply as a message; one that is too large or not valid JSON is replaced by an error."""
     error: HocketError
     try:
         encoded = reply.model_dump_json().encode()
-    except ValueError as failure:  # half a character, for example
+    except ValueError as failure:  # for example a lone surrogate
         error = ReplyUnsendable(reason=str(failure)[:MAX_REASON_CHARS])
     else:
         if len(encoded) <= limit_bytes:
@@ -36,7 +36,7 @@ def encoded_reply(reply: CallReply, limit_bytes: int) -> bytes:
 
 
 def chunk_publisher(bus: Bus, request: CallRequest) -> Chunks | None:
-    """Return what publishes the pieces of an answer to its caller; None where it wants none."""
+    """Return a function that publishes the pieces of an answer to its caller; None if it wants none."""
     subject = request.chunks_to
     if subject is None:
         return None

@@ -1,1 +1,1 @@
-"""The door for everybody: OpenAI's API over HTTP. See docs/reference/http-door.md."""
+"""The door for every client: OpenAI's API over HTTP. See docs/reference/http-door.md."""

@@ -1,7 +1,7 @@
-"""Replies of the gateway as OpenAI's API has them: whole, and as the chunks of a stream.
+"""Renders the gateway's replies in the format of OpenAI's API, whole or as the chunks of a stream.
 
-What a backend that speaks the API said goes on as it came, under the model's name that was asked for;
-what others said is written here.
+Replies of backends that speak the API are passed on unchanged except for the model's name, which is
+the one requested; other replies are built here.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Answers(Protocol):
-    """The answer to one request, as its endpoint has it: whole, or as the events of a stream, `chunk`
-    for each chunk of the backend, then `end` when its reply is there, or `failed`."""
+    """Renders the answer to one request in the format of its endpoint.
+
+    Either `whole`, or as the events of a stream: `chunk` for each chunk of the backend, then `end`
+    with the reply, or `failed`.
+    """
 
     def whole(self, reply: CallReply) -> dict[str, Any]: ...
     def chunk(self, chunk: Chunk) -> bytes: ...
@@ -50,7 +53,7 @@ class CompletionAnswers:
         return _encoded(told)
 
     def chunk(self, chunk: Chunk) -> bytes:
-        """Return the events for a chunk; none where the client did not ask for what is in it."""
+        """Return the events for a chunk; none if the client did not ask for its content."""
         if chunk.openai is not None:
             return self._passed_on(chunk.openai, is_usage=chunk.is_usage)
         events = [] if self._begun else [self._first()]
@@ -62,7 +65,7 @@ class CompletionAnswers:
     def end(self, reply: CallReply) -> bytes:
         """Return the last events."""
         events: list[bytes] = []
-        if not self._begun:  # somebody else heard it being made: it comes in one piece
+        if not self._begun:  # the chunks went to an earlier caller: send it in one piece
             events.append(self.chunk(Chunk(reply.text)))
         if not self._as_it_came:
             events += self._closing(reply)

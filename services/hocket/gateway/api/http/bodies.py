@@ -1,7 +1,7 @@
-"""The request bodies of OpenAI's API: what must be right before a call is made.
+"""Validates the request bodies of OpenAI's API before a call is made.
 
-Only what the gateway itself reads is checked; the rest goes on to the backend as it came, or not at all
-(`core/calls/body_fields.py`).
+Only what the gateway itself reads is checked; other fields are forwarded to the backend unchanged,
+or not at all (`core/calls/body_fields.py`).
 """
 
 from collections.abc import Mapping
@@ -102,7 +102,7 @@ BODIES: Mapping[str, type[BaseModel]] = {
 
 
 def read(path: str, content: bytes) -> dict[str, Any]:
-    """Return a body for an endpoint as it came, or raise BodyInvalid."""
+    """Return the parsed body of a request unchanged, or raise BodyInvalid."""
     if not few_values(content):
         raise BodyTooManyValues(limit=MAX_VALUES)
     try:

@@ -1,4 +1,4 @@
-"""What the request bodies of the door's endpoints have in common: names, counts, and their bounds."""
+"""Types common to the request bodies of the HTTP door: names, counts, and their bounds."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""A request's body as the call that is made for it, and the form of its answer."""
+"""Turns a request's body into a call, and chooses the format of its answer."""
 
 import os
 from collections.abc import Mapping
@@ -22,8 +22,11 @@ CALL_ID_BYTES = 12
 def called(
     path: str, body: dict[str, Any], headers: Mapping[str, str], key: Key | None, *, stream: bool
 ) -> tuple[CallRequest, Answers]:
-    """Return the call for a body that was checked, and the form of its answer; raise InvalidInput for a
-    header. A response is made of a chat completion."""
+    """Return the call for a validated body, and the renderer of its answer; raise InvalidInput for
+    a bad header.
+
+    A response (Responses API) is made from a chat completion.
+    """
     if path == RESPONSES:
         call = _call_request(CHAT, chat_body(body), headers, key, stream=stream)
         return call, ResponseAnswers(ResponseHead(call.call_id, body, _now_s()))

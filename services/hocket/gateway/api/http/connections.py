@@ -1,8 +1,10 @@
-"""The connections of the HTTP door, watched: none stays for ever that says nothing, or reads nothing.
+"""Watches the connections of the HTTP door, so that none stays open forever without sending or
+reading.
 
-aiohttp closes a connection that is idle between two requests; one that never says a whole head, that
-stops reading its answer, or that is one too many, is closed here. The watch looks at all of them every
-LOOK_S, so that a request costs nothing for it. Closing one cancels its handler, and with it its call.
+aiohttp closes connections that are idle between two requests. Connections that never send a
+complete head, stop reading their answer, or exceed the maximum are closed here. All of them are
+checked every LOOK_S, so single requests cost nothing extra. Closing a connection cancels its
+handler, and thereby its call.
 """
 
 import asyncio
@@ -15,26 +17,26 @@ from aiohttp import web
 
 KEEP_ALIVE_S = 75.0
 HEAD_S = 20.0
-"""How long a connection may take to say the head of its first request."""
+"""How long a connection may take to send the head of its first request."""
 STALLED_READER_S = 30.0
-"""How long a caller may leave its answer unread once nothing more fits between it and us. One that
-reads slowly is not touched: whatever it takes counts."""
+"""How long a caller may read nothing of its answer once all buffers are full. A slow reader is left
+alone: any progress counts."""
 LINGER_S = 2.0
-"""How long what is still coming is thrown away, so that who was refused can read why."""
+"""How long further input is discarded, so that a refused caller can still read why."""
 LOOK_S = 1.0
 MAX_CONNECTIONS = 4_096
-"""Connections of one door; less where the process may open few files."""
+"""The most connections of one door; fewer if the process may open few files."""
 FILES_SHARE = 0.5
-"""The part of the process's files that the door's connections may take."""
+"""The share of the process's file limit that the door's connections may take."""
 
 log = structlog.get_logger()
 
 Refuse = Callable[[str], web.Response]
-"""Makes the answer to what is not even HTTP, from the reason."""
+"""Makes the answer to malformed HTTP, given the reason."""
 
 
 class WatchedServer(web.Server):
-    """aiohttp's server with connections of ours; `watch` runs as long as it serves."""
+    """aiohttp's server with watched connections; `watch` runs as long as it serves."""
 
     def __init__(self, handler: Any, refuse: Refuse, **options: Any) -> None:
         super().__init__(handler, **options)
@@ -47,19 +49,19 @@ class WatchedServer(web.Server):
             self,
             self._refuse,
             loop=loop,
-            access_log=None,  # None is none
+            access_log=None,  # None disables it
             keepalive_timeout=KEEP_ALIVE_S,
             lingering_time=LINGER_S,
-            auto_decompress=False,  # a few bytes would be gigabytes, also of what is thrown away
+            auto_decompress=False,  # a few bytes could become gigabytes, even in discarded input
         )
 
     @property
     def full(self) -> bool:
-        """Whether there are as many connections as may be."""
+        """Whether the maximum number of connections is open."""
         return len(self._connections) > self._most
 
     async def watch(self) -> None:
-        """Close connections that hold a place for nothing, for ever."""
+        """Close connections that occupy a place without making progress; runs forever."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -72,7 +74,7 @@ class WatchedServer(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    """A connection that answers what is not even HTTP in the API's error shape."""
+    """A connection that answers malformed HTTP in the API's error format."""
 
     __slots__ = ("_heard_s", "_refuse", "_requests_seen", "_unread_bytes", "_unread_since_s")
 
@@ -85,8 +87,11 @@ class _Connection(web.RequestHandler):
         self._unread_since_s = 0.0
 
     def resume_writing(self) -> None:
-        """Take that there is room again for what it is: the caller has read, although as much may stand
-        there unread as the last time when the watch looked."""
+        """Count as progress that the buffer has room again.
+
+        The caller has then read something, even if the watch finds as much unread as it did last
+        time.
+        """
         super().resume_writing()
         self._unread_since_s = self._loop.time()
 
@@ -105,7 +110,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Refuse a request that cannot be read; the connection ends with it."""
+        """Refuse an unreadable request; the connection is closed afterwards."""
         log.info("http_request_malformed", status=status, reason=repr(exc))
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun already")
@@ -114,7 +119,7 @@ class _Connection(web.RequestHandler):
         return refused
 
     def fault(self, now_s: float) -> str:
-        """Return why the connection is to be closed, nothing where it may stay."""
+        """Return why the connection should be closed, or an empty string."""
         if self._request_in_progress or self._request_count != self._requests_seen:
             self._heard_s, self._requests_seen = now_s, self._request_count
         patience_s = KEEP_ALIVE_S + HEAD_S if self._request_count else HEAD_S
@@ -123,7 +128,7 @@ class _Connection(web.RequestHandler):
         return self._stalled(now_s)
 
     def abort(self) -> None:
-        """Close the connection at once; what it runs is cancelled."""
+        """Close the connection at once, cancelling its handler."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -139,7 +144,7 @@ class _Connection(web.RequestHandler):
 
 
 def most_connections() -> int:
-    """Return how many connections a door may have in this process."""
+    """Return the most connections a door may have in this process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

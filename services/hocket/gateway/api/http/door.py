@@ -1,9 +1,9 @@
-"""The HTTP door: listens, and hands requests to those who answer them (`answering/`).
+"""The HTTP door: listens, and dispatches requests to their handlers (`answering/`).
 
-aiohttp's low-level server, without a router: five paths need none, and half of what the gateway adds to
-a call would be spent in one.
+It uses aiohttp's low-level server without a router: five paths do not need one, and it would take
+half of the time that the gateway adds to a call.
 
-States: open; closing (nobody else is let in, calls in flight go on); closed.
+States: open; closing (no new requests, calls in flight continue); closed.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class HttpDoor:
-    """Takes calls over HTTP: `open`, `stop_accepting`, and `close` when those in flight are answered."""
+    """Takes calls over HTTP: call `open`, then `stop_accepting`, then `close` once those in flight
+    are answered."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class HttpDoor:
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int) -> str:
-        """Listen, and return the URL; port 0 is any free one. Raises HttpPortTaken."""
+        """Listen, and return the URL; port 0 chooses any free port. Raises HttpPortTaken."""
         loop = asyncio.get_running_loop()
         self._server = WatchedServer(
             self._requests.handle, _malformed, request_factory=_request, handler_cancellation=True
@@ -63,7 +64,7 @@ class HttpDoor:
         return f"http://{bound_host}:{bound_port}{PREFIX}"
 
     async def stop_accepting(self) -> None:
-        """Let nobody else in."""
+        """Accept no new requests."""
         self._requests.take_no_more()
         if self._listening is not None:
             self._listening.close()
@@ -83,7 +84,7 @@ def _malformed(reason: str) -> web.Response:
 def _request(
     message: Any, payload: Any, protocol: Any, writer: Any, task: "asyncio.Task[None]"
 ) -> web.BaseRequest:
-    """Make a request whose body may be as large as MAX_BODY_BYTES."""
+    """Return a request whose body may have up to MAX_BODY_BYTES."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(
         message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES

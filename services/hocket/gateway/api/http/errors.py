@@ -1,4 +1,4 @@
-"""What the HTTP door says of requests that it cannot take."""
+"""Errors for requests that the HTTP door cannot take."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

@@ -1,8 +1,9 @@
-"""Who a request is for, and until when: its headers as a CallRequest has them.
+"""Reads from a request's headers who the call is for, how long it may take, and what it requires.
 
-A run is named by `X-Hocket-Run-Id`, or by what agent frameworks send anyway (`x-litellm-trace-id`,
-`x-session-id`). The tenant is the key's; one of all tenants may say it. A call's own id counts inside
-its tenant only, so that nobody can ask for another's answer.
+A run is named by `X-Hocket-Run-Id`, or by headers that agent frameworks send anyway
+(`x-litellm-trace-id`, `x-session-id`). The tenant is that of the key; holders of a key for all
+tenants may name one. Call ids are scoped to the tenant, so nobody can ask for another tenant's
+answer.
 """
 
 import re
@@ -31,7 +32,7 @@ TENANT = "X-Hocket-Tenant"
 CALL_ID = "X-Hocket-Call-Id"
 TIMEOUT_MS = "X-Hocket-Timeout-Ms"
 CLIENT_TIMEOUT_S = "X-Stainless-Read-Timeout"
-"""What OpenAI's clients say about their own patience."""
+"""The header in which OpenAI's clients send their own read timeout."""
 BUDGET_USD = "X-Hocket-Budget-Usd"
 PRIORITY = "X-Hocket-Priority"
 MIN_QUALITY = "X-Hocket-Min-Quality"
@@ -69,13 +70,14 @@ _PATTERNS: Mapping[str, str] = {
     MIN_QUALITY: r"^(0(\.[0-9]{1,9})?|1(\.0{1,9})?)$",
     LABELS: rf"^{_LABEL}(, ?{_LABEL})*$",
 }
-"""How a header must be written, where it is no name: digits of other scripts, signs and `_` are none."""
+"""The syntax of headers other than names; digits of other scripts, signs and `_` do not count as
+digits."""
 
 DEFAULT_TIMEOUT_MS = 600_000.0
 MAX_TIMEOUT_MS = 86_400_000.0
 MAX_VALUE_CHARS = 256
 MAX_METADATA = 64
-"""Pairs of OpenAI's `metadata` in which labels are looked for; OpenAI allows 16."""
+"""The most pairs of OpenAI's `metadata` searched for labels; OpenAI allows 16."""
 MAX_PRICE_CHARS = 40
 DEFAULT_TENANT = "default"
 _NO_BODY: Mapping[str, Any] = {}
@@ -108,14 +110,16 @@ def attribution(
 
 
 def call_id(headers: Mapping[str, str], tenant: str, made: str) -> str:
-    """Return the id of a call: the caller's inside its tenant, or the one that was made."""
+    """Return the id of a call: the caller's, scoped to its tenant, or the generated one."""
     given = _text(headers, CALL_ID)
     return f"http:{tenant}:{given}" if given else f"http:{made}"
 
 
 def timeout_ms(headers: Mapping[str, str], *, stream: bool) -> float:
-    """Return how long a call may take. A client's own patience is between two bytes, so that in a
-    stream it says nothing about the whole."""
+    """Return how long a call may take.
+
+    A client's read timeout applies between two bytes, so for a stream it does not limit the whole.
+    """
     given = _number(headers, TIMEOUT_MS, 1.0, MAX_TIMEOUT_MS)
     if given is not None:
         return given
@@ -128,7 +132,7 @@ def timeout_ms(headers: Mapping[str, str], *, stream: bool) -> float:
 
 
 def priority(headers: Mapping[str, str]) -> Priority:
-    """Return the class of a call."""
+    """Return the priority class of a call."""
     given = headers.get(PRIORITY)
     if given is None:
         return Priority.STANDARD
@@ -150,7 +154,7 @@ def budget_usd(headers: Mapping[str, str]) -> Decimal | None:
 
 
 def requirements(headers: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what a backend must be like for a call, None where nothing is asked."""
+    """Return what a call requires of a backend; None if it requires nothing."""
     found = {
         "min_quality": _number(headers, MIN_QUALITY, 0.0, 1.0),
         "residency": _text(headers, RESIDENCY),
@@ -161,7 +165,7 @@ def requirements(headers: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def required(headers: Mapping[str, str], otherwise: Requirements) -> Requirements:
-    """Return the requirements of a call, or those that hold otherwise."""
+    """Return the requirements of a call, or `otherwise` if it has none."""
     asked = requirements(headers)
     return otherwise if asked is None else Requirements.model_validate(asked)
 
@@ -178,8 +182,11 @@ def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
 def _run_labels(
     headers: Mapping[str, str], body: Mapping[str, Any], key: Key | None
 ) -> dict[str, str]:
-    """Return the labels of a call: those of the header, the id of the platform's key, then of OpenAI's
-    `metadata` what can be a label, then its `user`, as many as there may be."""
+    """Return the labels of a call, up to the maximum number.
+
+    They are those of the header, the id of the platform's key, the pairs of OpenAI's `metadata`
+    that are valid labels, and its `user`, in this order.
+    """
     given = headers.get(RUN_LABELS)
     found = {} if given is None else given_labels(given, RUN_LABELS)
     if key is not None and key.bearer is not None:

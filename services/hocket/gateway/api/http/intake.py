@@ -1,7 +1,7 @@
-"""Bodies on their way in: each is read within a time, and all of them together within a bound.
+"""Reads request bodies, each within a time limit and all together within a memory limit.
 
-What a body takes counts from its first byte until the call that it asks for has ended, also where its
-caller has gone before; once it is here, what it takes as values counts, where that is more.
+A body counts from its first byte until its call has ended, even if the caller has gone before. Once
+it is complete, its estimated size as parsed values counts, if that is larger.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_BODIES_BYTES = 128 * 1024 * 1024
-"""Bodies of all calls under way together; in memory one takes up to three times its size."""
+"""The most bytes of bodies held for all calls in flight; in memory, a body takes up to three times
+its size."""
 BODY_S = 60.0
-"""How long a body may take to come."""
+"""How long a body may take to arrive."""
 BUSY_RETRY_MS = 1_000.0
 
 
@@ -53,20 +54,22 @@ class BodiesFull(HocketError):
 
 
 class Bodies:
-    """What the bodies under way take."""
+    """Accounts for the memory of all bodies held."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
 
     async def read(self, request: web.BaseRequest) -> "Body":
-        """Return the body of a request, to be released. Raises BodyTooLarge, BodyTooSlow, BodyBroken
-        and BodiesFull."""
+        """Read and return the body of a request; the caller must release it.
+
+        Raises BodyTooLarge, BodyTooSlow, BodyBroken and BodiesFull.
+        """
         body = Body(self)
         try:
             length = request.content_length
             if length is not None:
                 body.take(length)
-            if request.content.is_eof():  # it is all there: nothing is waited for
+            if request.content.is_eof():  # it is complete: no need to wait
                 await body.fill(request)
                 return body
             async with asyncio.timeout(BODY_S):
@@ -84,7 +87,7 @@ class Bodies:
 
 
 class Body:
-    """One body; `release` it when it is needed no more."""
+    """One body, to be released when no longer needed."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.content = b""
@@ -92,14 +95,18 @@ class Body:
         self._bytes = 0
 
     def take(self, count: int) -> None:
-        """Count so many bytes of the body."""
+        """Count `count` more bytes of the body."""
         if self._bytes + count > MAX_BODY_BYTES:
             raise BodyTooLarge(limit_bytes=MAX_BODY_BYTES)
         self._hold(count)
 
     def weigh(self) -> None:
-        """Count what the body takes once it is read: many small lists take thirtyfold. Raises
-        BodiesFull. One of too many values is not read."""
+        """Count the memory the body will take when parsed: many small lists take thirty times their
+        size.
+
+        Raises BodiesFull. A body with too many values is not counted, because it will not be
+        parsed.
+        """
         if not few_values(self.content):
             return
         count = read_bytes(self.content)
@@ -107,7 +114,7 @@ class Body:
             self._hold(count - self._bytes)
 
     async def fill(self, request: web.BaseRequest) -> None:
-        """Read the body; what its length did not say is counted as it comes."""
+        """Read the body; bytes beyond its declared length are counted as they arrive."""
         received: list[bytes] = []
         came = 0
         while chunk := await request.content.readany():
@@ -118,7 +125,7 @@ class Body:
         self.content = b"".join(received)
 
     def release(self) -> None:
-        """Count the body no more; doing so twice does nothing."""
+        """Stop counting the body; a second call does nothing."""
         self._bodies.held_bytes -= self._bytes
         self._bytes = 0
 

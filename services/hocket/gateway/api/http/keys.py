@@ -1,6 +1,6 @@
-"""Which key a request came with: one of the platform's, which the key book has, one that the
-configuration names, or a token of the identity provider. Where the configuration opens the door, and
-only on a loopback address, nobody needs one."""
+"""Finds the key of a request: a platform key (from the key book), a key from the configuration, or
+an identity provider's token. If the configuration opens the door, which it may only on a loopback
+address, no key is needed."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,12 +17,15 @@ from hocket.schemas.access.keys import PREFIX, Principal, sent_key
 from hocket.schemas.errors import HocketError
 
 STRANGERS_PER_S = 20.0
-"""Requests for what needs no key that one address may send a second."""
+"""How many requests per second one address may send for resources that need no key."""
 
 
 class DoorKeys:
-    """The keys of one door. `per_s` is the rate of keys that have none of their own; `may_open` tells
-    whether the configuration may open the door."""
+    """The keys of one door.
+
+    `per_s` is the rate limit of keys without their own; `may_open` tells whether the configuration
+    may open the door.
+    """
 
     def __init__(
         self,
@@ -41,11 +44,14 @@ class DoorKeys:
         self._limits = RateLimits("key")
         self._strangers = RateLimits("address")
         self._of: dict[str, Key] = {}
-        """By id: the keys of the book that came last."""
+        """The recently used platform keys, by id."""
 
     async def key(self, headers: Mapping[str, str]) -> Key | None:
-        """Return the key of a request, None where none is needed; raise KeyMissing, KeyRefused,
-        KeysNotLoaded or TooManyRequests, and for tokens what TokenBearers raises."""
+        """Return the key of a request; None if none is needed.
+
+        Raises KeyMissing, KeyRefused, KeysNotLoaded or TooManyRequests, and for tokens whatever
+        TokenBearers raises.
+        """
         access = self._access()
         if access.open and self._may_open:
             return None
@@ -55,7 +61,7 @@ class DoorKeys:
         if not sent.startswith(PREFIX):
             return self._limited(access.key(sent))
         try:
-            bearer = self._book.known(sent)  # as nearly all are: without another coroutine
+            bearer = self._book.known(sent)  # the usual case, without another coroutine
         except HocketError:
             bearer = await self._book.bearer(sent)
         key = self._of.get(bearer.key_id)
@@ -71,7 +77,7 @@ class DoorKeys:
             self._strangers.take(address, STRANGERS_PER_S, clock.now_ms() / 1000)
 
     def open(self, key: Key | None) -> AbstractContextManager[None]:
-        """End the present task where the key goes inside the block; then raise KeyRefused."""
+        """Cancel the current task if the key is revoked inside the block; KeyRefused is then raised."""
         if key is None or key.bearer is None:
             return nullcontext()
         return self._book.open(key.bearer)

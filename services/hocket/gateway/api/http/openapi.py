@@ -1,4 +1,4 @@
-"""What the door understands, as an OpenAPI document."""
+"""The OpenAPI document of the HTTP door."""
 
 from functools import cache
 from importlib.metadata import version
@@ -41,7 +41,7 @@ _REFUSALS = {
 
 @cache
 def document_json() -> bytes:
-    """Return the document as it is sent."""
+    """Return the document as JSON."""
     return to_json(document())
 
 
@@ -90,7 +90,7 @@ def document() -> dict[str, Any]:
 
 
 def _bodies(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the schemas of requests; a body has no field that not every backend gets."""
+    """Return the schemas of requests; bodies have only fields that every backend gets."""
     schemas: dict[str, Any] = _without_nul(found)
     for path, model in BODIES.items():
         body = schemas[model.__name__]
@@ -104,7 +104,7 @@ def _bodies(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_nul(schema: Any) -> Any:
-    """Return a schema of requests in which no text and no key holds the character U+0000."""
+    """Return a request schema in which no string and no key contains U+0000."""
     if isinstance(schema, list):
         return [_without_nul(part) for part in schema]
     if not isinstance(schema, dict):

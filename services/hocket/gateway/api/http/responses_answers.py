@@ -1,4 +1,4 @@
-"""Replies of the gateway as the Responses API has them: whole, and as server-sent events."""
+"""Renders the gateway's replies in the format of the Responses API, whole or as server-sent events."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -31,7 +31,7 @@ class ResponseAnswers:
         return _encoded(self._stream.end(reply))
 
     def failed(self, told: dict[str, Any]) -> bytes:
-        """Return the events that end a stream with an error, from the body of an error answer."""
+        """Return the events that end a stream with an error, given the body of an error answer."""
         return _encoded(self._stream.failed(told["error"]))
 
 

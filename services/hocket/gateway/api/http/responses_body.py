@@ -1,6 +1,6 @@
-"""The request bodies of OpenAI's Responses API: what must be right before a call is made.
+"""Validates the request bodies of OpenAI's Responses API before a call is made.
 
-What would need something that is kept between calls, or tools that are run here, is refused by name.
+Fields that require stored state, or tools that the gateway would have to run, are refused by name.
 """
 
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ _REFUSED: Mapping[str, str] = {
     "background": "calls are answered synchronously; leave it out, or send false",
     "top_logprobs": "log probabilities are available only in chat completions",
 }
-"""Fields that are only taken empty, and why."""
+"""Fields that must be empty, and why."""
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_FUNCTION_CHARS)]
 CallId = Annotated[str, Field(min_length=1)]
 
 
 def _no(value: Any) -> Any:
-    """Return false, and refuse 0, which equals it."""
+    """Return False; refuse 0, although it equals False."""
     if value is not False:
         raise ValueError("it is not false")
     return value
@@ -124,7 +124,7 @@ class Reasoning(_Part):
 
 
 def _kind(item: Any) -> Any:
-    """Return the type of an item; a message need not say that it is one."""
+    """Return the type of an item; messages may omit it."""
     kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
     return "message" if kind is None else kind
 
@@ -193,7 +193,8 @@ Includable = Literal[
     "code_interpreter_call.outputs",
     "message.input_image.image_url",
 ]
-"""What may be asked for besides: all but probabilities. Of tools that are not run here nothing comes."""
+"""The accepted values of `include`: all except log probabilities. Those about tools that are not
+run here have no effect."""
 
 
 class ResponseBody(BaseModel):
@@ -219,7 +220,7 @@ class ResponseBody(BaseModel):
 
 
 def check_fields(body: Mapping[str, Any]) -> None:
-    """Raise BodyInvalid for a field that is not for this endpoint, with what to do instead."""
+    """Raise BodyInvalid for a field not supported by this endpoint, with what to do instead."""
     for name, reason in _REFUSED.items():
         if body.get(name) not in (None, False):
             raise BodyInvalid(field=name, reason=reason)

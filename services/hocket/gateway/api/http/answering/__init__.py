@@ -1,1 +1,1 @@
-"""Answers of the HTTP door: calls, whole and as streams, and the list of models."""
+"""Request handlers of the HTTP door: calls, whole and as streams, and the list of models."""

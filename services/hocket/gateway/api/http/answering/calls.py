@@ -1,8 +1,8 @@
-"""Calls over HTTP: their bodies read, made, answered whole or as a stream.
+"""Handles calls over HTTP: reads their bodies, makes them, and answers whole or as a stream.
 
-A caller that goes away cancels its call within the same turn of the event loop. A stream begins with the
-first chunk, so that what fails before it is a plain error answer; what fails later ends the stream with
-an error event. `[DONE]` follows when the call is booked.
+A caller that disconnects cancels its call within the same turn of the event loop. A stream starts
+with the first chunk, so a failure before it is a plain error answer; a later failure ends the
+stream with an error event. `[DONE]` follows once the call is booked.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from hocket.kit.request_turns import Turn, give_way
 from hocket.schemas.messages import CallReply, CallRequest
 
 BOOKING_GRACE_MS = 30_000.0
-"""How long after its deadline a call may take to be booked before its caller is let go."""
+"""How long after its deadline a call may take to be booked before its caller is released."""
 
 
 class HttpCalls:
-    """Answers the calls that are let in."""
+    """Handles calls that were let in."""
 
     def __init__(self, registry: CallRegistry, failures: Failures) -> None:
         self._registry = registry
@@ -40,7 +40,7 @@ class HttpCalls:
     async def answer(
         self, path: str, request: web.BaseRequest, key: Key | None, turn: Turn
     ) -> web.StreamResponse:
-        """Read a call, make it, and answer; the `turn` is given back while its body comes."""
+        """Read a call, make it, and answer; the `turn` is given back while the body arrives."""
         turn.give_back()
         held = await self._bodies.read(request)
         try:
@@ -51,7 +51,7 @@ class HttpCalls:
         try:
             return await self._asked(path, request, key, held)
         except asyncio.CancelledError:
-            raise  # the call goes on, and releases its body when it ends
+            raise  # the call continues and releases its body when it ends
         except BaseException:
             held.release()
             raise
@@ -59,7 +59,7 @@ class HttpCalls:
     async def _asked(
         self, path: str, request: web.BaseRequest, key: Key | None, held: Body
     ) -> web.StreamResponse:
-        """Answer a call whose body is here; the call releases it when it ends."""
+        """Answer a call whose body has been read; the call releases the body when it ends."""
         held.weigh()
         body = bodies.read(path, held.content)
         held.content = b""
@@ -82,7 +82,7 @@ class HttpCalls:
             reply = await self._made(request, call, sending.chunk, release)
         except asyncio.CancelledError:
             if sending.begun and request.transport is not None:
-                request.transport.abort()  # a stream whose key goes ends unfinished
+                request.transport.abort()  # if the key is revoked, the stream ends unfinished
             raise
         if reply.error is not None and not sending.begun:
             return self._failures.answer(reply.error)
@@ -97,7 +97,8 @@ class HttpCalls:
         chunks: Callable[[Chunk], Awaitable[None]] | None,
         release: Release,
     ) -> CallReply:
-        """Make a call; a caller that goes away, which cancels this, cancels it too."""
+        """Make a call; if the caller disconnects, which cancels this coroutine, the call is
+        cancelled too."""
         making = self._registry.begin(call, request.headers, chunks, ended=release)
         give_way()
         left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS

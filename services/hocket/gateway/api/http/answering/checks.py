@@ -1,4 +1,4 @@
-"""What is checked of a request before it is read."""
+"""Checks on a request before its body is read."""
 
 from aiohttp import web
 
@@ -10,14 +10,17 @@ from hocket.schemas.access.roles import Permission
 
 
 class RequestChecks:
-    """Who may ask in what form: `rules` say which pages may, `disk` whether a call can be booked."""
+    """Checks who may send requests, and in what form.
+
+    `rules` say which web pages may send requests; `disk` tells whether there is room to book calls.
+    """
 
     def __init__(self, rules: WebRules, disk: DiskSpace) -> None:
         self._rules = rules
         self._disk = disk
 
     def check_page(self, request: web.BaseRequest) -> None:
-        """Raise where a page of another origin asks, or under a name that is not ours."""
+        """Raise if the request comes from a web page of another origin, or uses a foreign host name."""
         headers = request.headers
         self._rules.check(
             request.method,
@@ -29,7 +32,7 @@ class RequestChecks:
         )
 
     def check_call(self, request: web.BaseRequest, key: Key | None) -> None:
-        """Raise where a call cannot be taken, as far as its head says."""
+        """Raise if a call cannot be accepted, as far as its head tells."""
         self._disk.check()
         check_query(request)
         if key is not None:

@@ -1,4 +1,4 @@
-"""An answer that is sent while it is made."""
+"""An answer that is streamed as it is produced."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class EventStream:
-    """The events of a stream on their way to a caller; one that went away is not an error here."""
+    """Sends the events of a stream to a caller; a disconnected caller is not an error here."""
 
     def __init__(self, request: web.BaseRequest, answers: Answers, call_id: str) -> None:
         self._request = request
@@ -31,7 +31,7 @@ class EventStream:
 
     @property
     def begun(self) -> bool:
-        """Whether the caller has got anything."""
+        """Whether the caller has received anything."""
         return self._response.prepared
 
     async def chunk(self, chunk: Chunk) -> None:
@@ -39,7 +39,7 @@ class EventStream:
         await self._send(self._answers.chunk(chunk))
 
     async def end(self, reply: CallReply) -> web.StreamResponse:
-        """Send what ends an answer."""
+        """Send the last events of the answer."""
         return await self._ended(self._answers.end(reply))
 
     async def failed(self, body: dict[str, Any]) -> web.StreamResponse:
@@ -58,4 +58,4 @@ class EventStream:
                 await self._response.prepare(self._request)
             await self._response.write(content)
         except ConnectionError:
-            log.debug("stream_caller_gone")  # its handler is being cancelled
+            log.debug("stream_caller_gone")  # its handler is already being cancelled

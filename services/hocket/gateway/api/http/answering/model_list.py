@@ -1,4 +1,4 @@
-"""The list of models, as far as a key may call them."""
+"""The list of models that a key may call."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hocket.gateway.core.config.access import Key, ModelForbidden
 
 
 class ModelList:
-    """That of the routes in force."""
+    """The models of the routing table in force."""
 
     def __init__(self, registry: CallRegistry) -> None:
         self._registry = registry

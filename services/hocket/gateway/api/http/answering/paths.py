@@ -14,7 +14,7 @@ POSTS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES})
 
 
 def path_of(request: web.BaseRequest) -> str:
-    """Return the path below `/v1`, without the slash before it; raise PathUnknown for one that is no
+    """Return the path below `/v1`, without its leading slash; raise PathUnknown if it is not valid
     text."""
     path = request.path
     if "\x00" in path or "\ufffd" in path:
@@ -23,6 +23,9 @@ def path_of(request: web.BaseRequest) -> str:
 
 
 def check_query(request: web.BaseRequest) -> None:
-    """No path here has query parameters: one that is passed over would be one that is believed in."""
+    """Raise QueryUnknown for any query parameter.
+
+    No path here has any, and ignoring one would suggest that it had an effect.
+    """
     for name in request.query:
         raise QueryUnknown(field=shown_text(name, MAX_SHOWN_CHARS))

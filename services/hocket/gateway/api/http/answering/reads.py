@@ -1,4 +1,4 @@
-"""Answers to what is no call: the models, and the description of this API."""
+"""Handles requests that are not calls: the models, and the description of this API."""
 
 from aiohttp import web
 
@@ -14,13 +14,13 @@ from hocket.schemas.checks.plain_json import shown_text
 
 
 class HttpReads:
-    """Answers what is read."""
+    """Answers read requests."""
 
     def __init__(self, registry: CallRegistry) -> None:
         self._models = ModelList(registry)
 
     def answer(self, request: web.BaseRequest, path: str, key: Key | None) -> web.StreamResponse:
-        """Answer it; raise PathUnknown or MethodNotAllowed where there is nothing to read."""
+        """Answer a request; raise PathUnknown or MethodNotAllowed if there is nothing to read."""
         if path in POSTS:
             raise MethodNotAllowed(method=request.method, path=request.path, allowed="POST")
         first, _, rest = path.partition("/")

@@ -1,4 +1,4 @@
-"""Replies as HTTP answers."""
+"""Replies and errors as HTTP responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def headers_of(reply: CallReply) -> dict[str, str]:
-    """Return what a reply says in headers."""
+    """Return the response headers for a reply."""
     return {
         "x-request-id": reply.call_id,
         identity.CALL_ID: reply.call_id,
@@ -27,7 +27,7 @@ def headers_of(reply: CallReply) -> dict[str, str]:
 
 
 def refusal(error: ErrorInfo) -> web.Response:
-    """Return the answer that tells an error."""
+    """Return the response that reports an error."""
     told = failure(error, clock.now_ms())
     return answered(told.body, told.headers, told.status)
 
@@ -35,7 +35,7 @@ def refusal(error: ErrorInfo) -> web.Response:
 def answered(
     body: dict[str, Any], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> web.Response:
-    """Return an answer of JSON."""
+    """Return a JSON response."""
     return web.Response(
         body=to_json(body, inf_nan_mode="null"),
         status=status,
@@ -44,17 +44,17 @@ def answered(
 
 
 class Failures:
-    """Errors on their way to callers, counted."""
+    """Renders errors for callers, and counts them."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
 
     def answer(self, error: ErrorInfo) -> web.Response:
-        """Return the answer that tells an error."""
+        """Return the response that reports an error."""
         self._metrics.http_failures.labels(error.code).inc()
         return refusal(error)
 
     def body(self, error: ErrorInfo) -> dict[str, Any]:
-        """Return what tells an error within a stream."""
+        """Return the body that reports an error within a stream."""
         self._metrics.http_failures.labels(error.code).inc()
         return failure(error, clock.now_ms()).body

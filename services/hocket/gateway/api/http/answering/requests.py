@@ -1,4 +1,4 @@
-"""One request after the other: who asks, whether it is let in, and who answers it."""
+"""Dispatches each request: who sends it, whether it is let in, and which handler answers it."""
 
 import structlog
 from aiohttp import web
@@ -20,14 +20,14 @@ from hocket.kit.request_turns import Turn, Turns
 from hocket.schemas.errors import HocketError
 
 MAX_REQUESTS = 4_096
-"""Requests that are read or answered at once; calls have a bound of their own."""
+"""The most requests handled at once; calls have a limit of their own."""
 BUSY_RETRY_MS = 1_000.0
 
 log = structlog.get_logger()
 
 
 class HttpRequests:
-    """Answers requests until it is told to take no more."""
+    """Answers requests until told to take no more."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class HttpRequests:
         self._closing = False
 
     def take_no_more(self) -> None:
-        """Let nobody else in."""
+        """Refuse new requests from now on."""
         self._closing = True
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request, in its caller's turn."""
+        """Answer a request when it is its caller's turn."""
         self._requests += 1
         self._metrics.http_requests.inc()
         turn: Turn | None = None
@@ -80,7 +80,7 @@ class HttpRequests:
             self._requests -= 1
 
     async def _key(self, request: web.BaseRequest) -> Key | None:
-        """Return the key of a request; the document needs none."""
+        """Return the key of a request; the API document needs none."""
         if request.path.removeprefix(PREFIX) == DOCUMENT:
             self._keys.limit_stranger(_address_of(request)[0])
             return None
@@ -103,7 +103,7 @@ class HttpRequests:
 
 
 def _caller_of(request: web.BaseRequest, key: Key | None) -> tuple[object, str, str]:
-    """Return connection, address and tenant of a request, as far as it says them."""
+    """Return connection, address and tenant of a request, as far as they are known."""
     connection = _address_of(request)
     tenant = key.tenant if key is not None else None
     return connection, connection[0], tenant or request.headers.get(identity.TENANT) or ""
