@@ -1,1 +1,1 @@
-"""What calls cost: budgets reserved and settled, records booked, journals recovered."""
+"""The cost of calls: reserving and settling budgets, recording usage, recovering journals."""

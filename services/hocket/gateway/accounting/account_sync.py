@@ -1,11 +1,12 @@
-"""Accounts that gateways share: this one's line in each, written before it spends more than it says.
+"""Keeps accounts that gateways share in sync: this gateway's line in each is raised before it
+spends more.
 
-An account is read when its first call comes; where no gateway has it in the bucket, the ledger is asked
-what was spent of it before. While calls go on a gateway claims a little more than they need, so that
-most of them wait for nothing; what it does not need it gives back FLUSH_S after a call has ended. Calls
-that do not fit in beside the claims of others have these read again every POLL_S. At most one write of
-an account is under way. Fails never: while NATS is away it tries again, and an account for which the
-bucket has no room is this gateway's own.
+An account is read when its first call arrives; if no gateway has it in the bucket, the ledger is
+asked what was spent from it before. While calls arrive, a gateway claims a little more than they
+need, so that most of them need not wait, and FLUSH_S after a call has ended it gives back what it
+does not need. While calls wait because of the claims of others, those claims are read again every
+POLL_S. At most one write per account is in progress. Errors are never raised: while NATS is
+unreachable writes are retried, and an account for which the bucket has no room is not shared.
 """
 
 import asyncio
@@ -29,19 +30,21 @@ FLUSH_S = 0.1
 POLL_S = 0.1
 RETRY_S = 0.5
 RUN_KEPT_S = 3_600.0
-"""How long a run's account stays in the bucket without a call; then the ledger knows what it spent."""
+"""How long a run's account stays in the bucket without a call; by then the ledger knows what the
+run spent."""
 LATE_S = 3_600.0
-"""How long an account stays there after its period."""
+"""How long an account stays in the bucket after its period has ended."""
 ALONE_MS = 60_000.0
-"""How long an account for which the bucket has no room is its gateway's own."""
+"""How long an account for which the bucket has no room stays unshared before sharing is tried again."""
 MAX_TRIES = 100
 METERED_MS = 5_000.0
-"""How old the ledger's word may be: on a run that calls come for without its coordinator's, and on what
-tools charged of any other account."""
+"""How old the ledger's answer may be: for runs whose calls do not come from their coordinator's
+workers, and for tool charges to any other account."""
 SPARE_CALLS = 32
 SPARE_SHARE = Decimal("0.02")
-"""What is claimed beyond what calls need: for so many more calls, at most this share of the budget, and
-an eighth of this gateway's part of what is left."""
+"""Limits on the amount claimed beyond the needs of current calls: enough for SPARE_CALLS more
+calls, this share of the budget, and an eighth (SPARE_PART) of this gateway's part of what is
+left."""
 SPARE_PART = 8
 _NOTHING = Decimal(0)
 _DIGITS = Decimal("1e-13")
@@ -51,8 +54,11 @@ _reporting = Reporting()
 
 
 class AccountSync:
-    """Keeps the claims of this gateway. `wishes` gives the estimates of the calls that wait for an
-    account, in their order; `changed` is told that an account was written or read."""
+    """Keeps the claims of this gateway.
+
+    `wishes` returns the estimates of the calls waiting for an account, in order; `changed` is
+    called when an account was written or read.
+    """
 
     def __init__(
         self,
@@ -75,7 +81,7 @@ class AccountSync:
         self._later: dict[int, tuple[Account, asyncio.TimerHandle]] = {}
 
     async def adopt(self, account: Account, *, metered: bool) -> None:
-        """Make sure that an account is read; `metered`: with what the ledger has of it lately."""
+        """Make sure that an account is read; if `metered`, including a recent total from the ledger."""
         now_ms = self._now_ms()
         alone = account.alone_until_ms > now_ms
         at_ms = account.metered_at_ms
@@ -93,8 +99,10 @@ class AccountSync:
             self.need(account)
 
     async def _adopt_tools(self, account: Account) -> None:
-        """Make sure that what tools charged is known as it lately was; the coordinator tells it of runs,
-        with each call."""
+        """Make sure that recent tool charges are known.
+
+        Runs are left out: for them, coordinators send these charges with each call.
+        """
         now_ms, at_ms = self._now_ms(), account.tools_at_ms
         if account.budget.level == "run" or (at_ms is not None and now_ms - at_ms <= METERED_MS):
             return
@@ -103,14 +111,16 @@ class AccountSync:
         if told is None or told.tools_usd is None or told.tools_usd <= account.tools_usd:
             return
         account.tools_usd = told.tools_usd
-        if account.published is not None:  # calls see it at once, and then the other gateways
+        if (
+            account.published is not None
+        ):  # local calls see it at once, other gateways after the write
             account.others = account.published.shared.charged(told.tools_usd).others(
                 self._peers.name
             )
             self.need(account)
 
     def need(self, account: Account) -> None:
-        """Write the line of an account now."""
+        """Write this gateway's line of an account now."""
         mark = id(account)
         if mark in self._running:
             self._again.add(mark)
@@ -121,7 +131,7 @@ class AccountSync:
         task.add_done_callback(lambda _: self._ended(mark))
 
     def later(self, account: Account, after_s: float = FLUSH_S, *, read: bool = False) -> None:
-        """Write the line of an account soon, after it is read again where `read`."""
+        """Write this gateway's line of an account soon; if `read`, after reading the account again."""
         mark = id(account)
         if read:
             self._reading.add(mark)
@@ -131,7 +141,7 @@ class AccountSync:
         self._later[mark] = (account, timer)
 
     async def close(self, timeout_s: float) -> None:
-        """Give back what is not spent, within a bound."""
+        """Give back unspent claims, within `timeout_s`."""
         for account, _ in list(self._later.values()):
             self.need(account)
         tasks = {task for _, task in self._running.values()}
@@ -161,7 +171,7 @@ class AccountSync:
     async def _run(self, account: Account) -> None:
         try:
             if not await self._write(account) and id(account) in self._again:
-                self._again.discard(id(account))  # there is no more to claim now
+                self._again.discard(id(account))  # nothing more can be claimed now
                 self.later(account, POLL_S, read=True)
         except PublishRefused as error:
             log.warning("budget_not_shared", budget=account.budget.name, reason=str(error))
@@ -175,7 +185,7 @@ class AccountSync:
         self._changed(account)
 
     async def _write(self, account: Account) -> bool:
-        """Bring our line into the bucket, over what others wrote meanwhile; tell whether it changed."""
+        """Write this gateway's line, merging what others wrote meanwhile; return whether it changed."""
         mark, me = id(account), self._peers.name
         if account.published is None or mark in self._reading:
             await self._read(account)
@@ -188,7 +198,7 @@ class AccountSync:
                 account.metered_usd = None
                 return False
             before_usd = account.claim_usd or _NOTHING
-            account.claim_usd = min(before_usd, line.claim_usd)  # until it is known which one holds
+            account.claim_usd = min(before_usd, line.claim_usd)  # until one of them is confirmed
             try:
                 written = shared.with_line(me, line)
                 revision = await self._store.put(
@@ -217,21 +227,21 @@ class AccountSync:
         shared = None if value is None else SharedAccount.decoded(value)
         if (
             shared is None and known is not None
-        ):  # it was kept long enough, or something foreign is there
+        ):  # it has expired, or something foreign overwrote it
             shared = known.shared
         if shared is None:
             shared = SharedAccount(await self._before_usd(account))
         mine = shared.lines.get(me)
-        if known is None and mine is not None:  # we knew the account once, and forgot it
+        if known is None and mine is not None:  # this gateway had the account, and forgot it
             shared, mine = shared.without({me}), None
-        if known is not None and known.line is not None and mine is None:  # we were taken for dead
+        if known is not None and known.line is not None and mine is None:  # was declared dead
             account.spent_usd = _NOTHING
         account.claim_usd = _NOTHING if mine is None else mine.claim_usd
         account.published = Published(revision, shared, mine)
         account.others = shared.others(me)
 
     async def _before_usd(self, account: Account) -> Decimal:
-        """Return what was spent of an account that is not in the bucket."""
+        """Return what was spent from an account that is not in the bucket."""
         if account.metered_usd is None and not account.known_usd:
             told = await self._ledger.ask(_asked(account))
             account.metered_at_ms = self._now_ms()
@@ -239,7 +249,7 @@ class AccountSync:
         return max(account.metered_usd or _NOTHING, account.known_usd)
 
     def _folded(self, account: Account, known: Published) -> SharedAccount:
-        """Return what stands in the bucket, with the lines of the dead put together."""
+        """Return the account in the bucket with the lines of dead gateways merged."""
         peers, shared = self._peers, known.shared
         if peers.is_leased:
             live = peers.live
@@ -253,7 +263,7 @@ class AccountSync:
         return shared
 
     def _line(self, account: Account) -> Line:
-        """Return our line as it should be."""
+        """Return the line this gateway should write."""
         wishes = list(self._wishes(account))
         claim_usd = self._budgets.claimable_usd(account, wishes)
         calls = len(wishes) + sum(load.count for load in account.under_way.values())

@@ -1,16 +1,17 @@
-"""Booking: NATS knows of a call before its backend is asked, and what it cost before anybody is told.
+"""Booking: NATS knows of a call before its backend is asked, and of its cost before the caller gets
+the reply.
 
-A call that is about to be made is announced (`call_announcements.py`).
+A call is announced before it is made (`call_announcements.py`).
 
-What a call used goes to `USAGE`, which is fsynced. Flushing a disk takes longer than everything else
-here, so records share it: while one message is on its way, the records that come are collected for the
-next. With a journal (`usage_journal.py`) nobody waits for it: a record is kept where it outlives this
-process, the answer leaves, and the record is stored with those of the next GATHER_MS. Without one, or
-where the journal is full or NATS is away, `book` returns when the record is stored; then nobody waits
-for others to come.
+Usage records go to the stream `USAGE`, which is fsynced. Flushing a disk takes longer than
+everything else here, so records are batched: while one message is in flight, further records are
+collected for the next. With a journal (`usage_journal.py`) no reply waits for that: the record is
+written where it outlives this process, the reply is sent, and the record is stored with those of
+the next GATHER_MS. Without a journal, or if it is full or NATS is unreachable, `book` returns only
+once the record is stored, and the record does not wait for others.
 
-While NATS is away calls at backends go on, what they used is kept here, and no call is begun that could
-not be announced.
+While NATS is unreachable, calls at backends continue and their usage is kept here, but no new call
+is started, because it could not be announced.
 """
 
 import asyncio
@@ -32,18 +33,18 @@ from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
 
 REFUSED_PAUSE_MS = 1_000.0
 MAX_RECORDS = 128
-"""Records in one message."""
+"""The most records in one message."""
 MAX_BYTES = 256 * 1024
-"""What one message holds, but for a single record that is larger; well below the server's limit."""
+"""The most bytes in one message (a single larger record excepted); well below the server's limit."""
 GATHER_MS = 5.0
-"""How long a record that nobody waits for waits for others."""
+"""How long a record that no reply waits for is held back to be sent with others."""
 
 log = structlog.get_logger()
 
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A record on its way: who waits for it, or where the journal has it."""
+    """A record being stored: the future of whoever waits for it, or its place in the journal."""
 
     line: bytes
     stored: asyncio.Future[None] | None = None
@@ -51,9 +52,12 @@ class _Entry:
 
 
 class Booking:
-    """Makes records durable: `USAGE` has them when `book` returns, or will have them whatever process
-    is killed. `seals`: by which the ledger knows a gateway's records; what a journal has is sealed when
-    it is sent."""
+    """Makes records durable: when `book` returns, `USAGE` has them, or will have them whichever
+    process is killed.
+
+    `seals` let the ledger verify that records come from a gateway; records in a journal are sealed
+    when sent.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Booking:
         self._waiting: deque[_Entry] = deque()
         self._under_way: list[_Entry] = []
         self._sending: asyncio.Handle | None = None
-        """The next message, where one is to be sent."""
+        """The scheduled sending of the next message, if any."""
         self._urgent = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -78,13 +82,16 @@ class Booking:
         metrics.unbooked.set_function(lambda: len(self._waiting) + len(self._under_way))
 
     async def open(self, opened: CallOpened) -> Announcement:
-        """Announce a call; when this returns the announcement is on its way."""
+        """Announce a call; on return the announcement has been sent, though not necessarily stored."""
         return await self._announcements.announce(opened)
 
     async def book(self, record: UsageRecord) -> None:
-        """Keep what a call used in the journal and return; else publish it and wait for its
-        acknowledgement, through outages, for as long as we live."""
-        self._loop.call_soon(self._metrics.observe, record)  # the answer goes first
+        """Keep a usage record in the journal and return.
+
+        If that is not possible, publish it and wait for the acknowledgement, through outages, as
+        long as this process lives.
+        """
+        self._loop.call_soon(self._metrics.observe, record)  # the reply must not wait for this
         line = record.model_dump_json().encode()
         if self._journal is not None and self._bus.connected and len(line) <= MAX_BYTES:
             kept_at = self._journal.keep(line)
@@ -98,13 +105,16 @@ class Booking:
         await asyncio.gather(*map(self._stored, lines))
 
     def refuse(self, refused: CallRefused) -> None:
-        """Tell that nobody was asked for a call. Nothing was spent, so nobody waits for it, and what is
-        lost while NATS is away is lost; `hocket gateway explain` shows what came through."""
+        """Report that a call ended before any backend was asked.
+
+        Nothing was spent, so nobody waits for the report, and it is lost if NATS is unreachable.
+        `hocket gateway explain` shows the reports that got through.
+        """
         self._announcements.refuse(refused)
 
     async def close(self, timeout_ms: float) -> None:
-        """Give what is under way some time to be stored; what the journal still has then is left to the
-        next gateway."""
+        """Wait up to `timeout_ms` for records to be stored; what is then left in the journal is
+        recovered by the next gateway."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._idle.wait()
@@ -126,8 +136,11 @@ class Booking:
             self._schedule(urgent=entry.stored is not None)
 
     def _schedule(self, *, urgent: bool) -> None:
-        """Send at the end of this turn of the loop, so that what ends in it comes along, or later,
-        where nobody waits."""
+        """Schedule the next message.
+
+        If urgent, it is sent at the end of this turn of the loop, to include everything that ends
+        in it; otherwise after GATHER_MS.
+        """
         if self._sending is not None:
             if self._urgent or not urgent:
                 return
@@ -139,7 +152,7 @@ class Booking:
             self._sending = self._loop.call_later(GATHER_MS / 1000, self._send)
 
     def _send(self) -> None:
-        """Publish what waits, as much as fits into one message."""
+        """Publish waiting records, as many as fit into one message."""
         self._sending = None
         self._under_way = taken = self._next()
         payload = b"\n".join([entry.line for entry in taken])
@@ -149,7 +162,7 @@ class Booking:
         except MemoryError as error:
             log.warning("usage_waits", records=len(taken), reason=repr(error))
             self._send_again()
-        except Exception as error:  # the connection was closed, or the record is too large
+        except Exception as error:  # the connection is closed, or the record is too large
             self._failed(error)
         else:
             told.add_done_callback(self._sent)
@@ -181,12 +194,12 @@ class Booking:
         self._go_on()
 
     def _send_again(self) -> None:
-        """Send what is under way once more, a moment later."""
+        """Send the records in flight once more after a pause."""
         self._waiting.extendleft(reversed(self._under_way))
         self._sending = self._loop.call_later(REFUSED_PAUSE_MS / 1000, self._send)
 
     def _failed(self, error: BaseException) -> None:
-        """Tell who waits; what the journal has stays there for the next gateway."""
+        """Fail those who wait; records in the journal stay there for the next gateway."""
         left = sum(entry.kept_at is not None for entry in self._under_way)
         if left:
             log.error("usage_left_in_journal", records=left, reason=repr(error))

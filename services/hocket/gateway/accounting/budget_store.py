@@ -1,8 +1,9 @@
-"""The gateways' bucket of budgets: what they share of each account, and what calls of each kind cost.
+"""The gateways' bucket of budgets: the shared part of each account, and the cost history of each
+kind of call.
 
-A key is read when it is needed and written on the condition that nobody wrote meanwhile; nobody watches.
-What is not written for its time (`ttl_s`) goes by itself. With seals a value that no gateway wrote over
-the one before is as if it were not there, and is written over.
+Keys are read when needed, never watched, and written on condition that nobody wrote in between. A
+key that is not written for its time to live (`ttl_s`) expires. With seals, a value is ignored (and
+overwritten) unless a gateway wrote it directly over the preceding value.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 
 MAX_KEYS = 100_000
-"""Accounts and kinds of calls in the bucket; beyond it an account is its gateway's own."""
+"""The most accounts and kinds of calls in the bucket; further accounts are not shared."""
 MAX_VALUE_BYTES = 16 * 1024
 TIMEOUT_MS = 2_000.0
 DEDUP_WINDOW_S = 30
@@ -30,12 +31,12 @@ _NOT_FOUND = 404
 _EXISTS = 10_058
 _WRONG_REVISION = 10_071
 _FULL = "maximum messages exceeded"
-"""What a server says of a bucket that has all the keys that it may have."""
+"""The server's message for a bucket that already has its maximum of keys."""
 _STREAM = f"KV_{subjects.BUDGETS}"
 
 
 class BudgetStore:
-    """Reads and writes keys; the bucket is made where it is missing."""
+    """Reads and writes keys; creates the bucket if it is missing."""
 
     def __init__(self, bus: Bus, seals: Capabilities | None = None, *, replicas: int = 1) -> None:
         self._bus = bus
@@ -43,7 +44,7 @@ class BudgetStore:
         self._replicas = replicas
 
     async def open(self) -> None:
-        """Make the bucket where it is missing; raise BusUnavailable or StreamRefused."""
+        """Create the bucket if it is missing; raise BusUnavailable or StreamRefused."""
         config: Mapping[str, Any] = {
             "name": _STREAM,
             "subjects": [f"$KV.{subjects.BUDGETS}.>"],
@@ -64,8 +65,11 @@ class BudgetStore:
             raise StreamRefused(stream=_STREAM, reason=error.get("description", ""))
 
     async def get(self, key: str, after: int = 0) -> tuple[bytes | None, int]:
-        """Return the value of a key, None where there is none of ours, and its revision, 0 where there
-        is none at all. What was written over a revision before `after` is not ours any more."""
+        """Return the value of a key (None if there is no valid one) and its revision (0 if there is
+        none at all).
+
+        A value written over a revision older than `after` is not valid any more.
+        """
         subject = _subject(key)
         answer = await self._bus.api(
             f"STREAM.MSG.GET.{_STREAM}", {"last_by_subj": subject}, timeout_ms=TIMEOUT_MS
@@ -83,8 +87,11 @@ class BudgetStore:
         return self._opened(subject, value, revision, after), revision
 
     async def put(self, key: str, content: bytes, revision: int, ttl_s: float) -> int:
-        """Write a key over a revision of it (0: it is not there) and return the new one. Raises
-        RevisionPassed, BusUnavailable, and PublishRefused where there is no room."""
+        """Write a key over a given revision (0: the key does not exist), and return the new
+        revision.
+
+        Raises RevisionPassed, BusUnavailable, and PublishRefused if the bucket is full.
+        """
         subject = _subject(key)
         seal = self._seals.seal(_sealed(subject, revision), content) if self._seals else ""
         headers = {
@@ -99,7 +106,7 @@ class BudgetStore:
                 raise PublishRefused(subject=subject, reason=_FULL) from None
             if not self._bus.connected:
                 raise
-        await self.open()  # somebody removed it
+        await self.open()  # the bucket was removed
         return await self._put(subject, value, headers)
 
     async def _put(self, subject: str, value: bytes, headers: Mapping[str, str]) -> int:
@@ -112,7 +119,7 @@ class BudgetStore:
         return ack.seq
 
     def _opened(self, subject: str, value: bytes, revision: int, after: int) -> bytes | None:
-        """Return the content of a value, None where no gateway wrote it over what was there last."""
+        """Return the content of a value; None unless a gateway wrote it over the preceding one."""
         head, _, content = value.partition(b"\n")
         before, _, seal = head.decode("ascii", "replace").partition(" ")
         if not (before.isascii() and before.isdecimal() and len(before) <= MAX_DIGITS):
@@ -126,7 +133,7 @@ class BudgetStore:
 
 
 def key_of(kind: str, *names: str) -> str:
-    """Return the key of something that is called by names."""
+    """Return the key of something identified by names."""
     told = "\0".join(names).encode("utf-8", "surrogatepass")
     return f"{kind}.{hashlib.blake2b(told, digest_size=HASH_BYTES).hexdigest()}"
 

@@ -1,9 +1,9 @@
-"""Announcements: NATS knows of a call before its backend is asked.
+"""Announcements let NATS know of a call before its backend is asked.
 
-A call that is about to be made is announced in the stream `CALLS`, at once and without waiting for a
-disk: the announcement has left this process before the backend is asked, so a gateway that is killed
-leaves its calls known. A NATS server that is killed may lose the announcements of the last moments: when
-it is back, those of all calls under way are made again.
+A call is announced in the stream `CALLS` without waiting for a disk: the announcement has left this
+process before the backend is asked, so the calls of a killed gateway are known. A NATS server that
+is killed may lose the latest announcements; once it is back, those of all calls in flight are sent
+again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 class Announcement:
-    """A call that was said to be made; `first` tells whether nobody had said so before."""
+    """The announcement of a call."""
 
     def __init__(self, bus: Bus, opened: CallOpened, seals: Capabilities | None = None) -> None:
         self._bus = bus
@@ -36,26 +36,31 @@ class Announcement:
         self._told = self._tell()
 
     def again(self) -> None:
-        """Announce it once more, for the server may have lost it."""
+        """Send it again, because the server may have lost it."""
         if self._told.done():
             self._tell()
 
     async def sent(self) -> None:
-        """Wait while the announcement cannot leave this process."""
+        """Wait until the announcement has left this process."""
         if not self._bus.connected:
             await self._acknowledged()
 
     async def first(self) -> bool:
-        """Wait until the announcement is stored; tell whether nobody made it before, within what the
-        stream remembers (two minutes)."""
+        """Wait until the announcement is stored; return whether it is the first under its id.
+
+        The stream remembers ids for two minutes.
+        """
         stored = await self._acknowledged()
         if stored.duplicate and stored.repeated:
             return await self._is_ours(stored.seq)
         return not stored.duplicate
 
     async def _is_ours(self, seq: int) -> bool:
-        """Tell whether the announcement that the stream has is an earlier try of this one; where the
-        stream does not say, it is somebody else's, for then nothing is billed under one id twice."""
+        """Tell whether the announcement in the stream is an earlier try of this one.
+
+        If the stream does not tell, it counts as another gateway's, so that nothing is billed twice
+        under one id.
+        """
         try:
             found = await self._bus.api(
                 f"STREAM.MSG.GET.{subjects.CALLS}", {"seq": seq}, timeout_ms=LOOK_TIMEOUT_MS
@@ -81,17 +86,20 @@ class Announcement:
 
 
 class CallAnnouncements:
-    """Those of a gateway's calls under way; `seals`: by which the ledger knows that they are one's."""
+    """The announcements of a gateway's calls in flight.
+
+    `seals` let the ledger verify that they come from a gateway.
+    """
 
     def __init__(self, bus: Bus, seals: Capabilities | None) -> None:
         self._bus = bus
         self._seals = seals
         self._announced: weakref.WeakSet[Announcement] = weakref.WeakSet()
-        """Those whose call still holds them, because it is not booked."""
+        """Announcements whose call has not been booked and still refers to them."""
         bus.on_reconnect.append(self._announce_again)
 
     async def announce(self, opened: CallOpened) -> Announcement:
-        """Announce a call; when this returns the announcement is on its way."""
+        """Announce a call; on return the announcement has been sent, though not necessarily stored."""
         await self._bus.wait_for_capacity()
         announcement = Announcement(self._bus, opened, self._seals)
         self._announced.add(announcement)
@@ -99,7 +107,7 @@ class CallAnnouncements:
         return announcement
 
     def refuse(self, refused: CallRefused) -> None:
-        """Tell that nobody was asked for a call, if NATS is there."""
+        """Report that a call ended before any backend was asked, if NATS is reachable."""
         if self._bus.connected:
             body = refused.model_dump_json().encode()
             headers = sealed(self._seals, subjects.CALL_REFUSED, body)

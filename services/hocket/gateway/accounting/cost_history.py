@@ -1,10 +1,10 @@
-"""What calls of each kind cost lately, and how fast engines wrote, kept in the gateways' bucket of
-budgets: a gateway that starts expects of a call what the ones before it learned, and gateways learn from
-each other.
+"""Keeps the recent cost of each kind of call, and the speed of engines, in the gateways' bucket of
+budgets, so that a starting gateway knows what earlier ones learnt, and gateways learn from each
+other.
 
-The history of a kind is read when the first call under a budget needs it, and again now and then while
-there is none. It is written a moment after a call was learned from: each of the first calls of a kind,
-later every KEEP_S. The last one to write wins. While NATS is away nothing is kept.
+The history of a kind is read when the first call under a budget needs it, and again from time to
+time while none exists. It is written shortly after a call was learnt from: after each of the first
+calls of a kind, later every KEEP_S. The last write wins. While NATS is unreachable nothing is kept.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from hocket.kit.nats.streams import StreamRefused
 
 WRITE_S = 0.25
 KEEP_S = 30.0
-"""How often the history of a kind that is known well is kept."""
+"""How often the history of a well-known kind is written."""
 READ_AGAIN_S = 10.0
 KEPT_S = 30 * 86_400.0
 DIGITS = 6
@@ -32,23 +32,24 @@ log = structlog.get_logger()
 
 
 class Learning(Protocol):
-    """What is learned from calls, by kind, as numbers above 0."""
+    """What was learnt from calls, by kind, as numbers above 0."""
 
     def count(self, kind: Kind) -> int:
         """Return how many calls of a kind were learned from."""
         ...
 
     def ratios(self, kind: Kind) -> list[float]:
-        """Return what is known of a kind, to be restored."""
+        """Return the history of a kind, for `restore`."""
         ...
 
     def restore(self, kind: Kind, ratios: list[float]) -> None:
-        """Take in what was known of a kind."""
+        """Add the history that `ratios` returned for a kind."""
         ...
 
 
 class CostHistory:
-    """Keeps what is learned, and restores it; `name` tells it from other histories in the bucket."""
+    """Keeps and restores what was learnt; `name` distinguishes it from other histories in the
+    bucket."""
 
     def __init__(self, store: BudgetStore, learning: Learning, name: str = "ratios") -> None:
         self._store = store
@@ -61,17 +62,17 @@ class CostHistory:
         self._timer: asyncio.TimerHandle | None = None
 
     async def known(self, kind: Kind) -> None:
-        """Restore what was kept of a kind and its model, where nothing is known of them here."""
+        """Restore the kept history of a kind and of its model, if there is none here yet."""
         for one in (kind, (kind[0], "", "")):
             if self._learning.count(one) or not self._is_due(one):
                 continue
             with suppress(BusUnavailable):
                 value, _ = await self._store.get(self._key(one))
-                if not self._learning.count(one):  # meanwhile one may have been learned
+                if not self._learning.count(one):  # a call may have been learnt from meanwhile
                     self._learning.restore(one, _ratios(value, one))
 
     def learned(self, kind: Kind) -> None:
-        """Keep what was learned of a kind and its model, a moment later."""
+        """Write the history of a kind and of its model a moment later."""
         loop = asyncio.get_running_loop()
         for one in (kind, (kind[0], "", "")):
             kept_at_s = self._kept_at_s.get(one, float("-inf"))
@@ -81,7 +82,7 @@ class CostHistory:
             self._timer = loop.call_later(WRITE_S, self._write_soon)
 
     async def close(self, timeout_s: float) -> None:
-        """Keep what was learned last, within a bound."""
+        """Write what was learnt last, within `timeout_s`."""
         if self._timer is not None:
             self._timer.cancel()
             self._write_soon()
@@ -120,7 +121,7 @@ class CostHistory:
                 _, revision = await self._store.get(self._key(kind))
                 await self._store.put(self._key(kind), encoded, revision, KEPT_S)
             except RevisionPassed:
-                continue  # another gateway knows better
+                continue  # another gateway has a longer history
             except (BusUnavailable, PublishRefused, StreamRefused) as error:
                 log.debug("cost_history_not_kept", reason=str(error))
                 return
@@ -130,7 +131,7 @@ class CostHistory:
 
 
 def _ratios(value: bytes | None, kind: Kind) -> list[float]:
-    """Return the ratios of a kind that were kept; none where that cannot be read."""
+    """Return the kept ratios of a kind; none if they cannot be read."""
     try:
         content: Any = json.loads(value or b"null")
         if content is None or content["kind"] != list(kind):

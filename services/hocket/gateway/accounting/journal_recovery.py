@@ -1,10 +1,11 @@
-"""Journal recovery: what killed gateways had answered and not yet booked is booked.
+"""Journal recovery: books calls that killed gateways had answered but not yet booked.
 
-Each gateway looks into the folder of usage journals when it starts and every LOOK_S: a journal that
-nobody holds is of a dead one. Its records are booked and waited for, then it is deleted. A record that
-had been stored after all comes a second time, and the ledger keeps one row per call. Fails never: a
-journal that cannot be opened or booked now is looked at again; one that is damaged, or that another
-version wrote, is booked as far as it can be read and kept aside, never deleted.
+Each gateway looks into the folder of usage journals when it starts and then every LOOK_S; a journal
+that nobody holds belongs to a dead gateway. Its records are booked, and it is deleted once they are
+stored. Records that had already been stored arrive a second time, but the ledger keeps one row per
+call. Errors are never raised: a journal that cannot be opened or booked now is tried again later;
+one that is damaged, or written by another version, is booked as far as it can be read and then kept
+aside, never deleted.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from hocket.schemas.errors import HocketError
 
 LOOK_S = 10.0
 MAX_JOURNALS = 64
-"""Journals that are looked at in one round."""
+"""The most journals handled in one round."""
 
 log = structlog.get_logger()
 _reporting = Reporting(every_s=600.0)
 
 
 class JournalRecovery:
-    """Looks after the journals in a folder inside `running`."""
+    """Recovers the journals in a folder, inside `running`."""
 
     def __init__(self, folder: Path, books: Booking) -> None:
         self._folder = folder
@@ -44,8 +45,10 @@ class JournalRecovery:
             await stop_tasks([looking])
 
     async def look(self) -> int:
-        """Book what dead gateways left, and return how many records that were. What one journal is like
-        keeps no other from being booked."""
+        """Book what dead gateways left, and return the number of records.
+
+        A faulty journal does not keep the others from being booked.
+        """
         found = taken = 0
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             try:
@@ -83,6 +86,6 @@ class JournalRecovery:
         while True:
             try:
                 await self.look()
-            except Exception as error:  # it is looked at again
+            except Exception as error:  # tried again in the next round
                 log.error("journal_recovery_failed", folder=str(self._folder), reason=repr(error))
             await asyncio.sleep(LOOK_S)

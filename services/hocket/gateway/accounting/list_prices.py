@@ -1,9 +1,11 @@
-"""List prices for backends of providers whose configuration names none, from the package `genai-prices`.
+"""List prices, from the package `genai-prices`, for backends of known providers that are configured
+without prices.
 
-Only an endpoint that the package knows by its URL is looked up, so a server of one's own is never given
-somebody's price. What is configured always holds, a price of 0 included. Without the package (the extra
-`prices`), and for what it does not know, a backend stays unpriced. The list is that of the installed
-package: nothing is fetched. A price that depends on the date is that of the moment of reading.
+Only endpoints that the package recognises by URL are looked up, so self-hosted servers never get a
+provider's price. Configured prices always take precedence, even a price of 0. Without the package
+(the extra `prices`), and for models it does not know, backends stay unpriced. The list is that of
+the installed package; nothing is fetched. Prices that depend on the date are those valid when the
+configuration is read.
 """
 
 import asyncio
@@ -37,7 +39,7 @@ async def with_list_prices(table: RoutingTable) -> RoutingTable:
     wanted = [spec for spec in table.backends() if _may_be_listed(spec)]
     if not wanted:
         return table
-    found = await asyncio.to_thread(_found, wanted)  # the list takes its time to load
+    found = await asyncio.to_thread(_found, wanted)  # the list is slow to load
     if not found:
         return table
     for key, prices in found.items():
@@ -59,7 +61,7 @@ def _priced(spec: BackendSpec, found: Mapping[str, Prices]) -> BackendSpec:
 
 
 def _found(wanted: list[BackendSpec]) -> dict[str, Prices]:
-    """Return the listed prices of backends by replica key; nothing without the package."""
+    """Return the list prices of backends by replica key; none without the package."""
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
@@ -77,8 +79,11 @@ def _found(wanted: list[BackendSpec]) -> dict[str, Prices]:
 
 
 def _prices(spec: BackendSpec, listed: Any) -> Prices | None:
-    """Return listed prices as ours. Where a long prompt costs more per token the price is that of a
-    short one, which is said; a price that cannot be ours leaves the backend unpriced."""
+    """Return list prices as Prices.
+
+    If long prompts cost more per token, the price of short ones is used, and logged; a price that
+    cannot be represented leaves the backend unpriced.
+    """
     values: dict[str, Decimal | None] = {
         name: _base(getattr(listed, key)) for name, key in _FIELDS.items()
     }

@@ -1,11 +1,11 @@
 """Reservations: a call's expected cost is reserved in its accounts before it is made, and settled
 afterwards.
 
-A call that does not fit waits until a call under way has settled (the least time left goes first), and
-gets a typed error where waiting is in vain. Every reservation is ended by its call, whatever becomes of
-it, so that those who wait are always looked at again. States of a waiting call: waiting, granted,
-refused, out of time. Accounts are shared with the other gateways (`account_sync.py`): a call also waits
-until this gateway's claim is enough for it.
+A call that does not fit waits until a call in flight has settled (the earliest deadline is served
+first), and gets a typed error if waiting is useless. Every reservation is ended by its call,
+whatever the outcome, so waiting calls are always looked at again. States of a waiting call:
+waiting, granted, refused, out of time. Because accounts are shared with the other gateways
+(`account_sync.py`), a call also waits until this gateway's claim covers it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class _Waiter:
 
 
 class Reservations:
-    """Those of a gateway, and the calls that wait for one."""
+    """The reservations of a gateway, and the calls waiting for one."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class Reservations:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for money."""
+        """The number of calls waiting for budget."""
         return len(self._waiting)
 
     async def adopt(self, account: Account, *, metered: bool) -> None:
-        """Share an account with the other gateways, where accounts are."""
+        """Share an account with the other gateways, if accounts are shared."""
         if self._sync is not None:
             await self._sync.adopt(account, metered=metered)
 
@@ -74,7 +74,7 @@ class Reservations:
         deadline_at_ms: float,
         cancellation: Cancellation,
     ) -> Reservation:
-        """Reserve what a call is expected to cost in accounts. Raises BudgetExceeded and CallStopped."""
+        """Reserve the expected cost of a call in accounts. Raises BudgetExceeded and CallStopped."""
         verdict = self._budgets.ask(accounts, estimate)
         if verdict.answer is Answer.GRANTED and self._is_covered(accounts, estimate):
             return self._budgets.reserve(accounts, estimate)
@@ -83,7 +83,7 @@ class Reservations:
         return await self._wait(accounts, estimate, deadline_at_ms, cancellation)
 
     def settle(self, reservation: Reservation, cost_usd: Decimal) -> None:
-        """End a reservation with what the call cost, and look at those who wait."""
+        """End a reservation with the actual cost of its call, and look at the waiting calls."""
         self._budgets.settle(reservation, cost_usd)
         if self._waiting:
             self._look_again(set(map(id, reservation.accounts)))
@@ -92,7 +92,7 @@ class Reservations:
                 self._sync.later(account)
 
     async def close(self, timeout_s: float) -> None:
-        """Let the other gateways have what this one does not need any more, within a bound."""
+        """Release to the other gateways what this one no longer needs, within `timeout_s`."""
         if self._sync is not None:
             await self._sync.close(timeout_s)
 
@@ -131,8 +131,10 @@ class Reservations:
         self._end(waiter, _exceeded(verdict, waiter.estimate))
 
     def _look_again(self, touched: set[int]) -> None:
-        """Ask again for those who wait for accounts that a call has settled in, until the next in line
-        of each still has to wait."""
+        """Ask again for calls waiting for the touched accounts, in order.
+
+        It stops once the next call in line for each of these accounts still has to wait.
+        """
         blocked: set[int] = set()
         for waiter in tuple(self._waiting):
             accounts = set(map(id, waiter.accounts))
@@ -160,7 +162,7 @@ class Reservations:
         return all(self._budgets.covers(account, estimate) for account in accounts)
 
     def _ask_for_more(self, waiter: _Waiter) -> None:
-        """Claim what a waiting call needs, or look what others still claim."""
+        """Claim what a waiting call needs, or read what other gateways still claim."""
         if self._sync is None:
             return
         for account in waiter.accounts:
@@ -170,7 +172,7 @@ class Reservations:
                 self._sync.need(account)
 
     def _wishes(self, account: Account) -> Iterable[Estimate]:
-        """Return what those who wait for an account are expected to cost, in their order."""
+        """Return the estimates of the calls waiting for an account, in order."""
         return [
             waiter.estimate
             for waiter in self._waiting
@@ -178,7 +180,7 @@ class Reservations:
         ]
 
     def _changed(self, account: Account) -> None:
-        """Look at those who wait for an account that was written or read."""
+        """Look at the calls waiting for an account that was written or read."""
         self._look_again({id(account)})
 
     def _end(self, waiter: _Waiter, error: HocketError) -> None:

@@ -1,13 +1,14 @@
-"""What runs may spend in all, where a call does not say: one run has one budget, whatever the door, and
-the same labels.
+"""The total budgets (and labels) of runs, for calls that do not carry them: a run has one budget,
+whichever door its calls come through.
 
-Calls of workers bring the budget of their run. A call of the HTTP door that names a run of Hocket's has
-that run's, which the ledger is asked for once; a smaller one that it brings itself holds for it, too. Of
-other runs holds what the last call that brought a budget said.
+Calls of workers carry the budget of their run. A call over HTTP that names a Hocket run has the
+budget of that run, for which the ledger is asked once; if the call carries a smaller budget, that
+one applies. For other runs, the budget that a call last carried applies.
 
-A run's first step may call before Postgres has the run, because steps go out before their commit. So a
-call that names a run which the ledger does not know waits for it, PAUSES_S in sum: it may be stored
-any moment, and without its budget every call would be let through.
+A run's first step may make a call before Postgres has the run, because steps are sent out before
+the commit. So if the ledger does not know the run that a call names, the call waits, for PAUSES_S
+in total: the run may be stored at any moment, and without its budget every call would be let
+through.
 """
 
 import asyncio
@@ -22,11 +23,12 @@ from hocket.schemas import ids
 from hocket.schemas.messages import CallRequest, RootBudget, SpentAsked, SpentTold
 
 MAX_RUNS = 50_000
-"""Runs whose budgets are remembered."""
+"""The most runs whose budgets are remembered."""
 UNKNOWN_MS = 1_000.0
-"""How long a run that the ledger does not know is taken for one without a budget."""
+"""How long a run unknown to the ledger is assumed to have no budget."""
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""After which a ledger that does not know a run is asked again, the first time that the run is named."""
+"""Pauses before the ledger is asked again about an unknown run, the first time that the run is
+named."""
 
 
 @dataclass(slots=True)
@@ -35,9 +37,9 @@ class _Run:
     labels: Mapping[str, str] = field(default_factory=dict)
     root: RootBudget | None = None
     ask_at_ms: float | None = None
-    """When the ledger is asked; None where the budget is known."""
+    """When to ask the ledger again; None if the budget is known."""
     is_stored: bool = False
-    """Whether the ledger has told it, and not a call."""
+    """Whether it comes from the ledger and not from a call."""
 
 
 class RunBudgets:
@@ -56,14 +58,14 @@ class RunBudgets:
         return _smaller(request.budget_usd, None if run is None else run.budget_usd)
 
     def labels_of(self, request: CallRequest) -> Mapping[str, str]:
-        """Return what is known of the labels of a call's run; calls of workers bring them."""
+        """Return the known labels of a call's run; calls of workers carry them."""
         who = request.attribution
         run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
         return {} if run is None else run.labels
 
     def root_of(self, request: CallRequest) -> RootBudget | None:
-        """Return the budget at the top of the tree of a call's run, as far as it is known; calls of
-        workers bring it."""
+        """Return the budget at the top of a call's tree of runs, as far as known; calls of workers
+        carry it."""
         if request.root_budget is not None:
             return request.root_budget
         who = request.attribution
@@ -71,7 +73,7 @@ class RunBudgets:
         return None if run is None else run.root
 
     async def of(self, request: CallRequest) -> Decimal | None:
-        """Return the budget of a call's run; None where it has none."""
+        """Return the budget of a call's run; None if it has none."""
         who = request.attribution
         if who.run_id is None:
             return request.budget_usd
@@ -91,9 +93,11 @@ class RunBudgets:
         return self.known(request)
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
-        """Return a guest's call with the budgets of its run as Postgres has them, for a guest may leave
-        out, or raise, what it was told of them: of both the smaller one holds, and the budget at the top
-        of its tree in any case."""
+        """Return a guest's call with the budgets of its run as stored in Postgres.
+
+        A guest may omit or raise the budgets it was given, so the smaller run budget applies, and
+        always the stored one at the top of the tree.
+        """
         who = request.attribution
         if who.run_id is None:
             return request
@@ -108,11 +112,11 @@ class RunBudgets:
         )
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop asking the ledger."""
         await stop_tasks(set(self._asking.values()))
 
     async def _asked(self, key: tuple[str, str]) -> None:
-        """Return when the ledger was asked for a run: once for all calls that name it meanwhile."""
+        """Ask the ledger about a run and wait; concurrent callers share one query."""
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._ask(*key), name="budget of a run")

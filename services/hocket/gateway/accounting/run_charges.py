@@ -1,12 +1,12 @@
-"""What calls of the HTTP door cost the runs that they name, for the coordinators of these runs.
+"""Reports the cost of calls over HTTP to the coordinators of the runs that the calls name.
 
-What a worker's calls cost, the result of its step tells. Nobody tells a coordinator of calls that came
-by HTTP: so their gateway posts what they cost by now (`RunCharged`) to the log of the run, and the
-answer waits until the log has it. Whatever the caller does next comes behind it: the run's next step
-and its sub-runs get what is really left of the budget.
+The cost of a worker's calls is reported in the result of its step, but for calls over HTTP nothing
+else tells the coordinator. So the gateway posts the total cost so far (`RunCharged`) to the log of
+the run, and the reply waits until the log has it. Anything the caller does next comes after it in
+the log, so the run's next step and its sub-runs get what is really left of the budget.
 
-What is posted is sealed by the key of usage records; without one nothing is posted, because coordinators
-would not believe it.
+Posts are sealed with the key of usage records; without that key nothing is posted, because
+coordinators would not accept it.
 """
 
 import asyncio
@@ -28,10 +28,11 @@ from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.messages import CallOpened, CallRefused, RunCharged, UsageRecord, encoded
 
 MAX_RUNS = 50_000
-"""Runs whose sums are remembered; one that is forgotten and comes again is another source's."""
+"""The most runs whose totals are remembered; a run that was forgotten and returns counts as a new
+source."""
 SOURCE_BYTES = 6
 HTTP_CALL = "http:"
-"""What the ids of calls of the HTTP door begin with."""
+"""The prefix of the ids of calls over HTTP."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
@@ -45,7 +46,7 @@ class _Sum:
 
 
 class RunCharges:
-    """Posts what runs are charged, in so many partitions."""
+    """Posts the charges of runs to the logs of their partitions."""
 
     def __init__(self, bus: Bus, seals: Capabilities, partitions: int) -> None:
         self._bus = bus
@@ -56,16 +57,17 @@ class RunCharges:
         self._count = 0
 
     async def charge(self, record: UsageRecord) -> None:
-        """Post what a record costs its run, and return when the log has it: through outages, for as long
-        as we live. What the log refuses comes with the run's next call."""
+        """Post the cost of a record to its run, and return when the log has it.
+
+        It retries through outages, as long as this process lives. If the log refuses a post, its
+        amount is included in the run's next one.
+        """
         who = record.attribution
         if who.run_id is None or not record.cost_usd or not ids.is_run_id(who.run_id):
             return
         try:
             posted = self._post(who.tenant, who.run_id, record.cost_usd)
-            await asyncio.shield(
-                posted
-            )  # it is posted also where nobody waits for the call any more
+            await asyncio.shield(posted)  # posted even if nobody waits for the call any more
         except (BusUnavailable, PublishRefused) as error:
             if count := _reporting.due("run_not_charged"):
                 log.warning("run_not_charged", run_id=who.run_id, reason=str(error), count=count)
@@ -97,23 +99,23 @@ class RunCharges:
 
 
 class ChargingRecorder:
-    """Books calls, and charges their runs at the same time."""
+    """Records calls and charges their runs at the same time."""
 
     def __init__(self, books: UsageRecorder, charges: RunCharges) -> None:
         self._books = books
         self._charges = charges
 
     async def open(self, opened: CallOpened) -> Announced:
-        """Say that a call is about to be made."""
+        """Announce that a call is about to be made."""
         return await self._books.open(opened)
 
     async def book(self, record: UsageRecord) -> None:
-        """Store what a call used, and charge its run; returns when both are stored."""
+        """Store what a call used, and charge its run; return when both are stored."""
         if record.call_id.startswith(HTTP_CALL):
             await asyncio.gather(self._books.book(record), self._charges.charge(record))
         else:
             await self._books.book(record)
 
     def refuse(self, refused: CallRefused) -> None:
-        """Tell that nobody was asked for a call."""
+        """Report that a call ended before any backend was asked."""
         self._books.refuse(refused)

@@ -1,4 +1,4 @@
-"""What gateways need to share budgets: their bucket, the ledger, and who of them lives."""
+"""What a gateway needs to share budgets: the bucket, the ledger, and which gateways are alive."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,11 +8,11 @@ from hocket.gateway.accounting.spent_before import SpentBefore
 
 
 class Peers(Protocol):
-    """Which gateways live."""
+    """Which gateways are alive."""
 
     @property
     def is_leased(self) -> bool:
-        """Whether nobody can take us for dead now."""
+        """Whether no other gateway can consider this one dead now."""
         ...
 
     name: str

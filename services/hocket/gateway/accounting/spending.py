@@ -1,6 +1,7 @@
-"""Spending: which budgets a call is held to, and what it is expected to cost. That is reserved before it
-is made, and settled afterwards (`reservations.py`). A call of the HTTP door that names a run of Hocket's
-spends from that run's budget.
+"""Spending: which budgets apply to a call, and what it is expected to cost.
+
+The expected cost is reserved before the call and settled afterwards (`reservations.py`). A call
+over HTTP that names a Hocket run spends from that run's budget.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from hocket.schemas.messages import BudgetRule, CallRequest
 
 
 class Spending:
-    """Reserves and settles, by the rules of the moment."""
+    """Reserves and settles the cost of calls by the current rules."""
 
     def __init__(
         self, rules: BudgetRules, now_ms: Callable[[], float], shared: SharedBudgets | None = None
@@ -45,17 +46,17 @@ class Spending:
         self.use(rules)
 
     def use(self, rules: BudgetRules) -> None:
-        """Go by other rules from now on; what was spent stays spent."""
+        """Use other rules from now on; amounts already spent remain."""
         self.rules = rules
         self._budgets.strict = rules.reserve == "worst"
 
     def told(self) -> tuple[BudgetRule, ...]:
-        """Return the budgets of the configuration, for those who look at them."""
+        """Return the configured budgets, for display."""
         return self.rules.told()
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for money."""
+        """The number of calls waiting for budget."""
         return self._reservations.waiting
 
     async def reserve(
@@ -65,8 +66,11 @@ class Spending:
         prices: Iterable[Prices],
         cancellation: Cancellation,
     ) -> Reservation | None:
-        """Reserve what a call is expected to cost at the dearest of some prices; None where no budget
-        holds. Raises BudgetExceeded, ModelUnpriced and CallStopped."""
+        """Reserve the expected cost of a call at the highest of some prices; None if no budget
+        applies.
+
+        Raises BudgetExceeded, ModelUnpriced and CallStopped.
+        """
         run_usd = await self._runs.of(request)
         budgets = self._budgets_of(request, run_usd)
         if not budgets:
@@ -86,17 +90,18 @@ class Spending:
         )
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
-        """Return a guest's call with the budgets of its run as Postgres has them."""
+        """Return a guest's call with the budgets of its run as stored in Postgres."""
         return await self._runs.as_stored(request)
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
-        """Take in what a successful call cost."""
+        """Learn from the cost of a successful call."""
         self._estimator.learn(request, kind, prices, cost_usd)
         if self._history is not None:
             self._history.learned(kind)
 
     def recall_speed(self, backend: str) -> None:
-        """Have what was known of how fast a backend writes, where nothing is known; no call waits."""
+        """Restore in the background the kept speed of a backend, if none is known here; no call
+        waits for it."""
         history, kind = self._speed_history, decode_speed.kind_of(backend)
         if history is not None and not self.speeds.count(kind):
             task = asyncio.create_task(history.known(kind), name="decode speed")
@@ -104,18 +109,18 @@ class Spending:
             task.add_done_callback(self._recalling.discard)
 
     def learn_speed(self, backend: str, tokens: float, latency_ms: float) -> None:
-        """Take in how long a backend took to write a whole answer of so many tokens."""
+        """Learn how long a backend took to write a complete answer of `tokens` tokens."""
         self.speeds.learn(backend, tokens, latency_ms)
         if self._speed_history is not None:
             self._speed_history.learned(decode_speed.kind_of(backend))
 
     def settle(self, reservation: Reservation | None, cost_usd: Decimal) -> None:
-        """End a reservation with what the call cost, and look at those who wait."""
+        """End a reservation with the actual cost of its call, and look at the waiting calls."""
         if reservation is not None:
             self._reservations.settle(reservation, cost_usd)
 
     async def close(self, timeout_s: float) -> None:
-        """Let the other gateways have what this one does not need any more, within a bound."""
+        """Release to the other gateways what this one no longer needs, within `timeout_s`."""
         await self._runs.close()
         await stop_tasks(self._recalling)
         for history in (self._history, self._speed_history):
@@ -124,7 +129,7 @@ class Spending:
         await self._reservations.close(timeout_s)
 
     def left_usd(self, request: CallRequest) -> Decimal | None:
-        """Return what is left of the tightest budget of a call, None where none holds."""
+        """Return what is left of the tightest budget of a call; None if no budget applies."""
         now_ms = self._now_ms()
         try:
             accounts = [
@@ -136,7 +141,7 @@ class Spending:
         return min((account.left_usd for account in accounts), default=None)
 
     def _accounts(self, request: CallRequest, budgets: Iterable[Budget]) -> tuple[Account, ...]:
-        """Return the accounts of budgets; a run's with what the caller knows to be spent of it."""
+        """Return the accounts of budgets, with what the caller knows to be spent from the run's."""
         now_ms = self._now_ms()
         return tuple(
             self._budgets.account(budget, now_ms, _known_spent_usd(request, budget))
@@ -144,15 +149,18 @@ class Spending:
         )
 
     def _budgets_of(self, request: CallRequest, run_usd: Decimal | None) -> tuple[Budget, ...]:
-        """Return the budgets of a call, whose run has one of so much."""
+        """Return the budgets of a call whose run has a budget of `run_usd`."""
         labels, root = self._runs.labels_of(request), self._runs.root_of(request)
         return self.rules.budgets_of(request, run_usd, labels, root)
 
 
 def _known_spent_usd(request: CallRequest, budget: Budget) -> Decimal:
-    """Return what the caller knows to be spent of a budget: of its run's, and of that at the top of its
-    tree, of which no more is left than of its run's, because that was all that was left of it when the
-    run began."""
+    """Return what the caller knows to be spent from a budget.
+
+    It knows this for the budget of its run, and for the one at the top of the run's tree. No more
+    can be left there than of the run's own budget, because that was all that was left when the run
+    began.
+    """
     left_usd = request.budget_left_usd
     if budget.level != "run" or request.budget_usd is None or left_usd is None:
         return NOT_SPENT

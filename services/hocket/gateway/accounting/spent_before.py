@@ -1,8 +1,8 @@
-"""What runs, pipelines and tenants have spent, as the ledger knows it, and what a run may spend.
+"""Asks the ledger what runs, pipelines and tenants have spent, and what a run may spend.
 
-A ledger is asked where a gateway meets an account that no gateway has in the bucket, and from time to
-time while calls of the HTTP door name a run: some of them may have come without its budget. Where no
-ledger answers, calls go on with what the gateways know themselves.
+A ledger is asked when a gateway meets an account that is not in the gateways' bucket, and from time
+to time while calls over HTTP name a run, because other calls may have come without its budget. If
+no ledger answers, calls go ahead with what the gateways know themselves.
 """
 
 import os
@@ -32,7 +32,7 @@ class SpentBefore:
         self._seals = seals
 
     async def ask(self, asked: SpentAsked) -> SpentTold | None:
-        """Return what the ledger has; None where none answers."""
+        """Return the ledger's answer; None if no ledger answers."""
         asked = asked.model_copy(update={"nonce": os.urandom(NONCE_BYTES).hex()})
         body = asked.model_dump_json().encode()
         subject = subjects.LEDGER_SPENT

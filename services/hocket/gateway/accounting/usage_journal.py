@@ -1,14 +1,16 @@
-"""The usage journal: records that NATS has not flushed yet, in memory that outlives this process.
+"""The usage journal: keeps records that NATS has not flushed yet in memory that outlives this
+process.
 
-A file of fixed size in the data folder, mapped into memory and locked: what is written there is the
-kernel's at once, without a system call and without a disk, and survives `kill -9` of every process. It
-does not survive the loss of the machine's power. A record stays unsettled until its storing is
-acknowledged; what a dead gateway left unsettled is stored by the next one (`journal_recovery.py`).
+It is a file of fixed size in the data folder, mapped into memory and locked. Whatever is written to
+it belongs to the kernel at once, without a system call or a disk write, and survives `kill -9` of
+any process, but not a power failure of the machine. A record stays unsettled until its storing is
+acknowledged; records that a dead gateway left unsettled are stored by another one
+(`journal_recovery.py`).
 
-Two segments take turns. An entry is a head (length, checksum, state) and the record; a length of 0 ends
-a segment. The head is written last, so that a record is there whole or not at all. A segment is begun
-anew when all of its entries are settled; while neither has room, `keep` says no, and the answer of the
-call waits for the disk instead.
+Two segments are used alternately. An entry is a head (length, checksum, state) followed by the
+record; a length of 0 ends a segment. The head is written last, so a record is there either
+completely or not at all. A segment is reused when all its entries are settled; while neither has
+room, `keep` returns None, and the reply of the call waits for the disk instead.
 """
 
 import errno
@@ -25,10 +27,10 @@ from pathlib import Path
 from typing import Self
 
 SEGMENT_BYTES = 1024 * 1024
-"""Room of one segment: about a thousand records, a second of a busy gateway."""
+"""The size of one segment: about a thousand records, a second's worth for a busy gateway."""
 SUFFIX = ".records"
 ASIDE = ".unreadable"
-"""Is added to the name of a journal that is damaged, or that another version wrote."""
+"""The suffix added to the name of a journal that is damaged or was written by another version."""
 _MAGIC = b"hocket usage 1\n\0"
 _FILE_BYTES = len(_MAGIC) + 2 * SEGMENT_BYTES
 _HEAD = struct.Struct("<IIB")
@@ -40,7 +42,7 @@ _numbers = itertools.count()
 
 
 class UsageJournal:
-    """Keeps records of one gateway; made by `create`."""
+    """Keeps the records of one gateway; use `create`."""
 
     def __init__(self, file: int, path: Path) -> None:
         self._file = file
@@ -52,14 +54,14 @@ class UsageJournal:
 
     @classmethod
     def create(cls, folder: Path) -> Self:
-        """Make a journal in a folder; raises OSError where there is no room for it."""
+        """Create a journal in a folder; raise OSError if there is no room for it."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{os.getpid()}-{os.urandom(4).hex()}-{next(_numbers)}{SUFFIX}"
-        unnamed = path.with_suffix(".new")  # until it is locked: else another might recover it
+        unnamed = path.with_suffix(".new")  # until locked, so that no other process recovers it
         file = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            os.posix_fallocate(file, 0, _FILE_BYTES)  # a full disk is found out here, not later
+            os.posix_fallocate(file, 0, _FILE_BYTES)  # fail here if the disk is full, not later
             os.pwrite(file, bytes(2 * SEGMENT_BYTES), len(_MAGIC))
             os.pwrite(file, _MAGIC, 0)
             unnamed.rename(path)
@@ -72,11 +74,11 @@ class UsageJournal:
 
     @property
     def unsettled(self) -> int:
-        """Records that are kept here."""
+        """The number of unsettled records."""
         return sum(self._unsettled)
 
     def keep(self, record: bytes) -> int | None:
-        """Keep a record and return its place, None where there is no room."""
+        """Keep a record and return its place; None if there is no room."""
         size = _HEAD.size + len(record)
         if not self._fits(size) and not self._turned(size):
             return None
@@ -89,7 +91,7 @@ class UsageJournal:
         return at
 
     def settle(self, at: int) -> None:
-        """Say that the record at a place is stored."""
+        """Mark the record at a place as stored."""
         self._memory[at + _STATE_AT] = _SETTLED
         segment = int(at >= _BEGINS[1])
         self._unsettled[segment] -= 1
@@ -97,7 +99,7 @@ class UsageJournal:
             self._at = _BEGINS[segment]
 
     def close(self) -> None:
-        """Let go of the journal; it stays for others to recover where something is unsettled."""
+        """Release the journal; if any record is unsettled, the file stays for others to recover."""
         self._memory.close()
         if not self.unsettled:
             self._path.unlink(missing_ok=True)
@@ -107,7 +109,8 @@ class UsageJournal:
         return self._at + size + _HEAD.size <= _BEGINS[self._segment] + SEGMENT_BYTES
 
     def _turned(self, size: int) -> bool:
-        """Go on in the other segment, if it is settled and a record fits."""
+        """Switch to the other segment if it is settled and the record fits; return whether that was
+        done."""
         other = 1 - self._segment
         if self._unsettled[other] or size + _HEAD.size > SEGMENT_BYTES:
             return False
@@ -116,7 +119,7 @@ class UsageJournal:
 
 
 class LeftJournal:
-    """A journal whose gateway is dead, held so that nobody else recovers it too."""
+    """The journal of a dead gateway, locked so that no one else recovers it too."""
 
     def __init__(self, file: int, path: Path) -> None:
         self._file = file
@@ -124,8 +127,10 @@ class LeftJournal:
 
     @classmethod
     def take(cls, path: Path) -> Self | None:
-        """Take a journal; None where its gateway, or who salvages it, lives. Raises OSError where the
-        path is no file of ours."""
+        """Take a journal; None if its gateway, or another process recovering it, is alive.
+
+        Raises OSError if the path is not a regular file of this user.
+        """
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -143,8 +148,10 @@ class LeftJournal:
         return cls(file, path)
 
     def unsettled(self) -> tuple[Sequence[bytes], bool]:
-        """Return its records that may not be stored, and whether that is surely all of them: not where
-        it is damaged, or of another version."""
+        """Return the records that may not be stored yet, and whether these are certainly all.
+
+        They are not if the journal is damaged or was written by another version.
+        """
         content = os.pread(self._file, _FILE_BYTES, 0)
         if not content.strip(b"\0"):
             return (), True
@@ -159,24 +166,27 @@ class LeftJournal:
         return records, whole
 
     def keep_aside(self) -> Path:
-        """Rename the journal so that it is looked at no more, and nothing in it is lost."""
+        """Rename the journal, so that it is not looked at again but nothing in it is lost."""
         aside = self._path.with_name(self._path.name + ASIDE)
         self._path.rename(aside)
         return aside
 
     def remove(self) -> None:
-        """Delete the journal, whose records are stored."""
+        """Delete the journal after its records have been stored."""
         self._path.unlink(missing_ok=True)
 
     def let_go(self) -> None:
-        """Leave what is left of it to whoever comes next."""
+        """Release the journal; whatever remains is left to the next one to recover it."""
         with suppress(OSError):
             os.close(self._file)
 
 
 def _unsettled_of(content: bytes, at: int) -> tuple[list[bytes], bool]:
-    """Return the unsettled records of the segment that begins at a place, and whether each entry of it
-    could be read. One that cannot is passed over as far as its length says."""
+    """Return the unsettled records of the segment at an offset, and whether every entry could be
+    read.
+
+    An entry with a wrong checksum is skipped by its length.
+    """
     records: list[bytes] = []
     whole = True
     end = min(at + SEGMENT_BYTES, len(content))
