@@ -1,4 +1,5 @@
-"""What the gateway counts, for Prometheus. Money is counted in floats here; the ledger has it exact."""
+"""The gateway's metrics for Prometheus. Money is counted in floats here; the ledger has exact
+amounts."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -151,7 +152,7 @@ class GatewayMetrics:
         self.warm_wasted_usd.labels(backend).inc(float(record.wasted_usd))
 
     def breaker(self, backend: str, state: BreakerState, *, opened: bool) -> None:
-        """Note what state a replica's breakers have come to, and whether one of them opened."""
+        """Record the state of a replica's breakers, and whether one of them just opened."""
         value = {BreakerState.OPEN: 1.0, BreakerState.HALF_OPEN: 0.5, BreakerState.CLOSED: 0.0}
         self.breaker_open.labels(backend).set(value[state])
         if opened:
@@ -172,7 +173,7 @@ class GatewayMetrics:
         latency_s.observe(record.latency_ms / 1000)
 
     def _bind(self, model: str, backend: str, status: str) -> _Bound:
-        """Return the counters of attempts that have these labels in common."""
+        """Return the counters of attempts with these labels."""
         return (
             self.calls.labels(model, backend, status),
             self.tokens.labels(model, backend, "input"),

@@ -1,10 +1,11 @@
-"""The gateway process: routes, the doors, booking, reload, drain.
+"""The gateway process: routes, doors, booking, reload, draining.
 
-States: starting (routes are read; a bad configuration ends the process with its field and cure),
-serving, draining (SIGTERM: no new calls, those in flight end within a bound, their records are
-acknowledged), stopped. The configuration is read again on SIGHUP and when its file changes; a bad one
-is reported and the old one stays. While NATS is away calls at backends go on, and replies wait until
-their record is acknowledged. Where no usage journal can be made, every reply waits for that.
+States: starting (routes are read; a bad configuration ends the process with the field and the
+cure), serving, draining (on SIGTERM: no new calls, those in flight end within a time limit, and
+their records are acknowledged), stopped. The configuration is read again on SIGHUP and when its
+file changes; a bad one is reported, and the old one stays in force. While NATS is unreachable,
+calls at backends continue, and replies wait until their records are acknowledged. If no usage
+journal can be created, every reply waits for that.
 """
 
 import asyncio
@@ -71,12 +72,13 @@ from hocket.schemas.capabilities import Capabilities
 
 DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
-"""Both together stay below the time that `kit.lifecycle` gives a stopping process."""
+"""DRAIN_MS and FLUSH_MS together are less than the time that `kit.lifecycle` gives a stopping
+process."""
 WARM_FLUSH_S = 2.0
 BOOKING_MS = 2_000.0
-"""How long records that the journal has may still be stored."""
+"""How long records in the journal may take to be stored at the end."""
 BUDGETS_S = 1.0
-"""How long what was claimed of budgets may be given back."""
+"""How long giving back claims on budgets may take."""
 JOURNALS = "usage"
 """The folder of usage journals in the data folder."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -95,9 +97,12 @@ async def serve(
     opened: Callable[[CallRegistry], None] | None = None,
     quiet: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Serve calls until the service is asked to stop. Once calls can be made, `opened` is called with
-    the registry in which those of this process begin; on the way down, `quiet` is awaited, after which
-    it begins no more. What was opened last is closed first."""
+    """Serve calls until the service is asked to stop.
+
+    Once calls can be made, `opened` is called with the registry, through which this process may
+    start calls of its own. On shutdown `quiet` is awaited, after which it must start no more.
+    Resources are closed in reverse order of opening.
+    """
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
     bus = await service.bus(prompt=True)
@@ -228,7 +233,7 @@ async def serve(
 def _replicas_door(
     bus: Bus, membership: Membership, calls: Calls, warming: Warming
 ) -> ReplicasDoor:
-    """Return the door for those who look after replicas; what they want is followed from now on."""
+    """Return the operators' door for replicas, and begin to follow their orders."""
 
     def table() -> RoutingTable:
         return calls.routes.table
@@ -245,7 +250,7 @@ def _replicas_door(
 async def _shared_budgets(
     bus: Bus, membership: Membership, seals: Capabilities | None, settings: Settings
 ) -> SharedBudgets:
-    """Return how budgets are shared, with their bucket made."""
+    """Return what is needed to share budgets, after creating their bucket."""
     store = BudgetStore(bus, seals, replicas=settings.stream_replicas)
     try:
         await store.open()
@@ -255,7 +260,7 @@ async def _shared_budgets(
 
 
 def _seals(settings: Settings) -> Capabilities | None:
-    """Return what usage records are sealed with; None where there is no key."""
+    """Return the seals for usage records; None without a key."""
     seals = usage_seals_of(settings)
     if seals is None:
         log.warning(
@@ -267,7 +272,7 @@ def _seals(settings: Settings) -> Capabilities | None:
 
 
 def _capabilities(settings: Settings) -> Capabilities | None:
-    """Return what calls' attributions are checked with; None where there is no key."""
+    """Return the capabilities that attributions of calls are checked with; None without a key."""
     capabilities = capabilities_of(settings)
     if capabilities is None:
         log.warning(
@@ -281,7 +286,7 @@ def _capabilities(settings: Settings) -> Capabilities | None:
 def _recorder(
     books: Booking, bus: Bus, seals: Capabilities | None, settings: Settings
 ) -> UsageRecorder:
-    """Return where calls are booked, which charges their runs where there is a key."""
+    """Return the recorder of calls, which also charges their runs if there is a key."""
     if seals is None:
         return books
     return ChargingRecorder(books, RunCharges(bus, seals, settings.partitions))
@@ -296,7 +301,7 @@ async def _drain(
     doors: tuple[NatsDoor, HttpDoor],
     quiet: Callable[[], Awaitable[object]] | None,
 ) -> None:
-    """Take no new calls, and let those in flight end and be booked, within a bound."""
+    """Take no new calls, and let those in flight end and be booked, within a time limit."""
     log.info("gateway_draining", drain_ms=DRAIN_MS)
     until_ms = clock.monotonic_ms() + DRAIN_MS
     await asyncio.gather(*(door.stop_accepting() for door in doors))
@@ -311,7 +316,7 @@ async def _retire_backends(calls: Calls) -> None:
 
 
 def _journal(settings: Settings) -> UsageJournal | None:
-    """Return a journal for usage records; None where answers wait for the disk."""
+    """Return a journal for usage records; None if replies must wait for the disk."""
     if settings.gateway_answers_after == "flush":
         return None
     folder = settings.data_dir / JOURNALS
@@ -334,7 +339,7 @@ def _bucket(bus: Bus, settings: Settings) -> Bucket:
 
 
 async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:
-    """Open the HTTP door and return its URL; nothing where there is to be none."""
+    """Open the HTTP door and return its URL; an empty string if it is disabled."""
     if settings.gateway_port < 0:
         return ""
     url = await http.open(settings.gateway_host, settings.gateway_port)
@@ -345,7 +350,7 @@ async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:
 
 
 async def _watched(service: Service, reload: Reload) -> None:
-    """Report the health of the bus and look at the configuration until the service is asked to stop."""
+    """Report the health of the bus and check the configuration until the service is asked to stop."""
     while not service.stopping.is_set():
         service.look()
         reload.look()

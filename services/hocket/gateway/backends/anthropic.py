@@ -1,8 +1,8 @@
-"""A backend that is Anthropic's Messages API, or an endpoint that speaks it.
+"""A backend for Anthropic's Messages API, or an endpoint that speaks it.
 
-A call is a chat completion of OpenAI's API to the gateway; `core/protocols/anthropic/` says it in the
-Messages API and the answer back, so that whoever asks gets what every other backend gives. There are no
-embeddings.
+To the gateway a call is a chat completion of OpenAI's API; `core/protocols/anthropic/` translates
+it to the Messages API and the answer back, so callers get the same as from any other backend.
+Embeddings are not available.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ from hocket.schemas.messages import CallRequest, Completion
 API_VERSION = "2023-06-01"
 PATH = "v1/messages"
 METERING_EVENTS = frozenset({"message_start", "message_delta", "message_stop"})
-"""Events with counts of tokens, and the last one, with which they go on."""
+"""Events that carry token counts, and the last event, with which the counts are sent on."""
 
 
 class AnthropicBackend:
@@ -67,7 +67,7 @@ class AnthropicBackend:
     async def call(
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
-        """Post the call and return its completion; see the protocol for errors."""
+        """Post the call and return its completion; the protocol lists the errors."""
         if path_of(request) == EMBEDDINGS:
             raise self._refused("Anthropic has no embeddings")
         if path_of(request) != CHAT:
@@ -141,7 +141,8 @@ class AnthropicBackend:
         stream: EventStream,
         assembly: Assembly,
     ) -> list[Chunk]:
-        """Return the chunks for an event, taken up by `assembly`; usage goes on with the last one."""
+        """Return the chunks for an event, also adding them to `assembly`; usage is sent with the
+        last one."""
         if event.get("type") == "error":
             raise self._broken(event.get("error"))
         try:

@@ -1,12 +1,13 @@
-"""A backend that is an async function in this process: `module:function`, CallRequest to Completion.
+"""A backend that calls an async function in this process: `module:function`, from CallRequest to
+Completion.
 
-An async generator is one too: it yields the text piece by piece, as `str`, and last its Completion
-(without text: the pieces are the text).
+An async generator works too: it yields the text in pieces, as `str`, and finally its Completion
+(without text, because the pieces are the text).
 
-The function is named in the configuration and imported when the backend is built, never by an import
-statement: the gateway must not depend on whose code it serves (the built-in extractive model belongs
-to the workers), and users name functions that we do not know. A function that cannot be imported is
-an error of the configuration. It runs on the gateway's event loop, so it must not block.
+The function is named in the configuration and imported when the backend is built, never by an
+import statement: the gateway must not depend on the code it serves (the built-in extractive model
+belongs to the workers), and users name their own functions. A function that cannot be imported is a
+configuration error. It runs on the gateway's event loop, so it must not block.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ ModelFunction = Callable[[CallRequest], Awaitable[Completion] | AsyncIterator[st
 
 
 class FunctionBackend:
-    """Calls the function `spec.target`; raise RoutingInvalid where there is none."""
+    """Calls the function `spec.target`; raises RoutingInvalid if it does not exist."""
 
     def __init__(self, spec: BackendSpec) -> None:
         self._spec = spec
@@ -42,7 +43,7 @@ class FunctionBackend:
     async def call(
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
-        """Await the function; a HocketError that it raises is kept as it is."""
+        """Await the function; a HocketError that it raises is passed on unchanged."""
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
             async with clock:
@@ -82,7 +83,7 @@ class FunctionBackend:
 
 
 async def _collected(pieces: AsyncIterator[str | Completion], chunks: Chunks) -> Any:
-    """Return what a generator says at its end, with the text that it said on the way."""
+    """Return a generator's last value, together with the text yielded before."""
     texts: list[str] = []
     end: Any = Completion(finish_reason="stop")
     async for piece in pieces:
@@ -95,11 +96,11 @@ async def _collected(pieces: AsyncIterator[str | Completion], chunks: Chunks) ->
 
 
 async def _nowhere(_chunk: Chunk) -> None:
-    """Nobody wants to see it being made."""
+    """Discard a chunk, because the caller does not stream."""
 
 
 def imported(target: str) -> ModelFunction:
-    """Return the async function `module:function`, or raise RoutingInvalid saying what is wrong."""
+    """Return the async function `module:function`, or raise RoutingInvalid with what is wrong."""
     module_name, _, name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), name)

@@ -1,12 +1,14 @@
-"""Plain HTTP/1.1 to one server, for whole replies: connections that stay open, one request at a time.
+"""Plain HTTP/1.1 to one server, for non-streamed replies: persistent connections with one request
+at a time.
 
-For what a gateway does most: post a body, read a body. TLS, proxies and streams go through aiohttp,
-which does much more for each request than is needed here (docs/explanation/performance.md).
+This serves what a gateway does most: post a body, read a body. TLS, proxies and streams go through
+aiohttp, which does much more per request than is needed here (docs/explanation/performance.md).
 
-A connection is connecting, busy, idle (kept KEEP_ALIVE_S) or gone. It is kept after a reply that was
-read to its end and allows it; one that failed, timed out, was cancelled, or talks unasked is closed.
-Bodies come with a length, in chunks, or end with the connection. No request is sent twice. Fails with
-TimeoutError, ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken, and ReplyTooLarge.
+A connection is connecting, busy, idle (kept for KEEP_ALIVE_S) or closed. It is kept after a reply
+that was read to its end and allows it; it is closed if it failed, timed out, was cancelled, or sent
+unsolicited data. Bodies have a length, are chunked, or end with the connection. No request is sent
+twice. Fails with TimeoutError, ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken,
+and ReplyTooLarge.
 """
 
 import asyncio
@@ -29,7 +31,7 @@ class ConnectingFailed(OSError):
 
 
 class HttpConnections:
-    """Makes requests of one server; must be made and used on one running event loop."""
+    """Sends requests to one server; must be created and used on one running event loop."""
 
     def __init__(self, origin: Origin, *, headers: Mapping[str, str], max_bytes: int) -> None:
         self._origin = origin
@@ -50,8 +52,8 @@ class HttpConnections:
         timeout_ms: float,
         connect_ms: float,
     ) -> Response:
-        """Make a request below the origin's path and return its reply. Raises ValueError for headers
-        that cannot be sent."""
+        """Make a request below the origin's path and return its reply. Raises ValueError for
+        invalid headers."""
         size = "" if content is None else f"Content-Length: {len(content)}\r\n"
         head = f"{method} {self._origin.path}/{path} HTTP/1.1\r\n{self._head}{_lines(headers)}{size}\r\n"
         until_s = self._loop.time() + timeout_ms / 1000
@@ -68,7 +70,7 @@ class HttpConnections:
         return response
 
     async def close(self) -> None:
-        """Close what is idle; what is busy closes when it is done."""
+        """Close idle connections; busy ones close when they are done."""
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -76,7 +78,7 @@ class HttpConnections:
             self._idle.pop().abort()
 
     def _kept(self) -> "_Connection | None":
-        """Return the idle connection that was used last, if there is one."""
+        """Return the most recently used idle connection, if any."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
@@ -111,7 +113,7 @@ class HttpConnections:
             self._sweeping = loop.call_later(KEEP_ALIVE_S, self._sweep)
 
     def _sweep(self) -> None:
-        """Close connections that nobody has used for KEEP_ALIVE_S."""
+        """Close connections that have been idle for KEEP_ALIVE_S."""
         self._sweeping = None
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].idle_since_s <= loop.time() - KEEP_ALIVE_S:
@@ -135,11 +137,11 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be made."""
+        """Whether it can take another request."""
         return self._kept_alive and not self._gone and not self._transport.is_closing()
 
     def ask(self, request: bytes) -> "asyncio.Future[Response]":
-        """Send a request and return the future reply."""
+        """Send a request and return its future reply."""
         self._waiting = self._loop.create_future()
         self._kept_alive = False
         self._reply.begin()
@@ -154,7 +156,7 @@ class _Connection(asyncio.Protocol):
         self._fail(TimeoutError())
 
     def abort(self) -> None:
-        """Close the connection at once; doing so twice does nothing."""
+        """Close the connection at once; a second call does nothing."""
         if not self._gone and self._transport is not None:
             self._transport.abort()
 
@@ -165,7 +167,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiting is None or self._waiting.done():
-            self.abort()  # nobody asked for anything
+            self.abort()  # unsolicited data
             return
         reply = self._reply
         fault = reply.feed(data)
@@ -201,7 +203,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _lines(headers: Mapping[str, str]) -> str:
-    """Return headers as they are sent, or raise ValueError."""
+    """Return encoded header lines, or raise ValueError."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         raise ValueError("a header has a line break")

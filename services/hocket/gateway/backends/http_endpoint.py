@@ -1,11 +1,11 @@
-"""An HTTP endpoint behind a backend: bounded replies, typed errors.
+"""The HTTP endpoint of a backend: bounded replies, typed errors.
 
-Whole replies over plain HTTP are read by `http_connections.py`, streams and TLS by aiohttp, which costs
-more.
+Non-streamed replies over plain HTTP are read by `http_connections.py`; streams and TLS go through
+aiohttp, which costs more.
 
-An upstream error becomes the typed error of its status; a cancelled call closes its connection, which
-is how such servers learn that nobody waits any more. Redirects are not followed: they would carry the
-key elsewhere.
+An upstream error becomes the typed error of its status. A cancelled call closes its connection,
+which is how such servers learn that nobody is waiting any more. Redirects are not followed, because
+they would send the key elsewhere.
 """
 
 import asyncio
@@ -47,17 +47,17 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_REASON_CHARS = 500
 LINES_AT_ONCE = 512
-"""Lines of one stream that are read without a look at what else there is to do."""
+"""How many lines of one stream are read before other tasks get a turn."""
 REDACTED = "[redacted]"
 CONNECT_TIMEOUT_MS = 10_000.0
 KEEPALIVE_TIMEOUT_S = 30.0
 REST_MS = 1_000.0
-"""How long a backend rests after a 429 that does not say."""
+"""How long a backend rests after a 429 without Retry-After."""
 MAX_REST_MS = 300_000.0
 
 
 _WHOLE = Completion(output_tokens=MAX_REPLY_BYTES // BYTES_PER_TOKEN, estimated=True)
-"""What is known of a reply that is too large."""
+"""The assumed usage of a reply that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Reply:
     """A whole reply with status 200."""
 
     headers: Mapping[str, str]
-    """Names may be written anyhow in aiohttp's, and are in lower case otherwise: ask for lower case."""
+    """aiohttp's are case-insensitive, all others lower case; look names up in lower case."""
     content: bytes
 
 
@@ -90,7 +90,7 @@ class HttpEndpoint:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE_TIMEOUT_S),
             headers={"Accept-Encoding": "identity", **headers},
-            auto_decompress=False,  # what was not asked for is refused, however small it came
+            auto_decompress=False,  # encoded replies were not asked for, and are refused
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         origin = Origin.of(base_url)
@@ -139,8 +139,8 @@ class HttpEndpoint:
         headers: Mapping[str, str] | None = None,
         timeout_ms: float,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make a request and give its response to be read inside the block; what fails there is a
-        BackendError too."""
+        """Make a request, and yield its response to be read inside the block; failures there become
+        BackendErrors too."""
         reading = False
         try:
             async with self._asked(method, path, content, headers, timeout_ms) as response:
@@ -157,17 +157,19 @@ class HttpEndpoint:
             raise self._unsendable(error) from error
 
     def malformed(self, reason: str, **fields: Any) -> BackendReplyMalformed:
-        """Return the error for a reply that makes no sense."""
+        """Return the error for a malformed reply."""
         told = self.redacted(reason)
         return BackendReplyMalformed(component=self._component, reason=told, **fields)
 
     def redacted(self, text: str) -> str:
-        """Return a text of the server without our key."""
+        """Return a text of the server with the key removed."""
         return text.replace(self._secret, REDACTED) if self._secret else text
 
     def object_of(self, content: bytes) -> dict[str, Any]:
-        """Return a reply's JSON object, or raise BackendReplyMalformed. A key of ours in it does not go
-        on to the caller."""
+        """Return a reply's JSON object, or raise BackendReplyMalformed.
+
+        If it contains the backend's key, the key is removed before the caller sees it.
+        """
         if self._secret_bytes and self._secret_bytes in content:
             content = content.replace(self._secret_bytes, REDACTED.encode())
         written = Completion(output_tokens=len(content) // BYTES_PER_TOKEN, estimated=True)
@@ -182,7 +184,7 @@ class HttpEndpoint:
         return value
 
     async def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-        """Yield the JSON objects of a stream of server-sent events, until it says `[DONE]` or ends."""
+        """Yield the JSON objects of a stream of server-sent events, until `[DONE]` or the end."""
         if (encoding := _encoding(response)) is not None:
             response.close()
             raise self.malformed(f"it is encoded as {encoding[:40]}, which was not asked for")
@@ -280,12 +282,12 @@ class HttpEndpoint:
         return BackendUnreachable(component=self._component, reason=reason, unconnected=unconnected)
 
     def _unsendable(self, error: ValueError) -> BackendRefused:
-        """Return the error for a request that cannot be sent: a header or URL that is none."""
+        """Return the error for a request that cannot be sent because a header or the URL is invalid."""
         reason = self.redacted(str(error))[:MAX_REASON_CHARS]
         return BackendRefused(component=self._component, status="request", reason=reason)
 
     def _told(self, reason: str) -> str:
-        """Return a reason without our key, also where it is cut inside of it."""
+        """Return a reason with the key removed, even if it is cut off within the key."""
         return self.redacted(reason)[:MAX_REASON_CHARS]
 
     def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
@@ -308,7 +310,7 @@ class HttpEndpoint:
 
 
 def _encoding(response: aiohttp.ClientResponse) -> str | None:
-    """Return what a reply is encoded as that was not asked for, None where it is plain."""
+    """Return the unrequested content encoding of a reply; None if it is plain."""
     encoding = response.headers.get("Content-Encoding", "identity")
     return None if encoding.lower() == "identity" else encoding
 
@@ -320,7 +322,7 @@ def _reason(content: bytes, most_chars: int) -> str:
         if isinstance(message, str) and message:
             return message[:most_chars]
     except (ValueError, KeyError, TypeError, RecursionError):
-        pass  # not OpenAI's error shape: its text will do
+        pass  # not in OpenAI's error format: use the text
     return _cut(content, most_chars) or "no reason given"
 
 
@@ -329,7 +331,8 @@ def _cut(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
 
 
 def _rest_ms(retry_after: str | None, now_ms: float) -> float:
-    """Return how long to rest by a Retry-After header: seconds or a date (RFC 9110, 10.2.3)."""
+    """Return how long to rest according to a Retry-After header: seconds or a date (RFC 9110,
+    10.2.3)."""
     if retry_after is None:
         return REST_MS
     try:

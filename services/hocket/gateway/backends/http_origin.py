@@ -1,4 +1,4 @@
-"""Where a plain URL points, for URLs that need no rules of quoting, joining or login."""
+"""The origin of a plain URL, one that needs no quoting, joining or login rules."""
 
 import re
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from urllib.parse import urlsplit
 
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~:@!$&'()*+,;=-]*")
 _AUTHORITY = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-"""A host and perhaps a port; no name and password."""
+"""A host and optional port, without user name and password."""
 HTTP_PORT = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a plain URL points: `authority` is host and port as the Host header has them."""
+    """The origin of a plain URL; `authority` is host and port as in the Host header."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> "Origin | None":
-        """Return the origin of a URL, None of one that is not as simple as needed here."""
+        """Return the origin of a URL; None if the URL is not simple enough."""
         parts = urlsplit(url)
         try:
             port = parts.port or HTTP_PORT
@@ -35,5 +35,5 @@ class Origin:
 
 
 def is_plain(path: str) -> bool:
-    """Return whether a path means the same however it is quoted and joined."""
+    """Return whether a path is unaffected by quoting and joining."""
     return _PLAIN.fullmatch(path) is not None and "/." not in path

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 reply, read piece by piece: its status, its headers and its body, within bounds."""
+"""Reads one HTTP/1.1 reply piece by piece: status, headers and body, all of limited size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_PIECES = 1_024
-"""Pieces of a body that are held one by one."""
+"""How many pieces of a body are held before they are joined."""
 MAX_HEAD_BYTES = 64 * 1024
-"""What the headers of one reply may have."""
+"""The most bytes in the headers of one reply."""
 _INFORMATIONAL = range(100, 200)
 
 
@@ -23,7 +23,7 @@ class ReplyTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole reply; names of headers are in lower case."""
+    """A complete reply; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,7 +31,7 @@ class Response:
 
 
 class ReplyReader:
-    """Reads the replies of one connection; `on_*` is what the parser calls meanwhile."""
+    """Reads the replies of one connection; the parser calls the `on_*` methods."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -41,7 +41,7 @@ class ReplyReader:
     def begin(self) -> None:
         """Expect another reply."""
         self.whole = False
-        """Whether it was read to its end."""
+        """Whether the reply has been read to its end."""
         self.head_too_large = False
         self._status = 0
         self._headers: dict[str, str] = {}
@@ -58,11 +58,11 @@ class ReplyReader:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether nothing but the end of the connection tells where the reply ends."""
+        """Whether only the end of the connection marks the end of the reply."""
         return self._read_head and not self._bounded
 
     def feed(self, data: bytes) -> Exception | None:
-        """Read what came; return what is wrong with the reply."""
+        """Parse received data; return what is wrong with the reply, if anything."""
         fault: Exception | None = None
         try:
             self._parser.feed_data(data)
@@ -72,13 +72,13 @@ class ReplyReader:
                 fault = self._fault or ReplyBroken(f"it is not HTTP: {error}")
         if not self._read_head:
             self._unread_head_bytes += len(data)
-            if self._unread_head_bytes > MAX_HEAD_BYTES:  # the parser tells of whole headers only
+            if self._unread_head_bytes > MAX_HEAD_BYTES:  # the parser reports only complete headers
                 self.head_too_large = True
                 fault = fault or ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes")
         return fault
 
     def response(self) -> Response:
-        """Return the reply that was read; raise ReplyBroken where it is encoded."""
+        """Return the reply that was read; raise ReplyBroken if it is encoded."""
         encoding = self._headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise ReplyBroken(f"it is encoded as {encoding[:40]}, which was not asked for")
@@ -111,7 +111,7 @@ class ReplyReader:
         self._body.append(body)
         if (
             len(self._body) >= MAX_PIECES
-        ):  # very many small pieces take much more than what they hold
+        ):  # very many small pieces take much more memory than their content
             self._more += b"".join(self._body)
             self._body.clear()
 
@@ -119,7 +119,7 @@ class ReplyReader:
         if self._read_head:
             self._persists = self._parser.should_keep_alive()
             self.whole = True
-        else:  # "100 Continue" and such: the reply is yet to come
+        else:  # "100 Continue" and the like: the reply is still to come
             self._headers = {}
 
     def _refuse(self, fault: Exception) -> None:

@@ -1,7 +1,7 @@
-"""A backend that is an OpenAI-compatible HTTP endpoint: chat, completions, embeddings, streams.
+"""A backend for an OpenAI-compatible HTTP endpoint: chat, completions, embeddings, streams.
 
-A stream that ends before its end was said is an error, and so is one that brings an error. Endpoints
-that answer in one piece although a stream was asked for are taken at their word.
+A stream that ends without a finish reason, or that contains an error, is an error. If an endpoint
+sends a complete reply although a stream was requested, that reply is accepted.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ class OpenAIBackend:
     async def call(
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
-        """Post the call and return its completion; see the protocol for errors."""
+        """Post the call and return its completion; the protocol lists the errors."""
         path = path_of(request)
         headers = {REQUEST_ID: request.call_id}
         propagate.inject(headers)
@@ -148,5 +148,5 @@ class OpenAIBackend:
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
-    """Return a body as JSON, which knows no infinity: 1e400 becomes null."""
+    """Return a body as JSON, which has no infinity: 1e400 becomes null."""
     return to_json(body, inf_nan_mode="null")

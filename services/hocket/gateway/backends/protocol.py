@@ -1,8 +1,8 @@
-"""What every backend does: one call, one completion, or one of these errors.
+"""The interface of backends: one call gives one completion, or one of these errors.
 
-`tests/contract/test_gateway_backends.py` is the suite that each kind passes. A cancelled `call` stops
-the work behind it. `may_move_on` tells whether the gateway may try the next backend: the failure came
-before any output, so that nothing is done twice.
+`tests/contract/test_gateway_backends.py` is the suite that every kind of backend passes. Cancelling
+a `call` stops the work behind it. `may_move_on` tells whether the gateway may try the next backend
+because the failure came before any output, so nothing is done twice.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,10 +15,11 @@ from hocket.schemas.messages import CallRequest, Completion
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a completion while it is made.
+    """A piece of a completion that is still being produced.
 
-    `openai` is the chunk as a backend that speaks OpenAI's API sent it, for calls that came so; one with
-    nothing but the usage `is_usage`. `output_tokens` is how many there are by now.
+    `openai` is the chunk as sent by a backend that speaks OpenAI's API, for calls received in that
+    format; `is_usage` marks one that holds only usage. `output_tokens` is the number of tokens so
+    far.
     """
 
     text: str
@@ -28,7 +29,8 @@ class Chunk:
 
 
 Chunks = Callable[[Chunk], Awaitable[None]]
-"""Takes the chunks of a call in their order; the backend waits for it, so a slow taker slows it down."""
+"""Receives the chunks of a call in order; the backend awaits it, so a slow receiver slows the
+backend down."""
 
 
 class Backend(Protocol):
@@ -37,12 +39,14 @@ class Backend(Protocol):
     async def call(
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
-        """Make one call and return its completion; raise a HocketError, as a rule a BackendError,
-        within `timeout_ms`. With `chunks` the text goes there too, piece by piece where the backend
-        can, else as one."""
+        """Make one call within `timeout_ms` and return its completion.
+
+        Raises a HocketError, usually a BackendError. If `chunks` is given, the text is also sent
+        there: in pieces if the backend can stream, otherwise as one.
+        """
 
     async def close(self) -> None:
-        """Let go of connections; no call comes afterwards."""
+        """Close connections; no calls may follow."""
 
 
 @runtime_checkable
@@ -50,7 +54,7 @@ class Loadable(Protocol):
     """A backend whose server loads and unloads models; every method raises BackendErrors."""
 
     async def load(self, *, timeout_ms: float) -> None:
-        """Load the model, or load it again with what its repository holds now."""
+        """Load the model, or reload it from its repository."""
 
     async def unload(self, *, timeout_ms: float) -> None:
         """Unload the model; calls fail until it is loaded again."""
@@ -59,7 +63,7 @@ class Loadable(Protocol):
         """Return whether the model can be asked."""
 
     async def statistics(self, *, timeout_ms: float) -> dict[str, Any]:
-        """Return what the server counted for the model, as it says it."""
+        """Return the server's statistics for the model, in the server's format."""
 
 
 class BackendError(HocketError):
@@ -68,16 +72,17 @@ class BackendError(HocketError):
     code = "backend_error"
     may_move_on: ClassVar[bool] = False
     may_be_charged: ClassVar[bool] = False
-    """Whether the backend may have done the work, and charge for it, although it failed."""
+    """Whether the backend may have done the work, and may charge for it, although the call failed."""
 
     def __init__(
         self, *, spent: Completion | None = None, unconnected: bool = False, **fields: Any
     ) -> None:
         super().__init__(**fields)
         self.unconnected = unconnected
-        """Whether no connection came about, so that no request had a part in the failure."""
+        """Whether no connection was established, so that the request itself cannot have caused the
+        failure."""
         self.spent = spent or Completion()
-        """What the backend metered although it failed; only its token counts matter."""
+        """The usage metered despite the failure; only its token counts matter."""
 
 
 class BackendUnreachable(BackendError):

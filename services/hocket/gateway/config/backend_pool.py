@@ -1,7 +1,7 @@
-"""Backends in service, and how one is replaced while calls run.
+"""Backends in service, and how they are replaced while calls are in flight.
 
-A reload builds only what changed; a backend that was replaced or left out serves its calls to their
-end and is closed with the last one.
+A reload builds only what has changed; a backend that was replaced or removed finishes its calls and
+is closed with the last one.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class ServedBackend:
         self._retired = False
 
     async def __aenter__(self) -> Backend:
-        """Keep the backend open for one call; entering does not yield to others."""
+        """Keep the backend open for one call; entering does not yield to other tasks."""
         self._calls += 1
         return self._backend
 
@@ -40,9 +40,9 @@ class ServedBackend:
 async def serve(
     table: RoutingTable, before: Mapping[str, ServedBackend], now_ms: Callable[[], float]
 ) -> dict[str, ServedBackend]:
-    """Return the backends of a table, those of `before` where their spec is the same.
+    """Return the backends of a table, reusing those of `before` whose spec is unchanged.
 
-    Raises RoutingInvalid where one cannot be built; `before` is then untouched.
+    Raises RoutingInvalid if one cannot be built; `before` is then untouched.
     """
     served: dict[str, ServedBackend] = {}
     built: list[ServedBackend] = []

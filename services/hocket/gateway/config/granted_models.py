@@ -1,4 +1,4 @@
-"""Which models callers may have, by what their tenants are granted."""
+"""Which models callers may use, according to the grants of their tenants."""
 
 from hocket.gateway.core.errors import ModelNotGranted
 from hocket.kit.access.grant_book import GrantBook
@@ -12,7 +12,7 @@ class GrantedModels:
         self._grants = grants
 
     def check(self, request: CallRequest) -> None:
-        """Raise ModelNotGranted where the tenant of a call may not have its model."""
+        """Raise ModelNotGranted if the tenant of a call may not use its model."""
         tenant = request.attribution.tenant
         if not self._grants.of(tenant).allows("models", request.model):
             raise ModelNotGranted(tenant=tenant, model=request.model)

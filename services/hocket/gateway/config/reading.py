@@ -1,4 +1,4 @@
-"""Reading a configuration file into routes: all its faults at once, with field and cure."""
+"""Reads a configuration file into routes, reporting each fault with field and cure."""
 
 import asyncio
 import os
@@ -27,14 +27,14 @@ from hocket.schemas.checks.faults import Faults
 SECTIONS = frozenset(
     {"models", "pools", "budgets", "access", "content", "experiments", "hooks", "rates"}
 )
-"""The sections of a configuration file that are read here."""
+"""The sections of a configuration file read here."""
 LITELLM_SECTIONS = frozenset(
     """
     model_list router_settings litellm_settings general_settings environment_variables callback_settings
     credential_list guardrails mcp_servers files_settings finetune_settings vector_store_registry prompts
     """.split()
 )
-"""The sections of a LiteLLM file; most have no effect here, which is said."""
+"""The sections of a LiteLLM file; most have no effect here, which is reported."""
 
 log = structlog.get_logger()
 
@@ -80,15 +80,17 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
 
 
 async def _hooks(rules: tuple[HookRule, ...], before: Routes | None) -> tuple[BuiltHook, ...]:
-    """Return the hooks of some rules, those of before where the rules are the same; a hook may take long
-    to make, so a thread does it."""
+    """Return the hooks of the rules, reusing the former ones if the rules are unchanged.
+
+    Hooks are built in a thread, because that may take long.
+    """
     if before is not None and tuple(one.rule for one in before.hooks) == rules:
         return before.hooks
     return await asyncio.to_thread(build, rules) if rules else ()
 
 
 def _section(content: Mapping[str, Any]) -> Any:
-    """Return the routing part of a configuration; a LiteLLM file is one as a whole."""
+    """Return the routing section of a configuration; for a LiteLLM file, the whole file."""
     if "models" in content or "model_list" not in content:
         return content.get("models")
     return {name: value for name, value in content.items() if name in LITELLM_SECTIONS}

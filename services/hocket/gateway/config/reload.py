@@ -1,8 +1,8 @@
-"""Reading the configuration again while the gateway runs.
+"""Reads the configuration again while the gateway runs.
 
-A file is read on start (a bad one ends the process), on SIGHUP, and when it has changed on disk and
-changes no more (one that is being written may be empty, or half of itself); then a bad one changes
-nothing, and is reported with the field and its cure.
+The file is read at start (a bad one ends the process), on SIGHUP, and when it has changed on disk
+and then stayed the same (a file being written may be empty or incomplete). After the start, a bad
+file changes nothing and is reported with the field and the cure.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ log = structlog.get_logger()
 
 
 class Reload:
-    """Reads the configuration again on SIGHUP and when the file changed; a bad one changes nothing."""
+    """Reads the configuration again on SIGHUP and when its file has changed; a bad one changes
+    nothing."""
 
     def __init__(
         self, path: Path | None, routes: Routes, use: Callable[[Routes], None], health: Health
@@ -38,7 +39,7 @@ class Reload:
 
     @contextmanager
     def on_hangup(self) -> Iterator[None]:
-        """Listen to SIGHUP inside the block."""
+        """Handle SIGHUP inside the block."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._start)
         try:
@@ -47,7 +48,7 @@ class Reload:
             loop.remove_signal_handler(signal.SIGHUP)
 
     def look(self) -> None:
-        """Read the file again if it is not as it was read last, and is as it was at the last look."""
+        """Read the file again if it has changed since it was last read, and not since the last look."""
         version = _version(self._path)
         if version == self._seen_as and version != self._read_as:
             self._start()
@@ -58,7 +59,7 @@ class Reload:
             self._reading = asyncio.create_task(self.read(), name="reload")
 
     async def read(self) -> None:
-        """Replace the routes, or say why not."""
+        """Replace the routes, or log why that is not possible."""
         self._read_as = _version(self._path)
         before = self.routes
         try:
@@ -78,7 +79,7 @@ class Reload:
 
 
 def _version(path: Path | None) -> tuple[int, int] | None:
-    """Return what changes when a file does; None where there is none."""
+    """Return a value that changes whenever the file does; None if there is no file."""
     try:
         found = path.stat() if path is not None else None
     except OSError:

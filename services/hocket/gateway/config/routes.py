@@ -15,8 +15,8 @@ from hocket.gateway.hooks.builder import BuiltHook
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """A routing table, its backends by replica key, the budgets, the keys of the HTTP door, the
-    experiments, the hooks, whose content is kept, and the rates; replaced as a whole on reload."""
+    """A routing table with its backends by replica key, and everything else that a reload replaces:
+    budgets, keys of the HTTP door, experiments, hooks, content policy, and rates."""
 
     table: RoutingTable
     served: Mapping[str, ServedBackend]

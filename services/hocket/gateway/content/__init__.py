@@ -1,1 +1,1 @@
-"""Prompts and answers on their way to where they are kept."""
+"""Passes prompts and answers on to be kept."""

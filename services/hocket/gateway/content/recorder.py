@@ -1,8 +1,9 @@
-"""Hands prompts and answers that a policy wants kept to a ledger: in batches, beside the calls.
+"""Sends prompts and answers that are to be kept to a ledger, in batches, without delaying calls.
 
-A call that is kept costs its caller a look into the policy and an entry in a list. What waits is
-bounded; beyond the bound, and where no ledger takes it in time, content is dropped and counted: it is
-not worth what a call is. Personal data is replaced in a thread, before anything leaves the process.
+Keeping a call costs its caller only a policy lookup and an entry in a list. Waiting content is
+bounded; beyond the bound, or if no ledger takes it in time, content is dropped and counted, because
+it matters less than the call itself. Personal data is masked in a thread before anything leaves the
+process.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ _Waiting = tuple[CallRequest, CallReply, Kept, float, int]
 
 
 class ContentRecorder:
-    """Keeps content as the policy of the moment says."""
+    """Keeps content according to the current policy."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class ContentRecorder:
         )
 
     def record(self, request: CallRequest, reply: CallReply) -> None:
-        """Have the content of a call kept, where the policy says so."""
+        """Queue the content of a call to be kept, if the policy says so."""
         kept = self._policy().of(request.attribution)
         if kept is None:
             return
@@ -82,7 +83,7 @@ class ContentRecorder:
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[None]":
-        """Hand over inside the block; what waits at its end goes within CLOSE_S."""
+        """Send content inside the block; at its end, send what is waiting within CLOSE_S."""
         task = asyncio.create_task(self._run(), name="content")
         try:
             yield
@@ -127,14 +128,15 @@ class ContentRecorder:
 
 
 def _batches(some: list[_Waiting]) -> list[list[CallContent]]:
-    """Return content in batches that fit a message; what cannot be made ready is left out."""
+    """Return content in batches that fit into a message; content that cannot be prepared is left
+    out."""
     batches: list[list[CallContent]] = [[]]
     size = 0
     for request, reply, kept, started_ms, _ in some:
         try:
             content = kept_content(request, reply, kept, started_ms)
             length = len(encoded(content))
-        except Exception as error:  # a fault of ours must not keep what could not be redacted
+        except Exception as error:  # content that could not be masked must not be kept
             log.warning("content_not_made", call_id=request.call_id, reason=repr(error))
             continue
         if size + length > MAX_BATCH_BYTES and batches[-1]:

@@ -1,5 +1,8 @@
-"""Arms switched off and on: at once here, and for all gateways and after a restart through
-`arm.<experiment>.<arm>` in their bucket. While NATS is away it is written later."""
+"""Switches arms off and on: at once in this gateway; for all gateways, and over restarts, through
+`arm.<experiment>.<arm>` in their bucket.
+
+While NATS is unreachable, the write is postponed.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +24,7 @@ log = structlog.get_logger()
 
 
 class ArmSwitches:
-    """Switches arms off and on, and follows what other gateways switch."""
+    """Switches arms off and on, and follows the switches of other gateways."""
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class ArmSwitches:
         self._writing: set[asyncio.Task[None]] = set()
 
     def switch_off(self, experiment: Experiment, arm: Arm, cause: str, reason: str) -> None:
-        """Switch an arm off that was found bad here."""
+        """Switch off an arm that this gateway found bad."""
         tracked, by = self._arms[experiment.name, arm.name], self._membership.name
         tracked.off, tracked.cause, tracked.by = True, cause, by
         tracked.reason = reason[:MAX_REASON_CHARS]
@@ -63,7 +66,7 @@ class ArmSwitches:
     async def control(
         self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None
     ) -> None:
-        """Switch an arm off or on by hand, as far as `tenant` sees it; raise ExperimentUnknown,
+        """Switch an arm off or on by hand, if visible to `tenant`; raise ExperimentUnknown,
         ExperimentNotTold."""
         found, wanted = self._controllable(experiment, arm, tenant)
         tracked = self._arms[experiment, arm]
@@ -78,7 +81,7 @@ class ArmSwitches:
             self._publish_fact(found, wanted, tracked)
 
     def hear(self) -> None:
-        """Take over what other gateways switched."""
+        """Adopt the switches of other gateways."""
         for key, _, content in self._membership.told(ARM):
             name, _, arm_name = key.partition(".")
             found = self._arms.found(name, arm_name)
@@ -86,7 +89,7 @@ class ArmSwitches:
                 self._hear(*found, content)
 
     def write(self) -> None:
-        """Write the arms that were switched off and are not written yet, or not any more."""
+        """Write arms that were switched off here and are not (or no longer) in the bucket."""
         for (name, arm_name), tracked in self._arms.items():
             if tracked.off and self._membership.is_overwritten(_key(name, arm_name)):
                 tracked.unwritten = True
@@ -99,7 +102,7 @@ class ArmSwitches:
     def _controllable(
         self, experiment: str, arm: str, tenant: str | None
     ) -> tuple[Experiment, Arm]:
-        """Return an arm that may be switched by hand, with its experiment; the control is none."""
+        """Return an arm that may be switched by hand, with its experiment; never the control."""
         visible = {one.name: one for one in self._arms.visible_to(tenant)}
         found = self._arms.found(experiment, arm) if experiment in visible else None
         if found is None or found[1] is found[0].control:
@@ -110,7 +113,7 @@ class ArmSwitches:
         return found
 
     def _hear(self, experiment: Experiment, arm: Arm, content: Any) -> None:
-        """Take over the state of an arm, unless it is that of another one, or of the past."""
+        """Adopt the state of an arm, unless it belongs to a different arm or is outdated."""
         tracked = self._arms[experiment.name, arm.name]
         try:
             epoch, off, identity = int(content["epoch"]), bool(content["off"]), content["identity"]
@@ -150,7 +153,7 @@ class ArmSwitches:
         if written is not None:
             self._publish_fact(*found, tracked)
         elif tracked.off:
-            tracked.unwritten = True  # another was faster, which will be heard, or NATS is away
+            tracked.unwritten = True  # another gateway was faster, or NATS is unreachable
 
     def _publish_fact(self, experiment: Experiment, arm: Arm, tracked: TrackedArm) -> None:
         fact = ArmRolledBack(

@@ -1,4 +1,4 @@
-"""What is known of each arm: whether it is on, what this gateway saw of it, and what the others told."""
+"""What is known of each arm: whether it is on, and what this and the other gateways observed."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,13 +7,14 @@ from hocket.gateway.core.experiments.rollback_rule import RollbackRule, Seen, Ta
 from hocket.schemas.messages import ArmState, ExperimentState
 
 NO_RULE = RollbackRule()
-"""The rule by which arms are compared that are never rolled back."""
+"""The rule for comparing arms that are never rolled back."""
 ArmKey = tuple[str, str]
-"""The name of an experiment and that of its arm."""
+"""The names of an experiment and of its arm."""
 
 
 class TrackedArm:
-    """What is known of one arm here; `tally` is our own, `others` are what other gateways told."""
+    """What is known of one arm; `tally` is this gateway's own, `others` what other gateways
+    reported."""
 
     def __init__(self, experiment: Experiment, arm: Arm) -> None:
         self.identity = experiment.identity(arm.name)
@@ -27,13 +28,13 @@ class TrackedArm:
         self.forget(experiment)
 
     def forget(self, experiment: Experiment) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.tally = Tally(experiment.rollback or NO_RULE, control=self.control)
         self.others = {}
 
     @property
     def seen(self) -> Seen:
-        """What all gateways together saw lately."""
+        """The recent observations of all gateways together."""
         return sum((seen for _, seen in self.others.values()), self.tally.seen)
 
     @property
@@ -56,7 +57,7 @@ class Arms:
         return self._arms[key]
 
     def use(self, experiments: Iterable[Experiment]) -> None:
-        """Go by other experiments from now on; what is known of arms that are the same stays."""
+        """Use other experiments from now on; unchanged arms keep what is known of them."""
         before, self._arms = self._arms, {}
         self._experiments = {one.name: one for one in experiments}
         for experiment in self._experiments.values():
@@ -71,11 +72,11 @@ class Arms:
         return self._experiments.values()
 
     def experiment(self, name: str) -> Experiment | None:
-        """Return the experiment of a name."""
+        """Return an experiment by name."""
         return self._experiments.get(name)
 
     def get(self, key: ArmKey) -> TrackedArm | None:
-        """Return what is known of an arm, None where there is no such arm."""
+        """Return what is known of an arm; None if there is no such arm."""
         return self._arms.get(key)
 
     def items(self) -> Iterable[tuple[ArmKey, TrackedArm]]:
@@ -90,13 +91,14 @@ class Arms:
         return None if experiment is None or found is None else (experiment, found)
 
     def visible_to(self, tenant: str | None) -> Iterator[Experiment]:
-        """Give the experiments that a tenant may see: its own, and those of all; without one, all."""
+        """Yield the experiments that a tenant may see: its own and those for all tenants; without a
+        tenant, all."""
         for one in self._experiments.values():
             if tenant is None or one.tenant in (None, tenant):
                 yield one
 
     def states(self, tenant: str | None) -> tuple[ExperimentState, ...]:
-        """Return the experiments as operators see them: a tenant's, and those of all."""
+        """Return the states of the experiments visible to a tenant, for operators."""
         return tuple(
             ExperimentState(
                 experiment=one.name,

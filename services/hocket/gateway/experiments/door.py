@@ -1,9 +1,10 @@
-"""The door for what experiments are judged by, and for operators.
+"""The door for run outcomes, by which experiments are judged, and for operators.
 
-An ExperimentControl on `hocket.gateway.experiments` gets its ExperimentsTold from one of the gateways.
-All of them hear how runs end (the public fact `run-finished`, of the pipelines that experiments are
-about) and what others say of them (`hocket.gateway.outcome`). These are heard on core NATS: an end that
-is missed, while NATS is away, is not judged. A reload may change which pipelines are listened to.
+An ExperimentControl sent to `hocket.gateway.experiments` is answered by one of the gateways with an
+ExperimentsTold. All gateways receive the ends of runs (the public fact `run-finished`, for the
+pipelines that experiments are about) and other judgements of runs (`hocket.gateway.outcome`). These
+arrive over core NATS, so an end that is missed while NATS is unreachable is not judged. A reload
+may change which pipelines are listened to.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from hocket.schemas.messages import (
 
 QUEUE = "gateway"
 SUBJECT_HEADER = "ce-subject"
-"""The run's id in the headers of a public fact: the body of others is not read."""
+"""The header of a public fact with the run's id; the body is read only for runs that matter."""
 ALL = "*"
 
 log = structlog.get_logger()
@@ -59,13 +60,13 @@ class ExperimentsDoor:
         await self.listen()
 
     def listen_anew(self) -> None:
-        """Listen to other pipelines, after a reload."""
+        """Listen to other pipelines after a reload."""
         task = asyncio.create_task(self.listen(), name="listen to ends of runs")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def listen(self) -> None:
-        """Listen to the ends of the runs that experiments are about now."""
+        """Listen to the ends of runs of the pipelines that experiments are about now."""
         async with self._changing:
             wanted = {pipeline or ALL for pipeline in self._experiments.pipelines}
             wanted = {ALL} if ALL in wanted else wanted
@@ -76,7 +77,7 @@ class ExperimentsDoor:
                 await _unsubscribed(self._ends.pop(pipeline))
 
     async def close(self) -> None:
-        """Hear nothing any more."""
+        """Unsubscribe."""
         async with self._changing:
             for subscription in (*self._subscriptions, *self._ends.values()):
                 await _unsubscribed(subscription)
@@ -131,7 +132,7 @@ class ExperimentsDoor:
                     "end_malformed", subject=message.subject, reason=str(error)[:500], count=count
                 )
             return
-        if end.tenant == tenant:  # who may write a tenant's facts does not judge another's runs
+        if end.tenant == tenant:  # writers of one tenant's facts must not judge another's runs
             self._experiments.ended(end)
 
     def _answer(self, message: Msg, told: ExperimentsTold) -> None:
@@ -140,8 +141,8 @@ class ExperimentsDoor:
 
 
 def publish_fact(bus: Bus, seals: Capabilities | None, fact: ArmRolledBack, msg_id: str) -> None:
-    """Publish a fact of the gateways on EVENTS, under an id that nobody can use before; nobody waits
-    for it."""
+    """Publish a fact of the gateways on EVENTS, without waiting, under an id that nobody else can
+    use first."""
     subject = subjects.event(subjects.GATEWAY_TENANT, fact.experiment, fact.kind)
     posted = bus.publish_durable(
         subject, fact.model_dump_json().encode(), msg_id=id_of(seals, msg_id)

@@ -1,14 +1,14 @@
-"""The experiments of this gateway: which arm a call takes, what was seen of it, and when it is switched
-off.
+"""The experiments of this gateway: which arm a call takes, what was observed, and when an arm is
+switched off.
 
-Each gateway counts what it sees itself, tells the others its counts (`tally_exchange.py`), and evaluates
-arms by the sum. Whichever finds an arm bad switches it off at once for itself and for all others
-(`arm_rollback.py`), so what one found holds for all, and after a restart. While NATS is away each
-gateway goes by what it knows.
+Each gateway counts what it observes, tells the others its counts (`tally_exchange.py`), and
+evaluates arms by the total. A gateway that finds an arm bad switches it off at once, for itself and
+all others (`arm_rollback.py`), and over restarts. While NATS is unreachable, each gateway decides
+by what it knows.
 
-States of an arm: on, off (found bad, or by hand), on again (restored by hand: a new `epoch`, with
-nothing counted). What is known holds for an arm as long as its experiment's scope and models stay what
-they are (`identity`); other weights change nothing of it.
+States of an arm: on, off (found bad, or switched by hand), on again (restored by hand: a new
+`epoch` with fresh counts). What is known of an arm remains valid as long as its experiment's scope
+and models stay the same (`identity`); changed weights do not affect it.
 """
 
 from collections import OrderedDict
@@ -28,9 +28,10 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import ArmRolledBack, CallRequest, ExperimentState, RunFinished
 
 RunKey = tuple[str, str]
-"""The tenant of a run and its id: another tenant's run of the same name is another one."""
+"""The tenant and id of a run; run ids of different tenants are unrelated."""
 MAX_RUNS = 50_000
-"""Runs whose end is waited for; of the oldest ones beyond that nothing is learnt."""
+"""The most runs whose end is awaited; beyond that the oldest are forgotten, and nothing is learnt
+from them."""
 _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET)
 _SAYS_NOTHING_UNASKED = (ErrorClass.TIMEOUT, ErrorClass.RATE_LIMITED)
 
@@ -44,13 +45,15 @@ class Assigned:
 
     @property
     def because(self) -> str:
-        """Why the call goes to another model than it named."""
+        """Why the call goes to a model other than the one it named."""
         return f"arm `{self.arm.name}` of `{self.experiment.name}`"
 
 
 class Experiments:
-    """Assigns calls to arms and evaluates these; `look` is called when the bucket changed, and now and
-    then."""
+    """Assigns calls to arms, and evaluates arms.
+
+    `look` is to be called whenever the bucket has changed, and periodically.
+    """
 
     def __init__(
         self,
@@ -69,10 +72,10 @@ class Experiments:
         self._by_model: dict[str, list[Experiment]] = {}
         self._table: RoutingTable | None = None
         self._runs: OrderedDict[RunKey, dict[str, str]] = OrderedDict()
-        """By run: the arm that it takes in each experiment."""
+        """The arm of each run in each experiment."""
 
     def use(self, experiments: Iterable[Experiment], table: RoutingTable) -> None:
-        """Go by other experiments from now on; of arms that are the same what is known stays."""
+        """Use other experiments from now on; unchanged arms keep what is known of them."""
         self._table = table
         self._arms.use(experiments)
         self._by_model = {}
@@ -82,11 +85,11 @@ class Experiments:
 
     @property
     def pipelines(self) -> frozenset[str | None]:
-        """The pipelines whose runs' ends tell something; None among them means all of them."""
+        """The pipelines whose run outcomes matter; if None is among them, all do."""
         return frozenset(one.pipeline for one in self._arms.experiments())
 
     def assign(self, request: CallRequest) -> Assigned | None:
-        """Return the arm of a call, None where no experiment concerns it."""
+        """Return the arm of a call; None if no experiment applies to it."""
         if not self._by_model or self._table is None:
             return None
         model = self._table.aliases.get(request.model, request.model)
@@ -98,7 +101,7 @@ class Experiments:
     def called(
         self, assigned: Assigned, error: ErrorInfo | None, *, asked: bool, latency_ms: float
     ) -> None:
-        """Take in what became of a call; `asked` says whether any backend was."""
+        """Count the outcome of a call; `asked` tells whether any backend was asked."""
         experiment, arm = assigned.experiment, assigned.arm
         tracked = self._arms.get((experiment.name, arm.name))
         if tracked is None or (error is not None and _says_nothing(error, asked)):
@@ -108,7 +111,7 @@ class Experiments:
         slow_ms = None if median_ms is None else median_ms * factor
         enough_ms = CallDurations.LEAST_SLOW_MS if slow_ms is None else slow_ms
         if error is not None and error.error_class is ErrorClass.TIMEOUT and latency_ms < enough_ms:
-            return  # its caller gave it less time than such calls take
+            return  # the caller allowed less time than such calls take
         tracked.tally.called(failed=error is not None, latency_ms=latency_ms, slow_ms=slow_ms)
         if self._metrics is not None:
             result = "ok" if error is None else "error"
@@ -120,14 +123,14 @@ class Experiments:
         return (tenant, run_id) in self._runs
 
     def ended(self, end: RunFinished) -> None:
-        """Take in the end of a run."""
+        """Count the end of a run."""
         for name, arm in self._runs.pop((end.tenant, end.run_id), {}).items():
             experiment = self._arms.experiment(name)
             if experiment is not None:
                 self._take_outcome(experiment, arm, experiment.success_of(end))
 
     def record_outcome(self, tenant: str, run_id: str, good: bool) -> None:
-        """Take in what somebody says of a run; its end says nothing more."""
+        """Count an explicit judgement of a run; its end is then ignored."""
         for name, arm in self._runs.pop((tenant, run_id), {}).items():
             experiment = self._arms.experiment(name)
             if experiment is not None:
@@ -136,16 +139,16 @@ class Experiments:
     async def control(
         self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None = None
     ) -> None:
-        """Switch an arm off or on by hand, as far as `tenant` sees it; raise ExperimentUnknown,
+        """Switch an arm off or on by hand, if visible to `tenant`; raise ExperimentUnknown,
         ExperimentNotTold."""
         await self._switches.control(action, experiment, arm, by, tenant=tenant)
 
     def states(self, tenant: str | None = None) -> tuple[ExperimentState, ...]:
-        """Return the experiments as operators see them: a tenant's, and those of all."""
+        """Return the states of the experiments visible to a tenant, for operators."""
         return self._arms.states(tenant)
 
     def look(self) -> None:
-        """Take over what the others wrote, write what is ours, and evaluate arms by it."""
+        """Adopt what other gateways wrote, write this one's state, and evaluate all arms."""
         if not len(self._arms):
             return
         self._switches.hear()
@@ -175,7 +178,7 @@ class Experiments:
             self._evaluate(experiment, next(one for one in experiment.arms if one.name == arm))
 
     def _evaluate(self, experiment: Experiment, arm: Arm) -> None:
-        """Switch an arm off that is found bad."""
+        """Switch an arm off if it is bad."""
         tracked = self._arms[experiment.name, arm.name]
         if experiment.rollback is None or tracked.off or tracked.control:
             return
@@ -186,7 +189,8 @@ class Experiments:
 
 
 def _says_nothing(error: ErrorInfo, asked: bool) -> bool:
-    """Tell whether an error is not the model's: its caller stopped it, or had no time or money left."""
+    """Tell whether an error says nothing about the model: the caller stopped the call, or had no
+    time or money left."""
     return error.error_class in _SAYS_NOTHING or (
         not asked and error.error_class in _SAYS_NOTHING_UNASKED
     )

@@ -1,5 +1,5 @@
-"""What gateways tell each other of what they counted: `tally.<experiment>.<gateway>` in their bucket, at
-most every TELL_S."""
+"""Exchanges counts among gateways: `tally.<experiment>.<gateway>` in their bucket, written at most
+every TELL_S."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ TELL_S = 0.25
 
 
 class TallyExchange:
-    """Tells the counts of this gateway, and takes in those of the others."""
+    """Publishes this gateway's counts, and reads those of the others."""
 
     def __init__(self, arms: Arms, membership: Membership) -> None:
         self._arms = arms
@@ -24,7 +24,7 @@ class TallyExchange:
         self._writing: set[asyncio.Task[Any]] = set()
 
     def tell(self) -> None:
-        """Tell the others our counts, where they changed."""
+        """Publish this gateway's counts if they have changed."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._told_at_s < TELL_S:
             return
@@ -42,7 +42,7 @@ class TallyExchange:
                 task.add_done_callback(self._writing.discard)
 
     def hear(self) -> None:
-        """Take in what the others told of the same arms."""
+        """Read the counts that other gateways published for the same arms."""
         heard: dict[ArmKey, dict[str, tuple[int, Seen]]] = {}
         for key, _, content in self._membership.told(TALLY):
             name, _, gateway = key.partition(".")
@@ -60,10 +60,10 @@ class TallyExchange:
 
     async def _write(self, name: str, key: str, content: dict[str, Any]) -> None:
         if await self._membership.put(key, content) is None:
-            self._told.pop(name, None)  # NATS is away: tell them again
+            self._told.pop(name, None)  # NATS is unreachable: publish again later
 
     def _forget(self, key: str) -> None:
-        """Delete the counts of a gateway that is gone."""
+        """Delete the counts of a dead gateway."""
         if self._membership.leads and key not in self._forgetting:
             self._forgetting.add(key)
             task = asyncio.create_task(self._membership.put(key, None))
@@ -79,7 +79,8 @@ def _counts(tracked: TrackedArm) -> list[Any]:
 
 
 def _parsed(counts: Any, tracked: TrackedArm) -> tuple[int, Seen] | None:
-    """Return the calls and the rates that another gateway tells of the same arm, None of another."""
+    """Return the calls and rates that another gateway published for this arm; None if they are for
+    a different one."""
     try:
         identity, epoch, calls, *rates = counts
         if identity != tracked.identity or epoch != tracked.epoch:

@@ -1,1 +1,2 @@
-"""What happens to a call before a backend gets it, and to its answer before its caller does."""
+"""Hooks: what happens to a call before its backend gets it, and to the answer before its caller
+does."""

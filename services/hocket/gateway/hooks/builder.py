@@ -1,7 +1,7 @@
-"""Hooks made from the configuration, and which of them a call goes through.
+"""Builds hooks from the configuration, and selects those that a call goes through.
 
-A hook is made from `use`: a built-in one (`pii`, `presidio`) or `module:factory` of the user's, called
-with its options.
+The option `use` names a built-in hook (`pii`, `presidio`) or the user's own `module:factory`, which
+is called with the hook's options.
 """
 
 import importlib
@@ -32,14 +32,14 @@ class BuiltHook:
 
 
 def build(rules: Sequence[HookRule]) -> tuple[BuiltHook, ...]:
-    """Return the hooks of a configuration; raise RoutingInvalid where one cannot be made."""
+    """Return the hooks of a configuration; raise RoutingInvalid if one cannot be built."""
     return tuple(BuiltHook(rule, _made(rule)) for rule in rules)
 
 
 def hooks_for(
     hooks: Sequence[BuiltHook], spec: BackendSpec, models: Set[str]
 ) -> tuple[BuiltHook, ...]:
-    """Return the hooks that a call goes through to a backend; it goes by any of these models' names."""
+    """Return the hooks for a call to a backend; `models` are all names the call goes by."""
     return tuple(one for one in hooks if one.rule.concerns(spec.hosting, spec.kind, models))
 
 

@@ -1,8 +1,8 @@
-"""The chain of hooks that a call goes through, and that its answer goes back through.
+"""The chain of hooks that a call passes through, and its answer on the way back.
 
-Each hook has a time budget. One that fails or takes longer either ends the call (`closed`: nothing
-leaves) or is left out (`open`). Hooks run in the order of the configuration, on answers in the opposite
-one, and only for the backends and models that they are for (`builder.py`).
+Each hook has a time budget. If a hook fails or takes longer, the call is either ended (`closed`:
+nothing leaves) or continues without it (`open`). Hooks run in configuration order on calls and in
+reverse order on answers, and only for the backends and models they apply to (`builder.py`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A call as a backend gets it, and what sees its answer, the first hook last."""
+    """A call as the backend gets it, and the handlers of its answer, in reverse order of the hooks."""
 
     request: CallRequest
     answering: tuple[tuple[HookRule, Callable[[], Answering]], ...] = ()
@@ -33,7 +33,7 @@ class Prepared:
 async def prepared(
     hooks: Sequence[BuiltHook], request: CallRequest, metrics: GatewayMetrics | None
 ) -> Prepared:
-    """Return a call as it may go out; raise HookFailed where a closed hook does not let it."""
+    """Return a call after all hooks; raise HookFailed if a closed hook fails."""
     answering: list[tuple[HookRule, Callable[[], Answering]]] = []
     for one in hooks:
         try:
@@ -49,14 +49,14 @@ async def prepared(
 
 
 class Listening:
-    """What hooks do with the answer to one request."""
+    """Passes the answer to one request through the hooks."""
 
     def __init__(self, prepared: Prepared, metrics: GatewayMetrics | None) -> None:
         self._answering = [(rule, make()) for rule, make in prepared.answering]
         self._metrics = metrics
 
     def relayed(self, chunks: Chunks) -> Chunks:
-        """Return what takes a backend's chunks and hands them on as the hooks leave them."""
+        """Return a receiver of a backend's chunks that passes them through the hooks to `chunks`."""
 
         async def take(chunk: Chunk) -> None:
             for rule, one in self._answering:
@@ -69,8 +69,10 @@ class Listening:
         return take
 
     async def finished(self, completion: Completion, chunks: Chunks | None) -> Completion:
-        """Return the whole answer as the hooks leave it, and say what they held back; raise HookFailed
-        where a closed hook fails."""
+        """Return the whole answer after all hooks, sending to `chunks` what they held back.
+
+        Raises HookFailed if a closed hook fails.
+        """
         for rule, one in self._answering:
             try:
                 async with asyncio.timeout(rule.budget_ms / 1000):
@@ -85,7 +87,7 @@ class Listening:
 
 
 def _failed(rule: HookRule, error: Exception, metrics: GatewayMetrics | None) -> None:
-    """Note that a hook failed; raise HookFailed where it is closed."""
+    """Log and count the failure of a hook; raise HookFailed if it is closed."""
     slow = isinstance(error, TimeoutError)
     reason = f"it took longer than {rule.budget_ms:g} ms" if slow else repr(error)[:200]
     if metrics is not None:

@@ -1,8 +1,9 @@
-"""The hook `pii`: personal data stays here, placeholders go out, and values come back in the answer.
+"""The hook `pii`: sends placeholders instead of personal data, and puts the values back into the
+answer.
 
-Options: `kinds` (of EMAIL, IBAN, CARD, IP, PHONE; all), `patterns` (further kinds: a regular expression
-each), `unmask` (whether values are put back; true). Short texts are looked through at once, long ones in
-a thread, so that other calls go on.
+Options: `kinds` (any of EMAIL, IBAN, CARD, IP, PHONE; default: all), `patterns` (additional kinds,
+each a regular expression), `unmask` (whether values are put back; default: true). Short texts are
+searched at once, long ones in a thread so that other calls can proceed.
 """
 
 import asyncio
@@ -20,13 +21,13 @@ from hocket.gateway.hooks.protocol import Answering, Changed
 from hocket.schemas.messages import CallRequest, Completion
 
 INLINE_CHARS = 2_048
-"""Texts of a call that are looked through on the event loop."""
+"""The most characters of a call searched directly on the event loop."""
 _KIND = re.compile("[A-Z][A-Z0-9]{0,30}")
 _OPTIONS = {"kinds", "patterns", "unmask"}
 
 
 class PiiHook:
-    """Masks personal data that patterns find; raise RoutingInvalid for options that it does not have."""
+    """Masks personal data found by patterns; raises RoutingInvalid for unknown options."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)
@@ -34,7 +35,7 @@ class PiiHook:
         self._unmask = flag_of(options, "unmask")
 
     async def before(self, request: CallRequest) -> Changed:
-        """Return the call with placeholders."""
+        """Return the call with placeholders for personal data."""
         masks = Masks(self._patterns, request_content.texts(request))
         if sum(map(len, request_content.texts(request))) <= INLINE_CHARS:
             masked = with_texts(request, masks.mask)
@@ -44,7 +45,7 @@ class PiiHook:
 
 
 async def in_thread(request: CallRequest, masks: Masks, mask: Change) -> CallRequest:
-    """Return a call with its texts masked in a thread, which ends soon after nobody waits any more."""
+    """Return a call with its texts masked in a thread, which stops soon after nobody waits any more."""
     try:
         return await asyncio.to_thread(with_texts, request, mask)
     except asyncio.CancelledError:
@@ -53,7 +54,7 @@ async def in_thread(request: CallRequest, masks: Masks, mask: Change) -> CallReq
 
 
 def changed(request: CallRequest, masks: Masks, *, unmask: bool) -> Changed:
-    """Return a masked call, and what puts the values back where that is wanted."""
+    """Return a masked call and, if `unmask`, the handler that puts the values back."""
     if not (unmask and masks.values):
         return Changed(request)
     return Changed(request, lambda: Restored(masks))
@@ -68,17 +69,17 @@ class Restored:
         self._choices: dict[tuple[Any, ...], Unmasking] = {}
 
     def chunk(self, chunk: Chunk) -> Chunk:
-        """Return a piece with what is clear by now."""
+        """Return a chunk with the text that is certain so far."""
         text = self._text.piece(chunk.text) if chunk.openai is None else chunk.text
         event = None if chunk.openai is None else self._event(chunk.openai)
         return Chunk(text, event, chunk.is_usage, chunk.output_tokens)
 
     def rest(self) -> str:
-        """Return what was held back of a text; events say it with their last piece."""
+        """Return text still held back; backends' own chunks release it with their last one."""
         return self._text.rest()
 
     async def completion(self, completion: Completion) -> Completion:
-        """Return the whole answer with its values."""
+        """Return the whole answer with the values put back."""
         return answer_with_texts(completion, self._masks.unmask, self._masks.unmask_json)
 
     def _event(self, event: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class Restored:
 
 
 def patterns_of(options: Mapping[str, Any]) -> tuple[Pattern, ...]:
-    """Return the patterns that options name; raise RoutingInvalid."""
+    """Return the patterns selected by the options; raise RoutingInvalid."""
     kinds = options.get("kinds", list(PATTERNS))
     if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(PATTERNS):
         raise refused("kinds", "it is not a list of kinds", f"Use: {', '.join(PATTERNS)}.")
@@ -145,7 +146,7 @@ def patterns_of(options: Mapping[str, Any]) -> tuple[Pattern, ...]:
 
 
 def flag_of(options: Mapping[str, Any], name: str) -> bool:
-    """Return an option that is true or false, true by default; raise RoutingInvalid."""
+    """Return a boolean option, true by default; raise RoutingInvalid."""
     value = options.get(name, True)
     if not isinstance(value, bool):
         raise refused(name, "it is not a yes or no", "Use `true` or `false`.")
@@ -153,7 +154,7 @@ def flag_of(options: Mapping[str, Any], name: str) -> bool:
 
 
 def check_options(options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise RoutingInvalid where there are options that a hook does not have."""
+    """Raise RoutingInvalid for options that a hook does not have."""
     for name in set(options) - set(known):
         raise refused(str(name), "there is no such option", f"Use: {', '.join(sorted(known))}.")
 
@@ -163,4 +164,4 @@ def refused(option: str, reason: str, cure: str) -> RoutingInvalid:
     return RoutingInvalid(field=f"hooks: options.{option}", reason=reason, cure=cure)
 
 
-_restored: type[Answering] = Restored  # what the protocol asks for is there
+_restored: type[Answering] = Restored  # checks the protocol statically

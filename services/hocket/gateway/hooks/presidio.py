@@ -1,8 +1,10 @@
-"""The hook `presidio`: personal data found by Microsoft Presidio's analyzer, names and places included.
+"""The hook `presidio`: personal data found by Microsoft Presidio's analyzer, including names and
+places.
 
-Needs `presidio-analyzer` and a spaCy model in the gateway's environment; they are imported when the hook
-is made. Options: `language` (en), `entities` (all that its recognizers know), `score` (0.5: how sure it
-must be), `spacy_model`, `unmask` (true). Analysis runs in a thread.
+It needs `presidio-analyzer` and a spaCy model in the gateway's environment; they are imported when
+the hook is built. Options: `language` (default: en), `entities` (default: all that its recognizers
+know), `score` (the minimum confidence; default: 0.5), `spacy_model`, `unmask` (default: true).
+Analysis runs in a thread.
 """
 
 import re
@@ -24,7 +26,7 @@ _NOTHING = re.compile(r"(?!)")
 
 
 class PresidioHook:
-    """Masks personal data that Presidio finds; raise RoutingInvalid where Presidio is not installed."""
+    """Masks personal data found by Presidio; raises RoutingInvalid if Presidio is not installed."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)
@@ -37,7 +39,7 @@ class PresidioHook:
         self._analyzer = _analyzer(self._language, str(options.get("spacy_model", USUAL_MODEL)))
 
     async def before(self, request: CallRequest) -> Changed:
-        """Return the call with placeholders."""
+        """Return the call with placeholders for personal data."""
         kinds = [Pattern(kind, _NOTHING) for kind in self._kinds()]
         masks = Masks(kinds, request_content.texts(request))
         masked = await in_thread(request, masks, lambda text: self._masked(text, masks))

@@ -1,4 +1,5 @@
-"""What a hook implements: it sees a call before a backend does, the answer before the caller does."""
+"""The interface of hooks: a hook sees a call before its backend does, and the answer before the
+caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from hocket.schemas.messages import CallRequest, Completion
 
 
 class Answering(Protocol):
-    """What a hook does with the answer to one request. In a stream `chunk` gets each piece, `rest` says
-    what was held back at the end, and the whole comes to `completion` all the same."""
+    """What a hook does with the answer to one request.
+
+    In a stream `chunk` gets each piece, and `rest` returns what was held back at the end; the whole
+    answer is passed to `completion` in any case.
+    """
 
     def chunk(self, chunk: Chunk) -> Chunk: ...
 
@@ -21,16 +25,18 @@ class Answering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The call as the next hook, or the backend, gets it; `answering` makes what sees the answer, anew
-    for each request, where the hook wants to see it."""
+    """The call for the next hook or the backend.
+
+    If the hook wants to see the answer, `answering` creates a handler for it, once per request.
+    """
 
     request: CallRequest
     answering: Callable[[], Answering] | None = None
 
 
 class Hook(Protocol):
-    """What users implement."""
+    """The interface that users implement."""
 
     async def before(self, request: CallRequest) -> Changed:
-        """Return the call as it may go out; raise to refuse it."""
+        """Return the call as it may be sent; raise to refuse it."""
         ...

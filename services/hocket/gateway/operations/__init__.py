@@ -1,1 +1,1 @@
-"""What operators want of replicas: drained, warm, reset; the same at every gateway."""
+"""Operators' orders for replicas (drain, warm, reset), followed by every gateway."""

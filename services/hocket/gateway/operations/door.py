@@ -1,7 +1,7 @@
-"""The door for those who look after replicas.
+"""The door for operators of replicas.
 
-A ReplicaControl on `hocket.gateway.replicas` gets a ReplicasTold from one gateway, which all of them
-follow; on `hocket.gateway.states` every gateway says how its replicas are.
+A ReplicaControl sent to `hocket.gateway.replicas` is answered by one gateway with a ReplicasTold,
+and followed by all; on `hocket.gateway.states` every gateway reports the state of its replicas.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class ReplicasDoor:
         ]
 
     async def close(self) -> None:
-        """Take no more, and stop what is under way."""
+        """Take no more, and cancel those in progress."""
         for subscription in self._subscriptions:
             await subscription.unsubscribe()
         await stop_tasks(self._tasks)

@@ -1,8 +1,9 @@
-"""Orders of operators about replicas: in the gateways' bucket, so that all gateways follow them, and one
-that starts later does, too.
+"""Operators' orders for replicas, kept in the gateways' bucket so that all gateways follow them,
+including those that start later.
 
-An order is written on the condition that nobody wrote meanwhile, and holds here as soon as the bucket
-tells it. A replica that leaves the configuration keeps its order, which holds again when it is back.
+An order is written on condition that nobody wrote in between, and takes effect here as soon as it
+is in the bucket. A replica removed from the configuration keeps its order, which applies again when
+it returns.
 """
 
 import asyncio
@@ -26,12 +27,12 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.messages import ReplicaControl
 
 TRIES = 5
-"""How often an order is written against others' words about the same replica."""
+"""How often writing an order is tried when others write about the same replica."""
 PAUSE_S = 0.1
 
 
 class ReplicaOrders:
-    """Follows what operators want of the replicas of the table in force."""
+    """Follows operators' orders for the replicas of the table in force."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class ReplicaOrders:
         membership.observe(self.look)
 
     def of(self, key: str) -> ReplicaOrder:
-        """Return what is wanted of a replica; an order that wants nothing where nobody said anything."""
+        """Return the order for a replica; an empty one if none was given."""
         return self._orders.get(key, ReplicaOrder(key))
 
     def look(self) -> None:
-        """Do as the bucket says now."""
+        """Apply the orders now in the bucket."""
         for _, _, content in self._membership.told(ORDER):
             if content is not None:
                 order = order_of(content)
@@ -70,8 +71,11 @@ class ReplicaOrders:
                 self._health.reset(key)
 
     async def control(self, wanted: ReplicaControl) -> None:
-        """Have all gateways do something with a backend's replicas. Raises BackendUnknown,
-        ReplicaUnknown, ReplicaNotStarted, and ReplicasNotTold where only some or none were changed."""
+        """Have all gateways apply a control to a backend's replicas.
+
+        Raises BackendUnknown, ReplicaUnknown, ReplicaNotStarted, and ReplicasNotTold if only some
+        or none were changed.
+        """
         for key in self._meant(wanted):
             await self._write(key, wanted)
         self.look()

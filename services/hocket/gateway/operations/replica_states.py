@@ -1,4 +1,4 @@
-"""What a gateway tells of its replicas: the calls that they have, whether they get any, and why not."""
+"""What a gateway reports of its replicas: their calls, whether they receive any, and why not."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,7 +29,7 @@ class ReplicaStates:
         self._now_ms = now_ms
 
     def all(self) -> tuple[ReplicaState, ...]:
-        """Return all replicas in the order of the configuration."""
+        """Return all replicas, in configuration order."""
         table = self._table()
         serves: dict[str, list[str]] = {}
         for name in table.names():

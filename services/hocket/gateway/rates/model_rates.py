@@ -1,9 +1,9 @@
 """Holds calls to the rates of their tenant and model (`core/rates/`).
 
-Requests and expected tokens are taken before a call is made: about a token for 4 characters, and the
-answer that it allows (`max_tokens`, or USUAL_OUTPUT_TOKENS). What it used is counted in their place when
-it has ended. Gateways share a rate evenly: each of those that live takes its part, so that together they
-take no more.
+Requests and expected tokens are counted before a call is made: about one token per 4 characters,
+plus the answer that it allows (`max_tokens`, or USUAL_OUTPUT_TOKENS). When it has ended, its actual
+usage is counted instead. Gateways share a rate evenly: each live one enforces its part, so together
+they stay within the rate.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from hocket.gateway.core.rates.rules import Account, RateRule, RateRules
 from hocket.schemas.messages import CallReply, CallRequest, ModelRateState
 
 MAX_ACCOUNTS = 10_000
-"""Of tenants and models; beyond it those are forgotten that were not used for the longest time."""
+"""The most accounts of tenants and models; beyond that, the least recently used are dropped."""
 MAX_SHOWN = 500
 
 
@@ -34,14 +34,14 @@ class _Used:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The tokens that a call is expected to use, and where they are counted."""
+    """The tokens that a call is expected to use, and the slots in which they are counted."""
 
     expected: int
     counted: tuple[tuple[Minute, Slot], ...]
 
 
 class ModelRates:
-    """The rates of one gateway; `gateways` says how many live, which share them."""
+    """The rates of one gateway; `gateways` returns the number of live gateways that share them."""
 
     def __init__(
         self,
@@ -55,14 +55,17 @@ class ModelRates:
         self._accounts: OrderedDict[Account, _Used] = OrderedDict()
 
     def use(self, rules: RateRules) -> None:
-        """Go by other rules from now on; what was used stays used."""
+        """Use other rules from now on; usage so far stays counted."""
         self._rules = rules
 
     async def admit(
         self, request: CallRequest, model: str, cancellation: Cancellation
     ) -> Admission | None:
-        """Take what a call is expected to use, as soon as there is room; None where no rule holds.
-        Raises ModelRateReached where it is not to wait, or not long enough, and what stops a call."""
+        """Count the expected usage of a call as soon as there is room; None if no rule applies.
+
+        Raises ModelRateReached if the call must not wait or cannot wait long enough, and the error
+        of a stopped call.
+        """
         held = self._rules.of(request.attribution.tenant, model)
         if not held:
             return None
@@ -77,14 +80,14 @@ class ModelRates:
         return Admission(tokens, tuple((one.tokens, one.tokens.take(now, tokens)) for one in used))
 
     def settle(self, admission: Admission | None, reply: CallReply | None) -> None:
-        """Count the tokens that a call used in place of what was expected; without a reply none."""
+        """Replace the expected tokens of a call with those used; without a reply, with none."""
         if admission is not None:
             used = 0 if reply is None else reply.input_tokens + reply.output_tokens
             for minute, slot in admission.counted:
                 minute.correct(slot, used - admission.expected)
 
     def states(self) -> tuple[ModelRateState, ...]:
-        """Return how much of each rate is used here, of the accounts that were used last."""
+        """Return this gateway's usage of each rate, for the most recently used accounts."""
         now, shares = self._slot(), self._shares()
         return tuple(
             ModelRateState(
@@ -112,7 +115,7 @@ class ModelRates:
         return used
 
     def _room_at(self, used: list[_Used], tokens: int) -> int:
-        """Return the first slot at which all accounts have room, if nothing else comes."""
+        """Return the first slot in which all accounts have room, assuming no other calls."""
         now = self._slot()
         return max(
             minute.room_at(now, amount, limit)

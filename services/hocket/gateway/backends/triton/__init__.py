@@ -11,7 +11,7 @@ GRPC_SCHEMES = ("grpc://", "grpcs://")
 
 
 def build_triton(spec: BackendSpec, now_ms: Callable[[], float]) -> TritonBackend:
-    """Return the backend of a spec; raise RoutingInvalid where gRPC is wanted and not installed."""
+    """Return the backend of a spec; raise RoutingInvalid if gRPC is configured but not installed."""
     if not spec.base_url.startswith(GRPC_SCHEMES):
         return TritonBackend(spec, OverHttp(spec, now_ms))
     try:

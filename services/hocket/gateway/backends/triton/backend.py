@@ -1,7 +1,8 @@
-"""A model on Triton: text, embeddings and plain tensors; it can be loaded, unloaded and asked how it is.
+"""A model on Triton: text, embeddings and plain tensors; it can also be loaded, unloaded and
+inspected.
 
-What the model takes and gives is asked once and kept; after a load, and where the server refuses a
-request, it is asked again. A cancelled call is cancelled on the server.
+The model's interface is queried once and cached; it is queried again after a load, and when the
+server refuses a request. Cancelling a call cancels it on the server.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from hocket.gateway.core.protocols.triton import (
 from hocket.schemas.messages import CallRequest, Completion
 
 MAX_PARALLEL = 8
-"""Requests that one call makes at once, where its texts do not fit into one."""
+"""The most parallel requests of one call whose texts do not fit into one request."""
 
 
 class TritonBackend:
@@ -47,7 +48,7 @@ class TritonBackend:
     async def call(
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
-        """Make one call; see the protocol for errors."""
+        """Make one call; the protocol lists the errors."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._call(plain(request), timeout_ms, chunks)
@@ -57,7 +58,7 @@ class TritonBackend:
             ) from error
 
     async def load(self, *, timeout_ms: float) -> None:
-        """Load the model, or load it again with what its repository holds now."""
+        """Load the model, or reload it from its repository."""
         self._known = None
         await self._transport.load(timeout_ms=timeout_ms)
 
@@ -71,7 +72,7 @@ class TritonBackend:
         return await self._transport.ready(timeout_ms=timeout_ms)
 
     async def statistics(self, *, timeout_ms: float) -> dict[str, Any]:
-        """Return what the server counted for the model."""
+        """Return the server's statistics for the model."""
         return await self._transport.statistics(timeout_ms=timeout_ms)
 
     async def close(self) -> None:
@@ -91,7 +92,7 @@ class TritonBackend:
         try:
             answers = await self._answers(interface, asked, timeout_ms, chunks)
         except BackendRefused:
-            self._known = None  # perhaps another version with other inputs is there now
+            self._known = None  # a version with other inputs may be loaded now
             raise
         except TensorInvalid as error:
             raise BackendReplyMalformed(component=self._spec.name, reason=str(error)) from error
@@ -131,7 +132,7 @@ class TritonBackend:
         timeout_ms: float,
         chunks: Chunks | None,
     ) -> AsyncIterator[Answer]:
-        """Yield the answers to a request, the text in each going out as a chunk."""
+        """Yield the answers to a request, sending the text in each as a chunk."""
         output = "" if chunks is None else text_output(interface, self._spec.triton)
         async for answer in self._transport.stream(inputs, timeout_ms=timeout_ms):
             if chunks is not None:

@@ -1,4 +1,4 @@
-"""Triton over gRPC, with the messages that tritonclient carries."""
+"""Triton over gRPC, using the messages of tritonclient."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -33,9 +33,9 @@ from hocket.gateway.core.protocols.tensors import Tensor
 from hocket.gateway.core.protocols.triton import Interface, Port
 
 PUSHBACK = "grpc-retry-pushback-ms"
-"""A server's wish for how long to wait (gRPC's retry design, A6)."""
+"""The metadata key by which a server says how long to wait (gRPC's retry design, A6)."""
 _UNCONNECTED = ("failed to connect", "DNS resolution failed")
-"""What gRPC says where no connection came about."""
+"""gRPC's messages when no connection was established."""
 FINAL = "triton_final_response"
 WITH_FINAL = "triton_enable_empty_final_response"
 _OPTIONS = (
@@ -171,7 +171,7 @@ class OverGrpc:
 
     @asynccontextmanager
     async def _failures(self, timeout_ms: float) -> AsyncIterator[None]:
-        """Turn what gRPC raises into BackendErrors."""
+        """Convert gRPC's exceptions to BackendErrors."""
         try:
             yield
         except grpc.aio.AioRpcError as error:

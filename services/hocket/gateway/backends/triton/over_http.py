@@ -1,7 +1,7 @@
 """Triton over HTTP: the KServe v2 protocol with its binary tensors, and Triton's extensions.
 
-A body is JSON that names the tensors, then their bytes one after the other; a header says where the
-JSON ends. Written here rather than taken from tritonclient, whose HTTP module brings gevent into the
+A body is JSON that describes the tensors, followed by their bytes; a header says where the JSON
+ends. This is implemented here because tritonclient's HTTP module would bring gevent into the
 process; the format is one page of the protocol's "binary tensor data extension".
 """
 
