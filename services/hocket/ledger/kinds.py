@@ -1,9 +1,10 @@
-"""Writes into the ledger's rows what became of their calls: a retry, or speculation.
+"""Marks calls in the ledger as retry or speculation once that is known.
 
-That is known only after a call was booked, or before: its attempt fails, or its branch loses a race.
-The database notes such runs (`hocket.kind_change`, by triggers), and the ledger those whose calls it
-books late. Reports derive the kinds of noted runs themselves; SETTLED_S later, when every booking that
-could not see the change is over, the kinds are written and the notes go.
+That is known only after a call was booked, or before it is booked late: when its attempt fails, or
+its branch loses a race. The database notes such runs (`hocket.kind_change`, by triggers), and the
+ledger notes those whose calls it books late. Reports derive the kinds for noted runs themselves.
+SETTLED_S later, when every booking that could have missed the change is complete, the kinds are
+written and the notes deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,14 +15,15 @@ import asyncpg
 from hocket.ledger.records.record import COLUMNS, Record
 
 SETTLED_S = 120.0
-"""How old a note is before it goes; longer than a booking may take."""
+"""How old a note must be before it is processed; longer than any booking may take."""
 LATE_S = 60.0
-"""A call that began so long before its booking may be of an attempt whose note is gone."""
+"""A call that began this long before its booking may belong to an attempt whose note is already
+gone."""
 MAX_RUNS = 100
-"""Runs of one transaction."""
+"""The most runs in one transaction."""
 TIMEOUT_S = 30.0
 LOCK = 0x686F636B6B6E64
-"""The advisory lock of the one that writes kinds."""
+"""The advisory lock held by the ledger that writes kinds."""
 
 _TAKE = f"SELECT pg_try_advisory_xact_lock({LOCK})"
 _DUE = """
@@ -56,14 +58,17 @@ _RUN, _STARTED = (
 
 
 def late_runs(calls: Iterable[Record]) -> Sequence[str]:
-    """Return the runs of calls that come to the ledger late."""
+    """Return the runs of calls that reach the ledger late."""
     since = datetime.now(UTC) - timedelta(seconds=LATE_S)
     return list({one.row[_RUN] for one in calls if one.row[_STARTED] < since} - {None})
 
 
 async def settle(pool: asyncpg.Pool, *, settled_s: float = SETTLED_S) -> int:
-    """Write the kinds of all calls of runs that were noted so long ago; return how many rows changed.
-    Raise one of STATEMENT_ERRORS."""
+    """Write the kinds of all calls of runs whose notes are at least `settled_s` old; return how
+    many rows changed.
+
+    Raises one of STATEMENT_ERRORS.
+    """
     changed = 0
     while True:
         async with pool.acquire() as connection, connection.transaction():

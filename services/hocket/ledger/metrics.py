@@ -1,4 +1,4 @@
-"""What the ledger counts, for Prometheus."""
+"""The ledger's metrics for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -6,7 +6,7 @@ BATCH_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class LedgerMetrics:
-    """Records written, seen again and buried; batch sizes."""
+    """Records written, repeated and dead-lettered; batch sizes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.written = Counter("hocket_ledger_written", "Calls booked.", registry=registry)

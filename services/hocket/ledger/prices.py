@@ -1,4 +1,5 @@
-"""The prices that a ledger knows to stand in `hocket.price`: a batch asks the table only for others."""
+"""The prices that a ledger knows to be in `hocket.price`, so that a batch queries the table only
+for others."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -9,9 +10,10 @@ from hocket.kit.process.clock import monotonic_ms
 from hocket.ledger.records.record import COLUMNS, Record
 
 MAX_PRICES = 10_000
-"""Prices that are remembered; beyond it all are forgotten."""
+"""The most prices remembered; beyond that, all are forgotten."""
 REMEMBERED_MS = 600_000.0
-"""After this the table is asked again: rows of a tenant may have been deleted."""
+"""How long prices are remembered before the table is queried again; rows of a tenant may have been
+deleted."""
 _ROW = [column.name for column in COLUMNS]
 _WHOSE = itemgetter(*(_ROW.index(name) for name in ("tenant", "model", "backend")))
 _AMOUNTS = itemgetter(
@@ -30,7 +32,7 @@ _STARTED = _ROW.index("started_at")
 
 
 class KnownPrices:
-    """Prices that are noted already: by tenant, model and backend those that were met."""
+    """Prices already in the table, by tenant, model and backend."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], list[tuple[Decimal | None, ...]]] = {}
@@ -38,14 +40,14 @@ class KnownPrices:
         self._since_ms = monotonic_ms()
 
     def unknown(self, calls: Sequence[Record]) -> Sequence[Record]:
-        """Return calls with the prices that are not known, of each price its first one."""
+        """Return, for each unknown price, the first call that used it."""
         if monotonic_ms() - self._since_ms > REMEMBERED_MS:
             self._forget()
         found: dict[tuple[Any, ...], Record] = {}
         for one in calls:
             row = one.row
             amounts = _AMOUNTS(row)
-            # equal amounts are looked for one by one: a Decimal is compared much faster than hashed
+            # a linear search on purpose: comparing Decimals is much faster than hashing them
             if amounts in self._known.get(_WHOSE(row), ()):
                 continue
             if not (amounts[0] or amounts[1] or amounts[-1]):
@@ -57,7 +59,7 @@ class KnownPrices:
         return list(found.values())
 
     def remember(self, calls: Iterable[Record]) -> None:
-        """Keep the prices of calls: they were noted and committed."""
+        """Remember the prices of calls after they were stored and committed."""
         for one in calls:
             if self._size >= MAX_PRICES:
                 self._forget()

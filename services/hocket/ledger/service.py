@@ -1,7 +1,8 @@
 """The ledger process: waits for the platform's tables and streams, then books usage until stopped.
 
-With several ledgers the opening of a call may be written after its booking by another one. Its row in
-`hocket.open_call` is then of no use; such rows are swept away, and no report shows them until then.
+With several ledgers, the opening of a call may be written after another ledger has booked it. Its
+row in `hocket.open_call` is then useless; such rows are swept, and reports do not show them in the
+meantime.
 """
 
 import asyncio
@@ -102,7 +103,8 @@ async def main(service: Service) -> None:
 
 
 async def _proofs(settings: Settings, pool: asyncpg.Pool) -> Capabilities | None:
-    """Return what log lines are proven by; None where this ledger has another key only."""
+    """Return the capabilities by which log lines are verified; None if this ledger has only another
+    key."""
     if settings.capability_key is None and settings.usage_key is not None:
         return None
     return await platform_capabilities(settings, pool)
@@ -111,7 +113,7 @@ async def _proofs(settings: Settings, pool: asyncpg.Pool) -> Capabilities | None
 def _line_door(
     service: Service, bus: Bus, pool: asyncpg.Pool, proofs: Capabilities | None
 ) -> AbstractAsyncContextManager[None]:
-    """Return the door for lines of handlers, open while its block runs."""
+    """Return the door for handlers' log lines, open inside its block."""
     if proofs is not None:
         return LineDoor(bus, pool, proofs).open()
     cure = "give ledgers HOCKET_CAPABILITY_KEY, by which lines of handlers are believed"
@@ -120,7 +122,10 @@ def _line_door(
 
 
 def _export(service: Service, bus: Bus, pool: asyncpg.Pool) -> "TraceExport":
-    """Return what sends traces; only here, because OpenTelemetry's SDK takes 150 ms to import."""
+    """Return the exporter of traces.
+
+    Imported here because OpenTelemetry's SDK takes 150 ms to import.
+    """
     from hocket.ledger.traces.export import TraceExport, TraceMetrics
     from hocket.ledger.traces.otlp import OtlpSender
 
@@ -134,7 +139,7 @@ def _export(service: Service, bus: Bus, pool: asyncpg.Pool) -> "TraceExport":
 
 
 async def _swept(service: Service, pool: asyncpg.Pool) -> None:
-    """Sweep until the service is asked to stop."""
+    """Sweep periodically until the service is asked to stop."""
     while not service.stopping.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), SWEEP_S)

@@ -1,7 +1,9 @@
-"""Tells gateways what was spent: by a run, or by a pipeline, a label or a tenant since a moment.
+"""Answers gateways' questions about spending: by a run, or by a pipeline, label or tenant since a
+point in time.
 
-One ledger of several answers. With a key, only what a gateway sealed is answered, and the answer is
-sealed. What cannot be told now (Postgres is away) is not answered: gateways go on with what they know.
+One of the ledgers answers. With a key, only questions sealed by a gateway are answered, and answers
+are sealed. If the answer cannot be given now (Postgres is unreachable), there is none, and gateways
+continue with what they know.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ from hocket.schemas.messages import RootBudget, SpentAsked, SpentTold
 QUEUE = "ledger"
 TIMEOUT_S = 5.0
 MAX_ANSWERING = 64
-"""Questions that are looked up at once; further ones are not answered."""
+"""The most questions processed at once; further ones are not answered."""
 
 OF_RUN = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
@@ -39,7 +41,7 @@ SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
 FROM hocket.usage u
 WHERE u.tenant = $1 AND u.run_id = $2
 """
-"""What the calls of a run cost, its budget, that at the top of its tree, and its labels."""
+"""The cost of a run's calls, its budget, the budget at the top of its tree, and its labels."""
 
 SINCE = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd
@@ -47,7 +49,8 @@ FROM hocket.usage u
 WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >= $3
   AND ($4::jsonb IS NULL OR u.labels @> $4)
 """
-"""What the calls of a tenant, of one of its pipelines, or with some labels, cost since a moment."""
+"""The cost of the calls of a tenant, of one of its pipelines, or with some labels, since a point in
+time."""
 
 TOOLS_SINCE = """
 SELECT coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd
@@ -57,14 +60,15 @@ WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'pla
   AND r.tenant = $1 AND ($2::text IS NULL OR r.pipeline = $2)
   AND (s.finished_at IS NULL OR s.finished_at >= $3) AND ($4::jsonb IS NULL OR r.labels @> $4)
 """
-"""What tools charged runs of a tenant, of one of its pipelines, or with some labels, since a moment."""
+"""What tools charged to runs of a tenant, of one of its pipelines, or with some labels, since a
+point in time."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
 
 
 class SpentDoor:
-    """Answers inside `open`."""
+    """Answers questions inside `open`."""
 
     def __init__(self, bus: Bus, pool: asyncpg.Pool, seals: Capabilities | None) -> None:
         self._bus = bus
@@ -117,7 +121,7 @@ class SpentDoor:
 
 
 async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
-    """Return what the ledger has of something; raise one of STATEMENT_ERRORS."""
+    """Return the ledger's answer to a question; raise one of STATEMENT_ERRORS."""
     if asked.run_id is not None:
         row = await pool.fetchrow(OF_RUN, asked.tenant, asked.run_id, timeout=TIMEOUT_S)
         return SpentTold(
@@ -138,6 +142,6 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
 
 
 def _root_budget(column: str | None) -> RootBudget | None:
-    """Return the budget of a column, which is JSON's null where the tree has none."""
+    """Return the budget in a column; None if it is JSON null, which means that the tree has none."""
     value = None if column is None else json.loads(column)
     return None if value is None else RootBudget.model_validate(value)

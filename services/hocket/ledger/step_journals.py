@@ -1,8 +1,8 @@
-"""Journals of steps whose runs have ended leave the stream JOURNALS, a while after their run.
+"""Removes the journals of steps from the stream JOURNALS some time after their runs have ended.
 
-Until then `hocket runs show` shows them; where the stream is half full they go at once. A run that
-Postgres does not know yet keeps its journals: the stream's own age bounds them. Every ledger looks;
-what one of them has removed, another one finds gone.
+Until then `hocket runs show` displays them; when the stream is half full, they are removed at once.
+A run that Postgres does not know yet keeps its journals, which the stream's maximum age bounds.
+Every ledger does this; journals that another one has already removed cause no error.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from hocket.schemas import subjects
 
 LOOK_S = 60.0
 KEPT_S = 900.0
-"""Journals are kept so long after the end of their run ..."""
+"""How long journals are kept after the end of their run ..."""
 CROWDED_SHARE = 0.5
-"""... unless the stream is so full."""
+"""... unless this share of the stream is used."""
 MAX_SUBJECTS = 100_000
-"""Journals that are looked at in one pass."""
+"""The most journals examined in one pass."""
 API_TIMEOUT_MS = 10_000.0
 STATEMENT_TIMEOUT_S = 5.0
 RUNS_AT_ONCE = 1_000
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 async def remove_forever(bus: Bus, pool: asyncpg.Pool, stopping: asyncio.Event) -> None:
-    """Look every LOOK_S until `stopping`."""
+    """Remove journals every LOOK_S until `stopping`."""
     while not stopping.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), LOOK_S)
@@ -51,7 +51,7 @@ async def remove_forever(bus: Bus, pool: asyncpg.Pool, stopping: asyncio.Event) 
 
 
 async def remove_ended(bus: Bus, pool: asyncpg.Pool, kept_s: float = KEPT_S) -> int:
-    """Remove the journals of runs that ended so long ago; return of how many runs."""
+    """Remove the journals of runs that ended at least `kept_s` ago; return the number of runs."""
     info = await _api(bus, "INFO", {"subjects_filter": subjects.JOURNAL_FILTER})
     state = info.get("state") or {}
     limit = (info.get("config") or {}).get("max_bytes", 0)

@@ -1,5 +1,8 @@
-"""The ledger's statements: usage rows go in once per call, and never change afterwards; the row of an
-opened call goes when its call is booked. Refused calls are kept for a week, the last refusal of each."""
+"""The ledger's statements.
+
+Usage rows are inserted once per call and never change; the row of an open call is deleted when the
+call is booked. Refused calls are kept for a week, only the latest refusal of each.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +44,7 @@ LABELS = """CASE
         (SELECT r.labels || coalesce(calls.labels, '{}') FROM hocket.run r
          WHERE r.run_id = calls.run_id AND r.tenant = calls.tenant), labels)
     ELSE labels END"""
-"""A call of the HTTP door that names a run has that run's labels, beside its own."""
+"""A call over HTTP that names a run gets that run's labels in addition to its own."""
 
 _CALLS = f"SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})"
 INSERT_USAGE = f"""
@@ -55,7 +58,8 @@ INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
 SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
 ON CONFLICT (call_id, started_at) DO NOTHING
 """
-"""Adds the rows whose call is not in the ledger yet; they are open no more. A repeat changes nothing."""
+"""Inserts rows for calls not in the ledger yet, which are then no longer open. A repeat changes
+nothing."""
 
 INSERT_PRICES = f"""
 WITH calls AS (
@@ -76,17 +80,17 @@ WHERE NOT EXISTS (
 ORDER BY tenant, model, backend
 ON CONFLICT DO NOTHING
 """
-"""Notes the prices that no call was booked at before, with the call's start."""
+"""Inserts prices at which no call was booked before, with the call's start."""
 
 NOTE_LATE = "INSERT INTO hocket.kind_change (run_id) SELECT unnest($1::text[])"
-"""Notes runs whose calls are booked late (`kinds.py`)."""
+"""Inserts notes of runs whose calls are booked late (`kinds.py`)."""
 
 STORED = f"""
 SELECT u.call_id, {", ".join(f"u.{name}" for name in IDENTITY_NAMES)}
 FROM unnest($1::text[], $2::timestamptz[]) AS call(call_id, started_at)
 JOIN hocket.usage u ON u.call_id = call.call_id AND u.started_at = call.started_at
 """
-"""Which requests stand in the ledger under some ids that began at some moments."""
+"""Selects the requests stored under given call ids and start times."""
 
 INSERT_OPENED = f"""
 INSERT INTO hocket.open_call ({_names(OPENED_COLUMNS)})
@@ -97,7 +101,7 @@ WHERE NOT EXISTS (
 )
 ON CONFLICT (call_id) DO NOTHING
 """
-"""Adds the calls that were opened and are not booked."""
+"""Inserts calls that were opened and are not booked."""
 
 INSERT_REFUSED = f"""
 WITH forgotten AS (DELETE FROM hocket.refused_call WHERE refused_at < now() - interval '7 days')
@@ -110,25 +114,27 @@ ON CONFLICT (call_id) DO UPDATE
         refused_at = excluded.refused_at
     WHERE refused_call.refused_at < excluded.refused_at
 """
-"""Adds the calls that no backend was asked for, and forgets those of a week ago."""
+"""Inserts calls for which no backend was asked, and deletes those older than a week."""
 
 SWEEP = """
 DELETE FROM hocket.open_call o USING hocket.usage u
 WHERE u.call_id = o.call_id AND u.tenant = o.tenant AND u.started_at >= o.started_at
 """
-"""Drops the rows of calls that were booked before somebody wrote that they were opened."""
+"""Deletes the rows of open calls that were booked before their opening was written."""
 
 INSERT_WARM = f"""
 INSERT INTO hocket.warm_time ({_names(WARM_COLUMNS)})
 SELECT * FROM unnest({_arrays(WARM_COLUMNS)})
 ON CONFLICT (record_id) DO NOTHING
 """
-"""Adds the time of replicas. A repeat changes nothing."""
+"""Inserts the time of replicas. A repeat changes nothing."""
 
 
 async def insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPrices) -> int:
-    """Write records in one transaction and return how many calls were newly booked; raise one of
-    STATEMENT_ERRORS. `prices` is what this ledger knows to be noted."""
+    """Write records in one transaction and return how many calls were newly booked.
+
+    `prices` are those this ledger knows to be stored. Raises one of STATEMENT_ERRORS.
+    """
     try:
         return await _insert(pool, records, prices)
     except asyncpg.CheckViolationError as error:
@@ -159,7 +165,8 @@ async def _insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPr
 
 
 def _others(records: Sequence[Record], calls: Sequence[Record]) -> list[tuple[str, list[Row]]]:
-    """Return the statements for what is no booked call, each with its rows, where there are some."""
+    """Return the statements for records other than booked calls, each with its rows, leaving out
+    those without rows."""
     ended = {one.call_id for one in calls}
     found = (
         (INSERT_OPENED, [one.row for one in records if one.opened and one.call_id not in ended]),
@@ -170,13 +177,16 @@ def _others(records: Sequence[Record], calls: Sequence[Record]) -> list[tuple[st
 
 
 async def sweep(pool: asyncpg.Pool) -> None:
-    """Drop the open calls that are booked; raise one of STATEMENT_ERRORS."""
+    """Delete the open calls that are booked; raise one of STATEMENT_ERRORS."""
     await pool.execute(SWEEP, timeout=INSERT_TIMEOUT_S)
 
 
 async def _booked(where: asyncpg.Pool | asyncpg.Connection, calls: Sequence[Record]) -> int:
-    """Book calls. Where the ledger has calls of their ids that began at the same moment, those that are
-    other requests come under ids of their own: each request that was made has a row."""
+    """Book calls; return how many were new.
+
+    If the ledger already has a different request with the same call id and start time, the call is
+    stored under an id of its own, so that each request made has a row.
+    """
     if not calls:
         return 0
     new = await _inserted(where, calls)

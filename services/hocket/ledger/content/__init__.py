@@ -1,1 +1,1 @@
-"""Prompts and answers that are kept, in partitions by day."""
+"""Kept prompts and answers, partitioned by day."""

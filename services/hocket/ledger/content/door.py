@@ -1,7 +1,7 @@
-"""Takes in prompts and answers that gateways hand over, and writes them.
+"""Receives prompts and answers from gateways, and writes them.
 
-One ledger of several takes a batch, and answers once it is committed. With a key, only what a gateway
-sealed is taken. A batch that comes twice changes nothing.
+One of the ledgers takes each batch, and answers once it is committed. With a key, only batches
+sealed by a gateway are taken. A batch that arrives twice changes nothing.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from hocket.schemas.tracing.content import CallContent, ContentBatch
 QUEUE = "ledger"
 TIMEOUT_S = 5.0
 MAX_WRITING = 8
-"""Batches that are written at once; further ones are not answered, and come again."""
+"""The most batches written at once; further ones are not answered, and are sent again."""
 INSERT = """
 INSERT INTO hocket.content (call_id, tenant, pipeline, run_id, step, attempt, model, kept, prompt,
                             answer, is_cut, started_at)
@@ -41,7 +41,7 @@ _reporting = Reporting()
 
 
 class ContentDoor:
-    """Takes content inside `open`."""
+    """Receives content inside `open`."""
 
     def __init__(self, bus: Bus, pool: asyncpg.Pool, seals: Capabilities | None) -> None:
         self._bus = bus
@@ -51,7 +51,7 @@ class ContentDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Take content until the block ends."""
+        """Receive content until the block ends."""
         given = await self._bus.subscribe(subjects.LEDGER_CONTENT, self._on_given, queue=QUEUE)
         try:
             yield
@@ -89,7 +89,7 @@ class ContentDoor:
 
 
 async def write(pool: asyncpg.Pool, calls: tuple[CallContent, ...]) -> None:
-    """Write content once; raise one of STATEMENT_ERRORS."""
+    """Write content, ignoring repeats; raise one of STATEMENT_ERRORS."""
     rows = {call.call_id: _row(call) for call in calls}
     await pool.execute(INSERT, *map(list, zip(*rows.values(), strict=True)), timeout=TIMEOUT_S)
 
@@ -113,4 +113,4 @@ def _row(call: CallContent) -> tuple[object, ...]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value).replace("\\u0000", "\\ufffd")  # Postgres has no U+0000
+    return json.dumps(value).replace("\\u0000", "\\ufffd")  # Postgres cannot store U+0000

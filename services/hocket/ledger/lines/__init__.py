@@ -1,1 +1,1 @@
-"""Lines that handlers of steps log, taken in and written."""
+"""Log lines of step handlers: receiving and writing them."""

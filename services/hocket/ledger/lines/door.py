@@ -1,8 +1,8 @@
-"""Takes in lines that handlers log, from workers, and writes them.
+"""Receives handlers' log lines from workers, and writes them.
 
-One ledger of several takes a batch, and answers once it is committed. Lines are believed that come with
-the capability of their attempt: nobody writes into a run of which he got no step. A batch that comes
-twice changes nothing, and a run keeps MAX_RUN_LINES.
+One of the ledgers takes each batch, and answers once it is committed. Lines are accepted only with
+the capability of their attempt, so nobody can write into a run without having been given a step of
+it. A batch that arrives twice changes nothing, and a run keeps at most MAX_RUN_LINES.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from hocket.schemas.tracing.log_lines import (
 QUEUE = "ledger"
 TIMEOUT_S = 5.0
 MAX_WRITING = 4
-"""Batches that are written at once; further ones are not answered, and come again."""
+"""The most batches written at once; further ones are not answered, and are sent again."""
 POOL_SHARE = 0.5
-"""Of them, for the workers of one pool."""
+"""The share of MAX_WRITING that the workers of one pool may use."""
 KEPT = """
 SELECT wanted.run_id, (
     SELECT count(*) FROM (
@@ -46,7 +46,7 @@ SELECT wanted.run_id, (
 ) AS lines
 FROM unnest($1::text[], $2::text[]) AS wanted(tenant, run_id)
 """
-"""How many lines of each of these runs there are, as far as that matters."""
+"""Counts the lines of each of these runs, only as far as needed."""
 INSERT = """
 INSERT INTO hocket.log_line (tenant, run_id, step, attempt, delivery, number, at, level, text, fields,
                              worker)
@@ -66,7 +66,7 @@ _reporting = Reporting()
 
 
 class LineDoor:
-    """Takes lines inside `open`, as far as `capabilities` prove them."""
+    """Receives lines that `capabilities` verify, inside `open`."""
 
     def __init__(self, bus: Bus, pool: asyncpg.Pool, capabilities: Capabilities) -> None:
         self._bus = bus
@@ -77,7 +77,7 @@ class LineDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Take lines until the block ends."""
+        """Receive lines until the block ends."""
         given = await self._bus.subscribe(f"{subjects.WORKER_LINES}.*", self._on_given, queue=QUEUE)
         try:
             yield
@@ -130,7 +130,7 @@ class LineDoor:
 
 
 async def write(pool: asyncpg.Pool, attempts: list[AttemptLines]) -> None:
-    """Write lines once, as far as their runs have room for them; raise one of STATEMENT_ERRORS."""
+    """Write lines, ignoring repeats, as far as their runs have room; raise one of STATEMENT_ERRORS."""
     runs = sorted({(one.tenant, one.run_id) for one in attempts})
     if not runs:
         return
@@ -163,7 +163,7 @@ def _rows(attempts: list[AttemptLines], room: dict[str, int]) -> Iterator[tuple[
 
 
 def _fields(line: LogLine) -> str | None:
-    """Return the fields of a line as Postgres takes them; None where they are no object."""
+    """Return the fields of a line in a form that Postgres accepts; None if they are not an object."""
     try:
         found = json.loads(line.fields or "null")
         told = json.dumps(found, allow_nan=False).replace("\\u0000", "\\ufffd")

@@ -1,1 +1,1 @@
-"""Records of calls: out of the stream, into Postgres."""
+"""Moves records of calls from the stream into Postgres."""

@@ -1,8 +1,9 @@
-"""Records that cannot be stored as they came: what was spent is booked all the same.
+"""Repairs records that cannot be stored as received, so that their cost is booked all the same.
 
-A field that is not valid, or that Postgres refuses, is cut, or left out where it is no text; the row
-names such fields in `amended`, and the record as it came is a dead letter. Only a record whose cost
-is readable, positive and believable is booked: of any other nothing is known that could be.
+A field that is invalid, or that Postgres refuses, is shortened, or dropped if it is not text; the
+row lists such fields in `amended`, and the original record becomes a dead letter. A record is
+booked only if its cost is readable, positive and plausible; any other record holds nothing that
+could be booked.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.messages import Attribution, UsageRecord
 
 MAX_KEPT_CHARS = 120
-"""What is kept of a text; a hash of the whole follows, so that equal values stay equal."""
+"""The length to which a text is cut; a hash of the whole follows, so that equal values stay equal."""
 HASH_CHARS = 16
 MAX_ROUNDS = 8
 UNKNOWN = "unknown"
@@ -33,8 +34,11 @@ _REQUIRED: Mapping[str, Any] = {
 
 
 def amended(payload: bytes, sent_ms: float) -> tuple[UsageRecord, tuple[str, ...]] | None:
-    """Return what can be booked of an encoded record that is not valid, and the fields that were
-    changed; None where its money is not known. `sent_ms` stands for a time that is not readable."""
+    """Return what can be booked of an invalid record, and the fields changed; None if its cost is
+    unknown.
+
+    `sent_ms` replaces an unreadable start time.
+    """
     try:
         found = from_json(payload, allow_inf_nan=False)
     except ValueError:
@@ -57,8 +61,10 @@ def amended(payload: bytes, sent_ms: float) -> tuple[UsageRecord, tuple[str, ...
 
 
 def shortened(record: UsageRecord) -> tuple[UsageRecord, tuple[str, ...]]:
-    """Return a record with every text short and plain, and the fields that were changed: for what
-    Postgres refuses although it is valid."""
+    """Return a record with every text shortened to plain characters, and the fields changed.
+
+    For records that Postgres refuses although they are valid.
+    """
     fields = {name: _cut(getattr(record, name)) for name in _TEXTS}
     who = {name: _cut(getattr(record.attribution, name)) for name in _WHO}
     changed = [
@@ -72,7 +78,7 @@ def shortened(record: UsageRecord) -> tuple[UsageRecord, tuple[str, ...]]:
 
 
 def _mended(found: dict[str, Any], place: tuple[str, ...], payload: bytes, sent_ms: float) -> str:
-    """Mend one field of a record in place, and return its name."""
+    """Repair one field of a record in place, and return its name."""
     name = place[0] if place else ""
     if name == "attribution":
         who = found.get("attribution")
@@ -101,7 +107,7 @@ def _mend(
 
 
 def _cut(value: str | None) -> str | None:
-    """Return a text as any column and index takes it: printable, and short."""
+    """Return a text that any column and index accepts: printable, and short."""
     if value is None:
         return None
     plain = str(stored_text(value[:MAX_KEPT_CHARS]))

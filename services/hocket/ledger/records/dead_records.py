@@ -1,4 +1,4 @@
-"""Records that cannot be booked as they are: kept as dead letters, and counted."""
+"""Keeps records that cannot be booked as received as dead letters, and counts them."""
 
 import structlog
 
@@ -19,7 +19,7 @@ class DeadRecords:
         self._metrics = metrics
 
     async def bury(self, message: RawMessage, line: bytes, error: HocketError) -> None:
-        """Keep a record, as it was encoded in its message, with what is wrong with it."""
+        """Keep an encoded record of a message as a dead letter, with what is wrong with it."""
         await dead_letters.bury(
             self._bus,
             "usage",

@@ -1,13 +1,14 @@
-"""Records of a stream (USAGE, or CALLS) into Postgres: once each, acknowledged after the commit.
+"""Moves records of a stream (USAGE or CALLS) into Postgres: once each, acknowledged after the
+commit.
 
-A message holds one record or several. A batch is what waits in the stream (`record_pull.py`); one is
-written at a time and one more may wait here, so the stream is the queue and memory stays bounded.
-States: reading, writing, and waiting (Postgres is away: the batch is kept and written when it is
-back; NATS is away: nothing is read). A crash after the commit and before the ack means that the
-batch comes again and changes nothing.
+A message holds one or more records. A batch is whatever waits in the stream (`record_pull.py`); one
+batch is written at a time and one more may wait here, so the stream is the queue and memory stays
+bounded. States: reading, writing, and waiting (Postgres is unreachable: the batch is kept and
+written later; NATS is unreachable: nothing is read). After a crash between commit and
+acknowledgement, the batch is delivered again and changes nothing.
 
-Two streams are read, each by an Intake of its own; `writing`, which they share, keeps the opening of a
-call and its booking from passing by each other unseen.
+The two streams are read by an Intake each. They share the lock `writing`, so that the opening of a
+call and its booking cannot pass each other unnoticed.
 """
 
 import asyncio
@@ -31,19 +32,21 @@ from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 
 ACK_WAIT_MS = 10_000.0
-"""After this a record that was delivered and not acknowledged comes again; harmless, so kept short."""
+"""After this time, an unacknowledged record is delivered again; harmless, so it is kept short."""
 IDLE_FETCH_MS = 2_000.0
-"""How long one request for records waits; also how soon reading goes on after NATS was away."""
+"""How long one request for records waits; also how soon reading resumes after an outage of NATS."""
 GATHER_MS = 10.0
-"""How long the first record of a batch waits for others, before they are fetched together."""
+"""How long the first record of a batch waits for others before they are fetched together."""
 BUSY_GATHER_MS = 90.0
 BUSY_RECORDS = 25
-"""After a batch of so many records the next gathers for BUSY_GATHER_MS: fewer, fuller transactions."""
+"""After a batch of this many records, the next one gathers for BUSY_GATHER_MS: fewer, fuller
+transactions."""
 BACKLOG_BATCH = 100
-"""After a batch of so many messages the next does not gather: more than enough are there."""
+"""After a batch of this many messages, the next one does not gather, because enough messages are
+waiting."""
 FIRST_PAUSE_MS = 100.0
 DRAIN_MS = 5_000.0
-"""How long a stopping ledger goes on with what waits in the stream."""
+"""How long a stopping ledger continues with what waits in the stream."""
 
 log = structlog.get_logger()
 
@@ -61,7 +64,7 @@ ANNOUNCED = Source(subjects.CALLS, subjects.CALL_FILTER)
 
 
 class Intake:
-    """Moves usage records; `run` it until it is asked to stop."""
+    """Moves records of one stream; call `run`."""
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Intake:
         self._writer = RecordWriter(pool, health, metrics, letters, writing or asyncio.Lock())
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Move records until `stopping`, then what still waits, within DRAIN_MS."""
+        """Move records until `stopping`, and then whatever still waits, within DRAIN_MS."""
         while not stopping.is_set():
             await self._move(await _until(stopping, self._fetch(IDLE_FETCH_MS)), stopping)
         try:
@@ -101,7 +104,7 @@ class Intake:
         await self._pull.close()
 
     async def _fetch(self, wait_ms: float) -> Sequence[RawMessage]:
-        """Return what waits in the stream; nothing where nothing came within `wait_ms`."""
+        """Return the messages waiting in the stream; none if nothing arrives within `wait_ms`."""
         try:
             batch = await self._pull.batch(wait_ms, self._gather_ms)
         except BusUnavailable as error:
@@ -125,7 +128,7 @@ class Intake:
 
 
 def _gather_ms(messages: int, records: int) -> float:
-    """Return how long the batch after one of that size gathers."""
+    """Return how long the batch after one of this size gathers."""
     if messages >= BACKLOG_BATCH:
         return 0.0
     return BUSY_GATHER_MS if records >= BUSY_RECORDS else GATHER_MS
@@ -134,7 +137,7 @@ def _gather_ms(messages: int, records: int) -> float:
 async def _until(
     stopping: asyncio.Event, fetching: Awaitable[Sequence[RawMessage]]
 ) -> Sequence[RawMessage] | None:
-    """Return what `fetching` returns, or None as soon as `stopping` is set."""
+    """Return the result of `fetching`, or None as soon as `stopping` is set."""
     fetch = asyncio.ensure_future(fetching)
     stop = asyncio.ensure_future(stopping.wait())
     try:

@@ -1,6 +1,9 @@
-"""Messages into records. A record that cannot be read goes to the dead letters, alone, and what it spent
-is booked without what makes it so (`amended.py`). With a key, a message that no gateway sealed is not
-read at all (`unsealed.py`)."""
+"""Reads messages into records.
+
+A record that cannot be read becomes a dead letter on its own, and its cost is booked without the
+faulty parts (`amended.py`). With a key, a message that no gateway sealed is not read at all
+(`unsealed.py`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +28,13 @@ from hocket.schemas.capabilities import SEAL, Capabilities
 
 @dataclass(frozen=True, slots=True)
 class RecordDelivery:
-    """A record, how it was encoded, and the message that holds it."""
+    """A record, its encoded form, and the message that holds it."""
 
     message: RawMessage
     line: bytes
     record: Record
     buried: bool = False
-    """Whether it is a dead letter already, and written as far as it can be."""
+    """Whether it is already a dead letter, and has been repaired as far as possible."""
 
 
 class RecordReader:
@@ -45,7 +48,7 @@ class RecordReader:
         self._unsealed = Unsealed(bus, metrics)
 
     async def records_of(self, batch: Sequence[RawMessage]) -> Sequence[RecordDelivery]:
-        """Return the records of those messages that are a gateway's; the others are kept aside."""
+        """Return the records of messages that come from a gateway; other messages are kept aside."""
         entries: list[RecordDelivery] = []
         unsealed: list[RawMessage] = []
         for message in batch:
@@ -58,15 +61,15 @@ class RecordReader:
         return entries
 
     def _is_sealed(self, message: RawMessage) -> bool:
-        """Tell whether a message is a gateway's, as far as that is asked for."""
+        """Tell whether a message comes from a gateway, if seals are required."""
         if self._seals is None:
             return True
         seal = (message.headers or {}).get(SEAL, "")
         return self._seals.is_sealed(seal, message.subject, message.data)
 
     async def _read(self, message: RawMessage) -> Sequence[RecordDelivery]:
-        """Return the records of a message; what is none is a dead letter, and booked as far as it can
-        be."""
+        """Return the records of a message; an invalid record becomes a dead letter and is booked as
+        far as possible."""
         if message.data.count(SEPARATOR) >= MAX_RECORDS:
             reason = f"it has more than {MAX_RECORDS} records"
             await self._letters.bury(
@@ -79,7 +82,7 @@ class RecordReader:
                 entries.append(RecordDelivery(message, line, record_of(line)))
             except UsageMalformed as error:
                 await self._letters.bury(message, line, error)
-                # the same if it comes again
+                # stable across redeliveries
                 sent_ms = parse_ack_subject(message.reply).stored_at_ms
                 if (found := amended(line, sent_ms)) is not None:
                     entries.append(RecordDelivery(message, line, booked(*found)))

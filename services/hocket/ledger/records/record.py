@@ -1,6 +1,5 @@
-"""A usage record as a row of `hocket.usage`, the opening of a call as one of `hocket.open_call`, its
-refusal as one of `hocket.refused_call`: pure, and strict about what the columns can hold.
-"""
+"""Converts usage records to rows of `hocket.usage`, openings of calls to `hocket.open_call`, and
+refusals to `hocket.refused_call`. Pure, and strict about what the columns can hold."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -18,8 +17,8 @@ from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, Usage
 Row = tuple[Any, ...]
 
 _OPENED_MARK = b'"kind":"opened"'
-"""What the house's own encoding of a CallOpened holds and no other record does: a quote inside a text is
-escaped."""
+"""Occurs in Hocket's own encoding of a CallOpened and in no other record, because quotes inside
+texts are escaped."""
 _REFUSED_MARK = b'"kind":"refused"'
 _WARM_MARK = b'"kind":"warm"'
 _WHO = frozenset(
@@ -28,11 +27,11 @@ _WHO = frozenset(
 
 
 MAX_RECORD_BYTES = 512 * 1024
-"""A record of a gateway has a few kilobytes."""
+"""The largest record accepted; a gateway's records have a few kilobytes."""
 MAX_RECORDS = 1_024
-"""Records in one message; a gateway sends up to 128."""
+"""The most records in one message; a gateway sends up to 128."""
 SEPARATOR = b"\n"
-"""Between the records of one message; JSON has line breaks in its texts escaped."""
+"""Separates the records of one message; JSON escapes line breaks inside texts."""
 
 
 class UsageMalformed(HocketError):
@@ -53,7 +52,7 @@ class UsageRefused(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its type, and where its value stands in a record."""
+    """A column: its name, its type, and how its value is read from a record."""
 
     name: str
     type: str
@@ -95,13 +94,14 @@ COLUMNS: Sequence[Column] = (
     Column("unpriced", "boolean", lambda r: r.unpriced),
 )
 BOOKED_COLUMNS = (*COLUMNS, Column("amended", "text", lambda r: None))
-"""The columns of a booked call; what of it was amended the record itself does not say."""
+"""The columns of a booked call; `amended` is not part of the record itself."""
 _IDENTITY = tuple(
     [column.name for column in COLUMNS].index(name)
     for name in ("tenant", "started_at", "backend", "replica")
 )
-"""Where a row says which request it is of: two of one call id that differ here were both made. Those of
-one id and moment are told apart by an id of their own."""
+"""The positions of the columns that identify a request: rows of one call id that differ in them are
+different requests. Those with the same id and start time are distinguished by an id of their
+own."""
 _STARTED = [column.name for column in COLUMNS].index("started_at")
 IDENTITY_NAMES = tuple(COLUMNS[place].name for place in _IDENTITY)
 HASH_CHARS = 16
@@ -144,8 +144,9 @@ WARM_COLUMNS: Sequence[Column] = (
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as a row: of COLUMNS, where the call was `opened` of OPENED_COLUMNS, where it was
-    `refused` of REFUSED_COLUMNS; the time of a replica (`warm`) of WARM_COLUMNS."""
+    """A record as a row: of OPENED_COLUMNS if the call was `opened`, of REFUSED_COLUMNS if it was
+    `refused`, of WARM_COLUMNS for the time of a replica (`warm`), and otherwise of
+    BOOKED_COLUMNS."""
 
     call_id: str
     row: Row
@@ -154,11 +155,11 @@ class Record:
     warm: bool = False
     usage: UsageRecord | None = None
     amended: tuple[str, ...] = ()
-    """The fields that could not be stored as they came."""
+    """The fields that could not be stored as received."""
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells a request that was made from another one under the same call id."""
+        """What distinguishes a request from another one under the same call id."""
         return tuple(self.row[place] for place in _IDENTITY)
 
     @property
@@ -168,21 +169,22 @@ class Record:
         return began
 
     def under_own_id(self) -> "Record":
-        """Return a booked call under an id that is made of its own, because another one has its id."""
+        """Return a booked call under an id derived from its identity, because another request has
+        its call id."""
         told = "|".join(map(str, self.identity)).encode("utf-8", "replace")
         call_id = f"{self.call_id}#{hashlib.sha256(told).hexdigest()[:HASH_CHARS]}"
         return replace(self, call_id=call_id, row=(call_id, *self.row[1:]))
 
 
 def booked(usage: UsageRecord, amended: tuple[str, ...] = ()) -> Record:
-    """Return the record of a call that was made; raise ValueError, OverflowError or OSError for a time
-    that is none."""
+    """Return the record of a call that was made; raise ValueError, OverflowError or OSError for an
+    invalid time."""
     row = (*(one.value(usage) for one in COLUMNS), ", ".join(amended) or None)
     return Record(usage.call_id, row, usage=usage, amended=amended)
 
 
 def record_of(payload: bytes) -> Record:
-    """Return an encoded record of USAGE or CALLS as a row; raise UsageMalformed."""
+    """Return an encoded record of USAGE or CALLS as a Record; raise UsageMalformed."""
     if _WARM_MARK in payload:
         return _warm(payload)
     opened, refused = _OPENED_MARK in payload, _REFUSED_MARK in payload
@@ -221,8 +223,11 @@ def _warm(payload: bytes) -> Record:
 
 
 def moment(at_ms: float) -> datetime:
-    """Return a time in milliseconds since the Unix epoch as a datetime, which has the years 1 to 9999:
-    a record whose gateway's clock told another is booked with the first or the last of them."""
+    """Return a time in milliseconds since the Unix epoch as a datetime.
+
+    Times outside the years that a datetime can hold, from a gateway with a wrong clock, become the
+    first or last possible one.
+    """
     return _EPOCH + timedelta(milliseconds=min(max(at_ms, _FIRST_MS), _LAST_MS))
 
 

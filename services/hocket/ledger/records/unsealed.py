@@ -1,11 +1,12 @@
-"""Records that no gateway of this platform sealed: whoever reaches NATS can publish them.
+"""Handles records without the seal of a gateway of this platform, which anyone who reaches NATS can
+publish.
 
-None of them is booked. Those that tell of a cost are dead letters (`usage_not_sealed`), for they may
-be of a gateway that has no key: what it spent is not lost, and is booked when they are redriven. Records
-of one batch share letters, so that a million of them are not a million letters. What comes beyond
-UNSEALED_BYTES is counted with what it claims to have cost: a flood of them does not push the letters of
-others out of their stream. Of those that tell of no cost, and of announcements, nothing was spent: they
-are counted.
+None of them is booked. Those with a cost become dead letters (`usage_not_sealed`), because they may
+come from a gateway without a key; its spending is then not lost, but booked when they are redriven.
+Records of one batch share letters, so a million records do not make a million letters. Beyond
+UNSEALED_BYTES they are only counted, with the cost they claim, so that a flood of them cannot push
+other dead letters out of the stream. Records without a cost, and announcements, represent no
+spending and are only counted.
 """
 
 from collections import defaultdict
@@ -29,11 +30,13 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 LETTER_RECORDS = 512
 LETTER_BYTES = 256 * 1024
-"""What one letter holds, but for a single message that is larger."""
+"""The most bytes in one letter, except for a single larger message."""
 UNSEALED_BYTES = 256 * 1024 * 1024
-"""What may be kept at once: a quarter of the stream. There is room again as in `letter_budget.py`."""
+"""The most bytes kept at once: a quarter of the stream. `letter_budget.py` says when there is room
+again."""
 MAX_TENANTS = 8
-"""Letters of one batch are for each tenant, of more tenants than these for nobody."""
+"""Letters of one batch are separated by tenant, unless there are more tenants than this; then they
+are attributed to none."""
 
 log = structlog.get_logger()
 
@@ -48,7 +51,7 @@ class UsageNotSealed(HocketError):
 
 
 class Unsealed:
-    """Keeps what is not sealed and tells of a cost; counts the rest."""
+    """Keeps unsealed messages that state a cost, and counts the rest."""
 
     def __init__(self, bus: Bus, metrics: LedgerMetrics) -> None:
         self._bus = bus
@@ -57,7 +60,7 @@ class Unsealed:
         self._budget = LetterBudget(max_bytes=UNSEALED_BYTES)
 
     async def keep(self, messages: Sequence[RawMessage]) -> None:
-        """Keep what messages of one batch tell of costs; raise BusUnavailable."""
+        """Keep the messages of one batch that state a cost; raise BusUnavailable."""
         self._metrics.unsealed.inc(len(messages))
         costs = {id(one): _costs(one) for one in messages}
         telling = [one for one in messages if costs[id(one)]]
@@ -95,7 +98,7 @@ class Unsealed:
 
 
 def _costs(message: RawMessage) -> list[tuple[str, Decimal]]:
-    """Return the tenant and the cost of each record of a message that tells of one."""
+    """Return the tenant and cost of each record of a message that states a cost."""
     if message.subject != subjects.USAGE_SUBJECT or message.data.count(SEPARATOR) >= MAX_RECORDS:
         return []
     return [cost for line in message.data.split(SEPARATOR) if (cost := _cost(line)) is not None]
@@ -118,7 +121,7 @@ def _cost(line: bytes) -> tuple[str, Decimal] | None:
 def _letters(
     messages: Iterable[RawMessage], costs: dict[int, list[tuple[str, Decimal]]]
 ) -> Iterator[tuple[str, list[RawMessage]]]:
-    """Yield messages that share a letter, with whose it is: a tenant's where all records are its own."""
+    """Yield messages that share a letter, with its tenant if all their records belong to one."""
     of = defaultdict[str, list[RawMessage]](list)
     for one in messages:
         tenants = {tenant for tenant, _ in costs[id(one)]}

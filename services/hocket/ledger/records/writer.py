@@ -1,6 +1,9 @@
-"""Records into Postgres. A batch with a record that Postgres refuses is split until the others are in;
-that one is a dead letter, and what it spent is booked without what Postgres may refuse (`amended.py`).
-While Postgres is away it is waited for."""
+"""Writes records into Postgres.
+
+If Postgres refuses a record, the batch is split until all others are stored; that record becomes a
+dead letter, and its cost is booked without the parts that Postgres may refuse (`amended.py`). While
+Postgres is unreachable, writing waits.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ from hocket.ledger.records.record import UsageRefused, booked
 from hocket.ledger.store import insert
 
 MAX_ROWS = 2_000
-"""Records in one transaction."""
+"""The most records in one transaction."""
 FIRST_PAUSE_MS = 100.0
 MAX_PAUSE_MS = 5_000.0
 
@@ -27,7 +30,7 @@ log = structlog.get_logger()
 
 
 class RecordWriter:
-    """Writes what was read of one stream; `writing` is held meanwhile."""
+    """Writes the records read from one stream, holding `writing` meanwhile."""
 
     def __init__(
         self,
@@ -45,14 +48,16 @@ class RecordWriter:
         self._prices = KnownPrices()
 
     async def write(self, entries: Sequence[RecordDelivery], stopping: asyncio.Event) -> bool:
-        """Write records; false where we must stop before all are in, so that they must come again."""
+        """Write records; return False if stopped before all are stored, so that they must be
+        delivered again."""
         for begin in range(0, len(entries), MAX_ROWS):
             if not await self._written(entries[begin : begin + MAX_ROWS], stopping):
                 return False
         return True
 
     async def _written(self, entries: Sequence[RecordDelivery], stopping: asyncio.Event) -> bool:
-        """Write entries; false where we must stop before they are in, so that they must come again."""
+        """Write entries; return False if stopped before they are stored, so that they must be
+        delivered again."""
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
@@ -89,7 +94,8 @@ class RecordWriter:
     async def _set_aside(
         self, entry: RecordDelivery, error: Exception, stopping: asyncio.Event
     ) -> bool:
-        """Bury a record that Postgres refuses, and book what was spent without what it may refuse."""
+        """Dead-letter a record that Postgres refuses, and book its cost without the parts it may
+        refuse."""
         usage = entry.record.usage
         if not entry.buried:
             refused = UsageRefused(call_id=entry.record.call_id, reason=str(error))

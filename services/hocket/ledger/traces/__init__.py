@@ -1,1 +1,1 @@
-"""Traces of ended runs on their way to an OTLP endpoint."""
+"""Exports traces of ended runs to an OTLP endpoint."""

@@ -1,10 +1,12 @@
-"""Exports the traces of ended runs: the ends are read from the stream EVENTS, which is the queue.
+"""Exports the traces of ended runs; the stream EVENTS, from which ends are read, serves as the
+queue.
 
-Of each end the rule decides by the run's row. A trace that is chosen waits SETTLE_S, so that the run's
-calls are booked, is read whole and sent; only then is the end acknowledged. While the endpoint takes
-nothing, no more than MAX_WAITING traces wait here, and EVENTS keeps the other ends.
-A trace that is refused while others are taken is dropped and counted, and so is one that cannot be read
-or made while others can. Nothing that runs waits for any of this.
+For each end, the sampling rule decides by the run's row. A chosen trace waits SETTLE_S until the
+run's calls are booked, and is then read completely and sent; only after that is the end
+acknowledged. While the endpoint accepts nothing, at most MAX_WAITING traces wait here, and EVENTS
+keeps the other ends. A trace that is refused while others are accepted is dropped and counted, and
+so is one that cannot be read or built while others can. Nothing else in the ledger waits for any of
+this.
 """
 
 import asyncio
@@ -34,15 +36,15 @@ from hocket.schemas.messages import RunFinished
 from hocket.schemas.tracing.sampling import EndedRun, SamplingRule
 
 SETTLE_S = 5.0
-"""How long after its end a trace is read: its calls are booked by then."""
+"""How long after a run's end its trace is read; its calls are booked by then."""
 MAX_WAITING = 1_000
-"""Traces that wait here."""
+"""The most traces that wait here."""
 AT_ONCE = 25
-"""Traces that are read and sent together."""
+"""The most traces read and sent together."""
 PROBES = 3
-"""Traces that are tried one by one before the endpoint counts as away."""
+"""How many traces are tried one by one before the endpoint counts as unavailable."""
 ACK_WAIT_MS = 600_000.0
-"""After this an end that was delivered and not acknowledged comes again."""
+"""After this time, an unacknowledged end is delivered again."""
 PULL_MS, GATHER_MS = 1_000.0, 100.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 QUERY_TIMEOUT_S = 10.0
@@ -60,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 
 class TraceMetrics:
-    """Traces that were exported by reason, dropped, and spans that were sent."""
+    """Traces exported (by reason) and dropped, and spans sent."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.exported = Counter(
@@ -81,7 +83,7 @@ class TraceMetrics:
 
 @dataclass(slots=True)
 class _Chosen:
-    """A run whose trace is to be sent, why, from when on, and the message of its end."""
+    """A run whose trace is to be sent: why, from when on, and how to acknowledge its end."""
 
     run_id: str
     reason: str
@@ -90,11 +92,11 @@ class _Chosen:
 
 
 class _TooLarge(Exception):
-    """Traces that were read together have more than one reading gives."""
+    """Traces read together exceed what one reading returns."""
 
 
 class TraceExport:
-    """Sends the traces that a rule chooses; `run` it until it is asked to stop."""
+    """Sends the traces that a rule chooses; call `run`."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class TraceExport:
         self._known: dict[str, _Chosen] = {}
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Export until `stopping`; what waits then is exported by the next ledger."""
+        """Export until `stopping`; whatever still waits is exported by the next ledger."""
         pause_s = FIRST_PAUSE_S
         while not stopping.is_set():
             try:
@@ -131,7 +133,7 @@ class TraceExport:
             except _AWAY as error:
                 log.warning("traces_wait", reason=said(error))
                 is_well = False
-            except Exception as error:  # nothing else that a ledger does waits for traces
+            except Exception as error:  # a failure here must not stop the rest of the ledger
                 end_if_short(error)
                 log.exception("traces_failed")
                 is_well = False
@@ -145,14 +147,14 @@ class TraceExport:
         self._sender.close()
 
     async def _choose(self, batch: Sequence[RawMessage]) -> None:
-        """Take in the ends whose traces are to be sent; the others are done with."""
+        """Queue the runs whose traces are to be sent, and acknowledge the other ends."""
         ends: dict[str, str] = {}
         for message in batch:
             run_id = _run_of(message)
             if run_id is None or run_id in ends:
                 self._acknowledge(message.reply)
             elif (known := self._known.get(run_id)) is not None:
-                known.ack = message.reply  # it was delivered once more
+                known.ack = message.reply  # it was delivered again
             else:
                 ends[run_id] = message.reply
         if not ends:
@@ -171,7 +173,7 @@ class TraceExport:
         return {row["run_id"]: self._rule.reason(EndedRun(**dict(row))) for row in rows}
 
     async def _send_due(self) -> bool:
-        """Send the traces whose time has come; tell whether the endpoint takes any."""
+        """Send the traces that are due; return whether the endpoint accepts any."""
         while self._waiting and self._waiting[0].due_ms <= monotonic_ms():
             some = [
                 self._waiting[place]
@@ -184,8 +186,11 @@ class TraceExport:
         return True
 
     async def _read(self, some: list[_Chosen]) -> tuple[list[_Chosen], dict[str, Trace]]:
-        """Return the traces of some runs; one by one where together they are too large, or where one
-        cannot be read. What cannot be read alone, while Postgres answers, is dropped."""
+        """Return the readable runs and their traces.
+
+        They are read one by one if together they are too large or cannot be read. A trace that
+        cannot be read even alone, while Postgres answers, is dropped.
+        """
         try:
             return some, await self._traces(some, whole=len(some) > 1)
         except Exception as error:
@@ -203,17 +208,20 @@ class TraceExport:
         return readable, found
 
     async def _traces(self, some: Sequence[_Chosen], *, whole: bool) -> dict[str, Trace]:
-        """Return traces by their runs; with `whole`, raise _TooLarge where there is more than one
-        reading gives: what one run has too much would be missing from others."""
+        """Return traces by run id.
+
+        With `whole`, raises _TooLarge if one reading does not return everything, because a large
+        run would then leave others incomplete.
+        """
         rows = await read_rows(self._pool, [one.run_id for one in some])
         if whole and rows.truncated:
             raise _TooLarge
-        # in a thread: of long runs it takes seconds, in which nothing would be booked
+        # in a thread, because long runs take seconds, during which nothing would be booked
         made = await asyncio.to_thread(traces_of, rows)
         return {trace.run_id: trace for trace in made}
 
     async def _raise_if_away(self, error: Exception) -> None:
-        """Raise an error again, unless Postgres answers: then it is of what was read."""
+        """Re-raise an error, unless Postgres answers, in which case the data caused it."""
         end_if_short(error)
         try:
             await self._pool.fetchval("SELECT 1", timeout=QUERY_TIMEOUT_S)
@@ -221,8 +229,11 @@ class TraceExport:
             raise error from None
 
     async def _sent(self, some: Sequence[_Chosen], found: dict[str, Trace]) -> bool:
-        """Send traces together, one by one where that is refused; tell whether any was taken. What is
-        refused while others are taken is dropped, else tried again after the others."""
+        """Send traces together, or one by one if that is refused; return whether any was accepted.
+
+        A trace that is refused while others are accepted is dropped; if none is accepted, they are
+        tried again after the others.
+        """
         if await self._sender.send(list(found.values())):
             for one in some:
                 self._done(one, found.get(one.run_id))
@@ -242,7 +253,7 @@ class TraceExport:
             if not taken:
                 self._waiting.remove(one)
                 self._waiting.append(one)
-            elif await self._sender.send([found[one.run_id]]):  # it came back a moment ago
+            elif await self._sender.send([found[one.run_id]]):  # the endpoint has just recovered
                 self._done(one, found[one.run_id])
             else:
                 self._drop(one, "the endpoint refuses it")
@@ -250,7 +261,7 @@ class TraceExport:
 
     def _done(self, one: _Chosen, trace: Trace | None) -> None:
         self._leave(one)
-        if trace is not None:  # retention was quicker
+        if trace is not None:  # None: retention deleted the run first
             self._metrics.exported.labels(one.reason).inc()
             self._metrics.spans.inc(span_count([trace]))
 

@@ -1,5 +1,8 @@
-"""Spans as OTLP over HTTP, sent by OpenTelemetry's own exporter. Beside the endpoint it reads the usual
-variables: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_CERTIFICATE` ..."""
+"""Sends spans as OTLP over HTTP with OpenTelemetry's own exporter.
+
+Besides the endpoint it reads the usual variables: `OTEL_EXPORTER_OTLP_HEADERS`,
+`OTEL_EXPORTER_OTLP_CERTIFICATE` ...
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -20,11 +23,11 @@ from hocket.ledger.traces.timed_http import TimedAdapter
 from hocket.schemas.tracing.spans import Span
 
 TIMEOUT_S = 10.0
-"""For one request, with what the exporter tries again."""
+"""The time limit of one request, including the exporter's retries."""
 MAX_SPANS = 2_000
-"""In one request."""
+"""The most spans in one request."""
 MAX_ANSWER_BYTES = 64 * 1024
-"""An answer says how many spans were refused; one that is longer is no collector's."""
+"""The largest answer accepted; a collector only says how many spans it refused."""
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 _KINDS = {
     "internal": SpanKind.INTERNAL,
@@ -39,11 +42,11 @@ _NS_PER_US = 1_000
 
 
 class _NotTaken(requests.RequestException):
-    """The endpoint's answer is no collector's."""
+    """The endpoint's answer is not that of a collector."""
 
 
 class BoundedSession(requests.Session):
-    """Requests whose answers are short, come in time, and lead nowhere else."""
+    """A session that accepts only short and timely answers, and no redirects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,8 +54,11 @@ class BoundedSession(requests.Session):
             self.mount(scheme, TimedAdapter())
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a request; the answer's body is read and left. Raises RequestException where it is longer
-        than MAX_ANSWER_BYTES, is not there within `timeout`, or is a redirect."""
+        """Send a request, and read and discard the answer's body.
+
+        Raises RequestException if the answer is longer than MAX_ANSWER_BYTES, does not arrive
+        within `timeout`, or is a redirect.
+        """
         until = monotonic() + options["timeout"]
         answer = super().send(request, **{**options, "stream": True})
         with answer:
@@ -83,7 +89,7 @@ class OtlpSender:
         }
 
     async def send(self, traces: Sequence[Trace]) -> bool:
-        """Send traces; tell whether the endpoint took all of them."""
+        """Send traces; return whether the endpoint accepted all of them."""
         spans = [self._readable(span) for trace in traces for span in trace.spans]
         for begin in range(0, len(spans), MAX_SPANS):
             part = spans[begin : begin + MAX_SPANS]
@@ -92,7 +98,7 @@ class OtlpSender:
         return True
 
     def close(self) -> None:
-        """Let go of connections; a request that is out ends soon."""
+        """Close the connections; a request in progress ends soon."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _readable(self, span: Span) -> ReadableSpan:
@@ -118,5 +124,5 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
 
 
 def span_count(traces: Iterable[Trace]) -> int:
-    """Return how many spans traces have."""
+    """Return the number of spans in traces."""
     return sum(len(trace.spans) for trace in traces)

@@ -1,6 +1,7 @@
-"""HTTP connections of which an answer's head is whole within their time.
+"""HTTP connections that limit the total time in which the head of an answer must arrive.
 
-A socket's time begins anew with each byte, so that a head that drips would be waited for over hours.
+A socket's timeout restarts with each byte, so a server that sends a head byte by byte could
+otherwise take hours.
 """
 
 import socket
@@ -15,14 +16,14 @@ from urllib3.response import HTTPResponse
 
 
 class _TimedHttp(HTTPConnection):
-    def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as urllib3 has it
-        """Return an answer; raises TimeoutError where its head is not there within `timeout`."""
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override] # typed as in urllib3
+        """Return an answer; raise TimeoutError if its head does not arrive within `timeout`."""
         is_late = threading.Event()
         wire = self.sock
 
         def cut() -> None:
             is_late.set()
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # already closed
                 socket.socket.shutdown(wire, socket.SHUT_RDWR)
 
         watch = threading.Timer(float(self.timeout or 0), cut)
@@ -32,14 +33,14 @@ class _TimedHttp(HTTPConnection):
             answer = super().getresponse()
         finally:
             watch.cancel()
-        if is_late.is_set():  # what was cut off can look like the end of the head
+        if is_late.is_set():  # a cut-off head can look complete
             answer.close()
             raise TimeoutError("the head of the answer took too long")
         return answer
 
 
 class _TimedHttps(_TimedHttp, HTTPSConnection):
-    """The same over TLS."""
+    """The same as `_TimedHttp`, over TLS."""
 
 
 class _Pool(HTTPConnectionPool):
@@ -51,9 +52,9 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 class TimedAdapter(HTTPAdapter):
-    """Makes such connections, for a session of requests; those through a proxy are the usual ones."""
+    """Gives a `requests` session such connections; connections through a proxy are the usual ones."""
 
     def init_poolmanager(self, *given: Any, **options: Any) -> None:
-        """Make the pools."""
+        """Create the connection pools."""
         super().init_poolmanager(*given, **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}

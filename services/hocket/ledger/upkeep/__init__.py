@@ -1,1 +1,1 @@
-"""What a ledger does to old rows: rollups of closed days, partitions made ahead, retention."""
+"""A ledger's upkeep of old rows: rollups of closed days, creation of partitions, retention."""

@@ -1,8 +1,8 @@
-"""Tables that are partitioned by day: partitions are made ahead, and dropped behind, by the janitor.
+"""Tables partitioned by day: the janitor creates partitions ahead of time and drops old ones.
 
-A partition `content_20260504` holds the rows of that day (UTC). It is made as a table of its own and
-then attached, and detached before it is dropped, so that nobody who reads or writes others waits. What a
-process that was killed on the way leaves is finished by the next pass.
+A partition `content_20260504` holds the rows of that day (UTC). It is created as a separate table
+and then attached, and detached before it is dropped, so that readers and writers of other
+partitions never wait. The next pass finishes what a killed process left half done.
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -10,11 +10,11 @@ from datetime import UTC, date, datetime, timedelta
 import asyncpg
 
 AHEAD_DAYS = 3
-"""For so many days after today partitions are there."""
+"""For how many days after today partitions exist."""
 TIMEOUT_S = 10.0
 TABLES = ("content", "log_line")
 LOCK = 0x686F636B706172
-"""The advisory lock of the one that makes partitions."""
+"""The advisory lock held by the ledger that manages partitions."""
 NAMES = """
 SELECT child.relname AS name, inherits.inhrelid IS NOT NULL AS attached,
        coalesce(inherits.inhdetachpending, false) AS pending
@@ -27,7 +27,7 @@ ORDER BY child.relname
 
 
 async def make_ahead(connection: asyncpg.Connection) -> None:
-    """Make the partitions of today and of the days to come that are not there yet."""
+    """Create the missing partitions of today and of the coming days."""
     today = datetime.now(UTC).date()
     await connection.execute(f"SELECT pg_advisory_lock({LOCK})", timeout=TIMEOUT_S)
     try:
@@ -43,7 +43,7 @@ async def make_ahead(connection: asyncpg.Connection) -> None:
 
 
 async def drop_behind(connection: asyncpg.Connection, table: str, days: int) -> int:
-    """Drop the partitions whose last row is older than so many days; return how many rows they had."""
+    """Drop the partitions whose last row is older than `days`; return how many rows they had."""
     oldest = _name(table, datetime.now(UTC).date() - timedelta(days=days))
     gone = 0
     for row in await connection.fetch(NAMES, table, timeout=TIMEOUT_S):

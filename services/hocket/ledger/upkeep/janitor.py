@@ -1,9 +1,9 @@
-"""The janitor: deletes what is kept no longer, a little at a time.
+"""The janitor: deletes expired data, a little at a time.
 
-Every ledger looks every PASS_S; one of them at a time has the advisory lock and makes the pass. Each
-statement is bounded in rows and time, and is followed by a pause as long as it took and PAUSE_S more, so
-that the janitor has at most half of one connection. A pass that fails goes on with the next kind, and
-is made again: what is deleted is deleted in transactions of their own.
+Every ledger wakes every PASS_S, and the one that gets the advisory lock makes the pass. Each
+statement is limited in rows and time, and followed by a pause as long as it took plus PAUSE_S, so
+the janitor uses at most half of one connection. If one kind fails, the pass continues with the
+next, and is repeated later; every deletion is a transaction of its own.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 PASS_S = 600.0
 PAUSE_S = 0.02
 LOCK = 0x686F636B6A616E
-"""The advisory lock of the one that makes a pass."""
+"""The advisory lock held by the ledger that makes a pass."""
 TAKE = f"SELECT pg_try_advisory_lock({LOCK})"
 LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
 BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 5.0)
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class JanitorMetrics:
-    """Rows deleted by kind, and how long the statements took."""
+    """Rows deleted by kind, and durations of the statements."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.deleted = Counter(
@@ -56,7 +56,7 @@ class JanitorMetrics:
 
 
 class Janitor:
-    """Removes what its retention has ended, step by step."""
+    """Deletes expired data step by step."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class Janitor:
                 await asyncio.wait_for(stopping.wait(), PASS_S)
 
     async def make_pass(self) -> dict[str, int] | None:
-        """Delete what is kept no longer; return how many rows of each kind, None where another ledger
-        is at it."""
+        """Delete expired data; return the number of rows by kind, or None if another ledger is
+        making a pass."""
         async with self._pool.acquire() as connection:
             if not await connection.fetchval(TAKE, timeout=retention.STATEMENT_TIMEOUT_S):
                 return None
@@ -164,7 +164,7 @@ class Janitor:
         return 0
 
     async def _pause(self) -> None:
-        """Leave the database to others for as long as it was just used."""
+        """Leave the database to others for as long as it was last used."""
         took_s = (monotonic_ms() - self._paused_at_ms) / 1000
         self._metrics.statement.observe(took_s)
         await asyncio.sleep(took_s + PAUSE_S)

@@ -1,18 +1,19 @@
-"""What is deleted when, and the statements that do it, each bounded in rows and time.
+"""What is deleted when, and the statements that do it, each limited in rows and time.
 
-- Ended runs with their steps and attempts, `runs` days after their end, most of them by whole days
-  (`step_days.py`); rejected ones after `rejected`
-  days. A run goes after its sub-runs, a sub-run not before its parent has ended, and none that a run in
-  flight repeats. The ledger's rows of a run stay; what reports call them (retry, speculation) follows
-  from steps and attempts, so it is written into them before those go.
-- The ledger, `usage` days after the call: model calls (by whole partitions: `usage_partitions.py`), the
-  time of warm replicas, calls that were lost.
-- Prompts and answers that are kept, `content` days after the call, by whole days (`day_partitions.py`).
-- Estimates of durations of pipelines that were not used for `durations` days.
-- Blobs in Postgres that were neither stored nor read for `blobs` days. Those in files are removed by the
-  workers that have them, by the same rule (`kit/blobs.py`).
+- Ended runs with their steps and attempts, `runs` days after their end, mostly by whole days
+  (`step_days.py`); rejected runs after `rejected` days. A run is deleted after its sub-runs, a sub-run
+  not before its parent has ended, and no run while a run in flight repeats it. The ledger's rows of a
+  run stay; their kinds in reports (retry, speculation) follow from steps and attempts, so the kinds
+  are written into the rows before those are deleted.
+- The ledger, `usage` days after the call: model calls (by whole partitions: `usage_partitions.py`),
+  the time of warm replicas, lost calls.
+- Kept prompts and answers, `content` days after the call, by whole days (`day_partitions.py`).
+- Duration estimates of pipelines that were not used for `durations` days.
+- Blobs in Postgres that were neither stored nor read for `blobs` days. Blobs in files are removed by
+  the workers that have them, by the same rule (`kit/blobs.py`).
 
-A period of 0 days is for ever. What is not here has bounds of its own: docs/reference/limits.md.
+A period of 0 days means forever. Data not listed here has bounds of its own:
+docs/reference/limits.md.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,20 +23,20 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 STATEMENT_TIMEOUT_S = 5.0
-"""What takes longer is given up, and tried again at the next pass."""
+"""The time limit of a statement; one that takes longer is aborted and tried again in the next pass."""
 LONG_STATEMENT_TIMEOUT_S = 60.0
-"""For naming what a single run spent, which had too many calls for the time of the others."""
+"""The time limit for naming the spending of a single run with too many calls for the usual limit."""
 MAX_RUNS = 200
-"""Runs that go together."""
+"""The most runs deleted together."""
 MAX_ROWS = 2_000
-"""Rows of one statement."""
+"""The most rows of one statement."""
 
 Pause = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """For how many days each kind is kept; 0 is for ever."""
+    """How many days each kind of data is kept; 0 means forever."""
 
     runs: int
     rejected: int
@@ -47,7 +48,8 @@ class Periods:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is deleted by one statement: `$1` is the latest time that goes, `$2` the most rows."""
+    """A kind of data deleted by one statement: `$1` is the latest time to delete, `$2` the maximum
+    number of rows."""
 
     name: str
     period: str
@@ -85,7 +87,7 @@ REPEATED = """
 SELECT DISTINCT facts #>> '{origin,run_id}' FROM hocket.run
 WHERE finished_at IS NULL AND facts #>> '{origin,run_id}' IS NOT NULL
 """
-"""The runs that others repeat which are in flight."""
+"""The runs that are repeated by runs in flight."""
 ENDED = """
 SELECT r.run_id FROM hocket.run r
 WHERE r.partition = $1 AND r.finished_at < $2 AND (r.status = 'rejected' OR NOT $3)
@@ -97,16 +99,16 @@ WHERE r.partition = $1 AND r.finished_at < $2 AND (r.status = 'rejected' OR NOT 
   )
 ORDER BY r.finished_at LIMIT $5
 """
-"""Runs whose time is over and that nobody needs: of one partition, only rejected ones where `$3`."""
+"""Expired runs that nobody needs, of one partition; only rejected ones if `$3`."""
 NAME_SPENDING = """
 UPDATE hocket.usage u SET kind = v.kind
 FROM report.usage v
 WHERE v.run_id = ANY ($1::text[]) AND u.call_id = v.call_id AND u.started_at = v.started_at
   AND u.kind <> v.kind
 """
-"""Write what reports call a run's calls, while its steps can still tell."""
+"""Writes the kinds that reports give a run's calls, while its steps can still tell."""
 MAY_DELETE = "SET hocket.deletes = 'on'"
-"""Lets a session delete steps and attempts of a day's tables (migration 0051)."""
+"""Allows a session to delete steps and attempts from the daily tables (migration 0051)."""
 MAY_NOT_DELETE = "RESET hocket.deletes"
 STEPS = """
 DELETE FROM hocket.step s USING (
@@ -125,7 +127,7 @@ RUNS = """
 DELETE FROM hocket.run
 WHERE run_id = ANY ($1::text[]) AND finished_at < $2 AND (status = 'rejected' OR NOT $3)
 """
-"""The runs themselves; a rejected one whose key came again meanwhile is another run by now."""
+"""Deletes the runs themselves; a rejected run whose key was submitted again has become another run."""
 NOTE = """
 INSERT INTO hocket.retention (kind, days, deleted, last_pass_at)
 SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[]), now()
@@ -138,8 +140,11 @@ SET days = excluded.days, deleted = retention.deleted + excluded.deleted,
 async def deleted_runs(
     connection: asyncpg.Connection, days: int, *, rejected: bool, pause: Pause
 ) -> int:
-    """Delete the runs that ended so many days ago, only rejected ones where so said; return how many.
-    `pause` is awaited between statements."""
+    """Delete the runs that ended more than `days` ago (only rejected ones if `rejected`); return
+    the number.
+
+    `pause` is awaited between statements.
+    """
     cutoff = _cutoff(days)
     in_use = [row[0] for row in await _rows(connection, REPEATED)]
     gone = 0
@@ -149,7 +154,7 @@ async def deleted_runs(
             ids = [row[0] for row in found]
             number = await delete_ended(connection, ids, cutoff, rejected=rejected, pause=pause)
             gone += number
-            if not number:  # none, or somebody changed all of them: look again at the next pass
+            if not number:  # none, or all were changed meanwhile: try again in the next pass
                 break
     return gone
 
@@ -162,7 +167,7 @@ async def delete_ended(
     rejected: bool,
     pause: Pause,
 ) -> int:
-    """Delete runs with their steps and attempts; return how many went."""
+    """Delete runs with their steps and attempts; return the number of runs deleted."""
     if not ids:
         return 0
     await name_spending(connection, ids)
@@ -174,7 +179,7 @@ async def delete_ended(
 
 
 async def name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:
-    """Name what runs spent; one that has very many calls gets more time, alone."""
+    """Write the kinds of runs' calls; a run with very many calls is handled alone, with more time."""
     try:
         alone = len(ids) == 1
         timeout_s = LONG_STATEMENT_TIMEOUT_S if alone else STATEMENT_TIMEOUT_S
@@ -188,7 +193,7 @@ async def name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:
 
 
 async def deleted(connection: asyncpg.Connection, kind: Kind, days: int, *, pause: Pause) -> int:
-    """Delete what is older than so many days; return how many rows that was."""
+    """Delete rows older than `days`; return the number of rows."""
     return await delete_rows(connection, kind.statement, _cutoff(days), pause=pause)
 
 
@@ -199,8 +204,11 @@ async def delete_rows(
     pause: Pause,
     timeout_s: float = STATEMENT_TIMEOUT_S,
 ) -> int:
-    """Delete MAX_ROWS at a time, the last value of `statement`, until there are fewer; return how many
-    rows that was. `pause` is awaited between statements."""
+    """Delete MAX_ROWS rows at a time (the last parameter of `statement`) until fewer are found;
+    return their number.
+
+    `pause` is awaited between statements.
+    """
     gone = 0
     while True:
         number = await _done(connection, statement, *values, MAX_ROWS, timeout_s=timeout_s)
@@ -211,7 +219,7 @@ async def delete_rows(
 
 
 async def note(connection: asyncpg.Connection, passed: dict[str, tuple[int, int]]) -> None:
-    """Keep how many rows of each kind a pass deleted, and what the period was: (days, rows)."""
+    """Store how many rows of each kind a pass deleted, and the period applied: (days, rows)."""
     days, rows = [one[0] for one in passed.values()], [one[1] for one in passed.values()]
     await _done(connection, NOTE, list(passed), days, rows)
 

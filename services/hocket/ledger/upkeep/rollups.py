@@ -1,13 +1,13 @@
-"""Rolls days up for reports: what each report says of a day that is over is kept, so that a report over
-many days adds up only those that are open, or in which something changed since.
+"""Rolls up finished days for reports, so that a report over many days only adds up days that are
+open or have changed since.
 
-One ledger at a time (by an advisory lock) rolls up. A day is closed when it is over, and when every
-transaction that may have written of it without a note is; from then on triggers note it in
-`hocket.dirty_day` with each change. A day is rolled up in one transaction with one snapshot: it goes
-with the notes that the snapshot has, so that a change which the rollup does not hold keeps its note, and
-the views read the day's rows for as long as it has one. Days of which retention dropped rows
-(`hocket.stale_day`) are shown as they were until they are rolled up again. Nobody waits for it, and no
-other figure is ever old.
+One ledger at a time (by an advisory lock) rolls up. A day is closed once it is over and so is every
+transaction that may have written to it without a note; from then on, triggers note each change to
+it in `hocket.dirty_day`. A day is rolled up in one transaction with one snapshot, which also
+deletes the notes visible in that snapshot; a change that the rollup does not include therefore
+keeps its note, and while a day has a note the views read its rows. Days from which retention
+dropped rows (`hocket.stale_day`) are shown as they were until they are rolled up again. Nothing
+waits for a rollup, and no other figure is ever out of date.
 """
 
 import asyncio
@@ -25,16 +25,18 @@ from hocket.kit.process.clock import monotonic_ms
 
 PASS_S = 60.0
 REST = 4
-"""After each day it rests so many times as long as the day took: it has a fifth of a connection."""
+"""After each day, the rollup rests this many times as long as the day took; it thus uses a fifth of
+a connection."""
 MAX_REST_S = 600.0
 SETTLE_S = 1.0
 MAX_SETTLES = 20
-"""So often it looks whether the transactions of before midnight are over; else at the next pass."""
+"""How often to check whether the transactions from before midnight have ended before leaving it to
+the next pass."""
 TIMEOUT_S = 300.0
-"""Of a statement over one day."""
+"""The time limit of a statement over one day."""
 BUCKETS_S = (0.02, 0.1, 0.5, 2.0, 5.0, 20.0, 60.0, 300.0)
 LOCK = 0x686F636B726F6C
-"""The advisory lock of the one that rolls up."""
+"""The advisory lock held by the ledger that rolls up."""
 
 _TAKE = f"SELECT pg_try_advisory_lock({LOCK})"
 _LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
@@ -44,7 +46,8 @@ SELECT open_day, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
             THEN pg_current_xact_id()::text END AS newest
 FROM hocket.rollup_state
 """
-"""The open day, today, and a transaction that is newer than all that wrote before today was told."""
+"""The open day, today, and a transaction id newer than any transaction that may have written before
+today began."""
 _SETTLED = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
 _NEXT_DAY = """
 SELECT hocket.day_of(least(
@@ -56,7 +59,7 @@ SELECT hocket.day_of(least(
      WHERE finished_at >= (SELECT open_from FROM hocket.rollup_state) AND finished_at IS NOT NULL)
 ))
 """
-"""The first day that is not rolled up and has something; steps are of runs that have accepted_at."""
+"""The first day with data that is not rolled up; steps belong to runs, which have `accepted_at`."""
 _DIRTY = """
 SELECT tenant, day FROM hocket.dirty_day
 WHERE day < (SELECT open_day FROM hocket.rollup_state)
@@ -67,7 +70,7 @@ SELECT DISTINCT tenant, day FROM hocket.stale_day
 WHERE day < (SELECT open_day FROM hocket.rollup_state) ORDER BY day DESC, tenant
 """
 _NOTE = "INSERT INTO hocket.dirty_day (tenant, day) VALUES ($1, $2)"
-"""For as long as a stale day is rolled up: the views add up the rows of days that are noted."""
+"""Notes a stale day while it is rolled up, because the views add up the rows of noted days."""
 _FRESH = "DELETE FROM hocket.stale_day WHERE tenant = $1 AND day = $2"
 _MISSED = """
 INSERT INTO hocket.dirty_day (tenant, day)
@@ -93,8 +96,8 @@ CROSS JOIN LATERAL (
      WHERE day >= open_day - 2 GROUP BY 1, 2, 3)
 ) missed
 """
-"""A ledger of before `run_hours` or `error_hours`, while releases are changed, closes days without them:
-they are noted."""
+"""Notes days that ledgers of an older release, without `run_hours` or `error_hours`, closed during
+an upgrade."""
 _BOUND = "UPDATE hocket.rollup_state SET ends = $1::date::timestamp AT TIME ZONE 'UTC'"
 _BOUND_NOTHING = "UPDATE hocket.rollup_state SET ends = open_from"
 _CLOSE = """
@@ -130,7 +133,7 @@ class RollupMetrics:
 
 
 class Rollups:
-    """Keeps what reports say of days that are over."""
+    """Keeps the rollups of finished days up to date."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: RollupMetrics) -> None:
         self._pool = pool
@@ -150,12 +153,14 @@ class Rollups:
             await _rested(stopping, PASS_S)
 
     async def note_missed(self) -> None:
-        """Note the days that an older ledger closed lately without all that is rolled up now."""
+        """Note days recently closed by an older ledger without everything that is rolled up now."""
         await self._pool.execute(_MISSED, timeout=TIMEOUT_S)
 
     async def make_pass(self, stopping: asyncio.Event | None = None, *, rest: int = REST) -> int:
-        """Roll up what is over and what has changed; return how many days that was. Raise one of
-        STATEMENT_ERRORS."""
+        """Roll up finished days and changed ones; return how many.
+
+        Raises one of STATEMENT_ERRORS.
+        """
         stopping = stopping or asyncio.Event()
         async with self._pool.acquire() as connection:
             if not await connection.fetchval(_TAKE, timeout=TIMEOUT_S):
@@ -200,8 +205,11 @@ class Rollups:
 
 
 async def _settled(connection: asyncpg.Connection, newest: str) -> bool:
-    """Wait until every transaction is over that was under way at the time of `newest`: it may have
-    written rows of a day that is over now, when it was not."""
+    """Wait until every transaction older than `newest` has ended; return whether that happened in
+    time.
+
+    Such a transaction may have written rows of a day that was not over then, but is now.
+    """
     for _ in range(MAX_SETTLES):
         if await connection.fetchval(_SETTLED, newest, timeout=TIMEOUT_S):
             return True
@@ -210,7 +218,8 @@ async def _settled(connection: asyncpg.Connection, newest: str) -> bool:
 
 
 async def _close(connection: asyncpg.Connection, open_day: date, after: date) -> None:
-    """Roll up the days from the open one to the one before `after`, which is open from then on."""
+    """Roll up the days from the open one up to, but not including, `after`, which becomes the open
+    day."""
     async with connection.transaction(isolation="repeatable_read"):
         await connection.execute(_BOUND, after, timeout=TIMEOUT_S)
         for name in REPORTS:
@@ -226,7 +235,7 @@ async def _close(connection: asyncpg.Connection, open_day: date, after: date) ->
 
 
 async def _roll_again(connection: asyncpg.Connection, tenant: str, day: date) -> None:
-    """Roll up a day of a tenant in which something changed."""
+    """Roll up a tenant's day again after a change."""
     async with connection.transaction(isolation="repeatable_read"):
         await connection.execute(_BOUND_NOTHING, timeout=TIMEOUT_S)
         await connection.execute(_NOTE, tenant, day, timeout=TIMEOUT_S)

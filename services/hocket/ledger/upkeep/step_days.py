@@ -1,10 +1,11 @@
-"""The tables of each day's steps and attempts: made ahead, and dropped behind with their runs.
+"""The daily tables of steps and attempts: created ahead of time, and dropped with their runs.
 
-`hocket.cover_steps` (migration 0051) makes them. When all runs of a span are over their time, the runs
-go by one statement and the tables are dropped. A few runs that are needed longer move to the parents,
-which have the runs of no day; where there are more, rows go one by one (`retention.py`) until there are
-few. A table is locked for LOCK_TIMEOUT at a time at most, because whoever reads steps waits meanwhile.
-What a process that was killed on the way leaves is finished by the next pass.
+`hocket.cover_steps` (migration 0051) creates them. When all runs of a span have expired, one
+statement deletes the runs, and the tables are dropped. The steps of a few runs that are needed
+longer move to the parent tables, which hold runs of no particular day; if there are too many of
+these, rows are deleted one by one (`retention.py`) until there are few. A table is locked for at
+most LOCK_TIMEOUT at a time, because readers of steps wait meanwhile. The next pass finishes what a
+killed process left half done.
 """
 
 import asyncio
@@ -17,12 +18,13 @@ from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, TIMEOUT_S
 from hocket.ledger.upkeep.usage_partitions import LONG_TIMEOUT_S, width_days
 
 MAX_MOVED = 1_000
-"""Runs that move to the parents at most."""
+"""The most runs moved to the parent tables."""
 LOCK_TIMEOUT = "100ms"
 LOCK_TRIES = 100
 LOCK_PAUSE_S = 0.5
 NEWEST_DAYS = 2
-"""Tables of the latest days are not dropped: `hocket.cover_steps` would make them again."""
+"""Tables of this many latest days are not dropped, because `hocket.cover_steps` would create them
+again."""
 
 _COVER = "SELECT hocket.cover_steps($1, $2)"
 _ENDS = "SELECT to_at FROM hocket.step_days WHERE from_at <= $1 AND $1 < to_at"
@@ -54,8 +56,9 @@ WITH RECURSIVE needed(run_id, parent) AS (
 )
 SELECT run_id FROM needed LIMIT $5
 """
-"""The runs of a span that are not over, or that something needs which stays: those in flight, in use by
-a run that repeats them, below a run in flight, above one of another span or one that stays."""
+"""The runs of a span that have not expired, or are needed by runs that stay: those in flight,
+repeated by a run in flight, below a run in flight, or above a run of another span or one that
+stays."""
 _NOTED = """
 SELECT run_id FROM hocket.kind_change WHERE run_id IN (
     SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2
@@ -77,7 +80,7 @@ _MOVE = (
 
 
 async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
-    """Make the tables of today and of the days to come that are not there yet."""
+    """Create the missing tables of today and of the coming days."""
     at = datetime.now(UTC)
     until = at + timedelta(days=AHEAD_DAYS)
     while at <= until:
@@ -86,8 +89,8 @@ async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
 
 
 async def drop_behind(connection: asyncpg.Connection, days: int) -> int:
-    """Drop the tables of which all runs, but for a few, ended more than so many days ago and are needed
-    no more; return how many runs went."""
+    """Drop the tables whose runs, except a few, ended more than `days` ago and are not needed;
+    return the runs deleted."""
     cutoff = datetime.now(UTC) - timedelta(days=days)
     gone = 0
     for span in await connection.fetch(_OVER, cutoff, NEWEST_DAYS, timeout=TIMEOUT_S):
@@ -116,7 +119,8 @@ async def _drop(connection: asyncpg.Connection, span: asyncpg.Record, cutoff: da
 
 
 async def _drop_tables(connection: asyncpg.Connection, span: asyncpg.Record) -> None:
-    """Drop the tables of a span when nobody reads them; what is of runs that are left moves."""
+    """Drop the tables of a span as soon as nobody is reading them, after moving the rows of
+    remaining runs."""
     for _ in range(LOCK_TRIES):
         try:
             async with connection.transaction():

@@ -1,7 +1,8 @@
-"""Shorter periods of single tenants: what of them is older is deleted row by row, before the rest of it.
+"""Shorter retention periods of single tenants: their expired rows are deleted one by one, before
+the general period ends.
 
-Only what is shorter than the general period has an effect: partitions hold the rows of all tenants, and
-go as a whole when that is over.
+Only periods shorter than the general one have an effect: partitions hold the rows of all tenants,
+and are dropped as a whole when the general period is over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ WHERE r.tenant = $1 AND r.accepted_at < $2 AND r.finished_at < $2 AND r.run_id <
   )
 ORDER BY r.accepted_at LIMIT $4
 """
-"""A tenant's runs whose time is over and that nobody needs."""
+"""A tenant's expired runs that nobody needs."""
 _CALLS = """
 DELETE FROM hocket.usage u USING (
     SELECT call_id, started_at FROM hocket.usage
@@ -48,7 +49,7 @@ NAMES: Sequence[PeriodName] = ("runs", "usage", "content")
 
 
 def without_effect(of_tenants: TenantPeriods, general: Periods) -> list[str]:
-    """Return the periods (TENANT.KIND) that are no shorter than those of all."""
+    """Return the periods (TENANT.KIND) that are not shorter than the general ones."""
     return [
         f"{tenant}.{kind}"
         for tenant, periods in of_tenants.items()
@@ -60,7 +61,7 @@ def without_effect(of_tenants: TenantPeriods, general: Periods) -> list[str]:
 async def delete_old(
     connection: asyncpg.Connection, of_tenants: TenantPeriods, *, pause: Pause
 ) -> dict[str, tuple[int, int]]:
-    """Delete what is over its tenant's time; return the days and the rows of each KIND:TENANT."""
+    """Delete what has expired for its tenant; return the days and the rows of each KIND:TENANT."""
     gone: dict[str, tuple[int, int]] = {}
     for tenant, periods in of_tenants.items():
         for kind in NAMES:

@@ -1,9 +1,10 @@
-"""Partitions of the ledger's rows, by the time that calls began: made ahead, and dropped behind.
+"""Partitions of the ledger's rows by start time of calls: created ahead of time, and dropped when
+expired.
 
-`hocket.cover_usage` (migration 0041) makes a partition for a moment; a ledger that books a call of which
-none is there (a gateway's clock, days without a ledger) has it made. What is over its time is detached
-without waiting for anybody, then its days are noted for reports and it is dropped, in one transaction.
-What a process that was killed on the way leaves is finished by the next pass.
+`hocket.cover_usage` (migration 0041) creates a partition for a point in time. A ledger that books a
+call for which none exists (because of a gateway's clock, or days without a ledger) has it created.
+An expired partition is detached without blocking anyone; then, in one transaction, its days are
+noted for reports and it is dropped. The next pass finishes what a killed process left half done.
 """
 
 from collections.abc import Iterable
@@ -15,13 +16,13 @@ from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, LOCK, TIMEOUT_S
 from hocket.ledger.upkeep.retention import Pause, delete_rows
 
 MAX_DAILY = 62
-"""Kept up to so many days, a partition has a day; a table has at most some 120 partitions, because
-each costs every statement that may need it."""
+"""If rows are kept for up to this many days, a partition covers one day. A table has at most about
+120 partitions, because each adds cost to every statement that may need it."""
 MAX_WEEKLY = 800
 WEEK_DAYS = 7
 MONTH_DAYS = 30
 LONG_TIMEOUT_S = 300.0
-"""For reading a partition that is to go."""
+"""The time limit for reading a partition that is to be dropped."""
 
 _TAKE = f"SELECT pg_advisory_lock({LOCK})"
 _LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
@@ -51,7 +52,7 @@ WHERE u.call_id = old.call_id AND u.started_at = old.started_at
 
 
 def width_days(keep_days: int) -> int:
-    """Return how many days a partition has, where rows are kept so long; 0 is for ever."""
+    """Return how many days a partition covers if rows are kept for `keep_days` (0: forever)."""
     if 0 < keep_days <= MAX_DAILY:
         return 1
     return WEEK_DAYS if 0 < keep_days <= MAX_WEEKLY else MONTH_DAYS
@@ -63,7 +64,7 @@ def is_uncovered(error: asyncpg.CheckViolationError) -> bool:
 
 
 async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
-    """Make the partitions of today and of the days to come that are not there yet."""
+    """Create the missing partitions of today and of the coming days."""
     at = datetime.now(UTC)
     until = at + timedelta(days=AHEAD_DAYS)
     while at <= until:
@@ -72,7 +73,7 @@ async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
 
 
 async def cover(pool: asyncpg.Pool, starts: Iterable[datetime]) -> None:
-    """Make the partitions for calls that began at these moments."""
+    """Create the partitions for calls that started at the given times."""
     async with pool.acquire() as connection:
         await connection.execute(_TAKE, timeout=TIMEOUT_S)
         try:
@@ -84,9 +85,12 @@ async def cover(pool: asyncpg.Pool, starts: Iterable[datetime]) -> None:
 
 
 async def drop_behind(connection: asyncpg.Connection, days: int, *, pause: Pause) -> int:
-    """Drop the partitions of which all calls began, and were booked, more than so many days ago; return
-    how many rows went. Of one that has later bookings, and of the one that is open to the past, old rows
-    are deleted, with a `pause` between statements."""
+    """Drop the partitions whose calls all began, and were booked, more than `days` ago; return the
+    rows deleted.
+
+    In a partition with later bookings, and in the one without a lower bound, old rows are deleted
+    instead, with a `pause` between statements.
+    """
     cutoff = datetime.now(UTC) - timedelta(days=days)
     await connection.execute(_TAKE, timeout=TIMEOUT_S)
     try:
@@ -108,7 +112,7 @@ async def drop_behind(connection: asyncpg.Connection, days: int, *, pause: Pause
 
 
 async def _finish(connection: asyncpg.Connection) -> int:
-    """Finish what was detached and not dropped; return how many rows went."""
+    """Drop partitions that were detached but not yet dropped; return the rows deleted."""
     gone = 0
     for row in await connection.fetch(_LEFT, timeout=TIMEOUT_S):
         if row["pending"]:
@@ -123,7 +127,7 @@ async def _detach(connection: asyncpg.Connection, name: str, how: str) -> None:
 
 
 async def _drop(connection: asyncpg.Connection, name: str) -> int:
-    """Drop a table that is a partition no longer, with what reports say of it."""
+    """Drop a table that is no longer a partition, noting its days for reports; return its rows."""
     async with connection.transaction():
         noted = "SELECT hocket.note_dropped_days($1)"
         number = await connection.fetchval(noted, name, timeout=LONG_TIMEOUT_S)
