@@ -1,4 +1,4 @@
-"""Which engines one emulator runs, read from a YAML file."""
+"""The engines that one emulator runs, read from a YAML file."""
 
 from collections.abc import Mapping
 from typing import Any

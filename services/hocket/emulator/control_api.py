@@ -1,4 +1,5 @@
-"""The routes under `/emulator`, by which tests and people direct an engine and see what it did."""
+"""The routes under `/emulator`, through which tests and people control an engine and see what it
+did."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -99,7 +100,7 @@ class ControlApi:
 
 
 def _read(read: Callable[[bytes], T], content: bytes) -> T:
-    """Return what a validator makes of a body, or raise RequestInvalid."""
+    """Return the result of validating a body, or raise RequestInvalid."""
     try:
         return read(content)
     except ValidationError as error:

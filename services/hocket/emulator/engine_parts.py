@@ -1,4 +1,4 @@
-"""What the routes of one engine work with."""
+"""The parts of one engine that its routes use."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from hocket.emulator.serving import Serving
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """One engine: what it is like, its jobs, its faults, and what became of its requests."""
+    """One engine: its profile, its jobs, its faults, and the journal of its requests."""
 
     profile: EngineProfile
     serving: Serving

@@ -1,4 +1,4 @@
-"""What goes wrong, as an answer in the error shape of the API that was asked."""
+"""Turns failures into answers in the error format of the API in use."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -12,7 +12,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 MESSAGES = "/v1/messages"
 OVERLOADED = 529
-"""What Anthropic answers where others answer 503."""
+"""The status Anthropic's API uses where others use 503."""
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -37,7 +37,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer what goes wrong."""
+    """Turn exceptions into error answers."""
     failed = _message_failed if request.path == MESSAGES else _failed
     try:
         return await handler(request)

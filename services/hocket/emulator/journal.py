@@ -1,4 +1,4 @@
-"""What became of every request of an engine, with what was metered, so that a ledger can be compared."""
+"""The outcome and metered usage of every request to an engine, to compare with a ledger."""
 
 import time
 from collections import deque
@@ -11,20 +11,20 @@ from hocket.emulator.serving import RunningJob
 
 
 class Journal:
-    """The last requests of an engine; `name` stands in the ids of those that bring none."""
+    """The latest requests of an engine; `name` is used in the ids of requests that bring none."""
 
     def __init__(self, metrics: EngineMetrics, name: str, max_entries: int) -> None:
         self._metrics = metrics
         self._name = name
         self._entries: deque[dict[str, Any]] = deque(maxlen=max_entries)
         self.requests = 0
-        """All that ever came."""
+        """The number of all requests so far."""
 
     def entries(self) -> list[dict[str, Any]]:
         return list(self._entries)
 
     def open(self, request: web.Request) -> dict[str, Any]:
-        """Open a request's entry."""
+        """Open an entry for a request."""
         self.requests += 1
         entry: dict[str, Any] = {
             "request_id": request.headers.get("X-Request-Id")
@@ -41,7 +41,7 @@ class Journal:
         return entry
 
     def note(self, entry: dict[str, Any], job: RunningJob, reason: str) -> None:
-        """Note what a job used, however it ended."""
+        """Record what a job used, however it ended."""
         entry["ended_at_s"] = time.time()
         entry["completion_tokens"] = job.emitted
         if job.prefilled_ms is not None:

@@ -1,4 +1,4 @@
-"""The engine's metrics under the names that vLLM gives them, in virtual seconds."""
+"""The engine's metrics, under vLLM's names and in virtual time."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ LABELS = ("model_name", "engine")
 
 
 class EngineMetrics:
-    """What is counted per request, and what is asked of the engine when it is scraped."""
+    """Counters per request, and gauges that are read from the engine when scraped."""
 
     def __init__(self, serving: Serving, name: str) -> None:
         self.registry = CollectorRegistry()
@@ -35,7 +35,7 @@ class EngineMetrics:
         self.registry.register(_Gauges(serving, self._labels))
 
     def finished(self, job: RunningJob, reason: str) -> None:
-        """Count a job that came to its end."""
+        """Count a job that finished."""
         assert job.prefilled_ms is not None
         assert job.finished_ms is not None
         self.metered(job)
@@ -48,7 +48,7 @@ class EngineMetrics:
             self._per_token.observe(decode_s / (job.emitted - 1))
 
     def aborted(self, job: RunningJob) -> None:
-        """Count a job whose caller went away."""
+        """Count a job whose caller disconnected."""
         self.metered(job)
         self._success.labels(*self._labels, "abort").inc()
 
@@ -73,7 +73,7 @@ class EngineMetrics:
 
 
 class _Gauges:
-    """Asks the engine at each scrape."""
+    """Reads the engine's state at each scrape."""
 
     def __init__(self, serving: Serving, labels: tuple[str, str]) -> None:
         self._serving = serving

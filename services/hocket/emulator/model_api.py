@@ -1,6 +1,6 @@
-"""The routes by which a model is called: OpenAI's API and Anthropic's Messages API.
+"""The routes for calling a model: OpenAI's API and Anthropic's Messages API.
 
-A caller that goes away cancels its request.
+A caller that disconnects cancels its request.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from hocket.emulator.serving import EngineUnloaded, RunningJob
 
 
 class ModelApi:
-    """The routes by which a model is called."""
+    """The routes for calling a model."""
 
     def __init__(self, parts: EngineParts) -> None:
         self._profile = parts.profile
@@ -84,7 +84,7 @@ class ModelApi:
 
     @asynccontextmanager
     async def _metered(self, entry: dict[str, Any], made: Generation) -> AsyncIterator[RunningJob]:
-        """Run a job, and write down what it used, however it ends."""
+        """Run a job, and record what it used, however it ends."""
         job: RunningJob | None = None
         try:
             async with self._serving.job(made.prompt_tokens, made.made_tokens, made.chain) as job:
@@ -102,7 +102,8 @@ class ModelApi:
         job: RunningJob,
         fault: Fault,
     ) -> web.StreamResponse:
-        """Send tokens as they are made; those that came at once go out as one chunk."""
+        """Send tokens as they are generated; tokens that are ready at the same time go into one
+        chunk."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )
@@ -146,7 +147,7 @@ class ModelApi:
         return web.json_response({"object": "list", "data": [model]})
 
     async def _met(self, entry: dict[str, Any]) -> Fault:
-        """Let the fault of a request happen, if it happens before the engine is asked."""
+        """Deal a request its fault, and inject it if it happens before the engine is asked."""
         fault = self._faults.deal()
         if fault.kind == "status":
             entry["status"] = str(fault.status)

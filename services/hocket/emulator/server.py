@@ -1,5 +1,8 @@
-"""One emulated engine over HTTP: the model's API, vLLM's health and metrics, and `/emulator` to direct
-it. Every request, whatever became of it, stands in the journal with what was metered."""
+"""One emulated engine over HTTP: the model's API, vLLM's health and metrics endpoints, and
+`/emulator` for control.
+
+Every request is recorded in the journal with its metered usage, whatever its outcome.
+"""
 
 from aiohttp import web
 from prometheus_client import generate_latest
@@ -38,7 +41,7 @@ class EmulatedEngine:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> str:
-        """Listen, and return the URL; port 0 is any free one."""
+        """Listen, and return the URL; port 0 chooses any free port."""
         runner = web.AppRunner(
             self._application(),
             handler_cancellation=True,
@@ -52,7 +55,7 @@ class EmulatedEngine:
         return f"http://{bound_host}:{bound_port}"
 
     async def stop(self) -> None:
-        """Take no more requests, and drop those that run."""
+        """Take no more requests, and drop those in progress."""
         self.serving.close()
         if self._runner is not None:
             await self._runner.cleanup()

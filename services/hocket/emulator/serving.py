@@ -1,7 +1,8 @@
-"""An engine in real time: jobs go in, and what waits for their tokens is woken when they are there.
+"""Runs an engine in real time: jobs are submitted, and those waiting for their tokens are woken
+when these are due.
 
-One timer stands for the engine's next event. Virtual time runs `speed` times as fast as the clock on
-the wall. A job that is given up is cancelled by leaving `job` (the context manager) early.
+A single timer is set to the engine's next event. Virtual time runs `speed` times as fast as real
+time. A job is cancelled by leaving the context manager `job` early.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from hocket.emulator.core.warmth import State, Warmth
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MIN_WAIT_S = 0.001
-"""The event loop's timers are no finer."""
+"""The resolution of the event loop's timers."""
 
 
 class EngineCold(HocketError):
@@ -37,7 +38,7 @@ class EngineUnloaded(HocketError):
 
 
 class VirtualClock:
-    """Milliseconds since its making, `speed` times as fast as real ones."""
+    """Milliseconds since its creation, running `speed` times as fast as real time."""
 
     def __init__(self, speed: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.speed = speed
@@ -49,12 +50,12 @@ class VirtualClock:
         return (self._monotonic_s() - self._began_s) * 1000 * self.speed
 
     def real_s(self, virtual_ms: float) -> float:
-        """Return how long a virtual duration takes."""
+        """Return the real duration (s) of a virtual one."""
         return virtual_ms / 1000 / self.speed
 
 
 class RunningJob:
-    """A job that was submitted; times are virtual, None until they have come."""
+    """A submitted job; times are virtual, and None until they are reached."""
 
     def __init__(self, job: Job, submitted_ms: float) -> None:
         self.job = job
@@ -67,7 +68,7 @@ class RunningJob:
         self._changed = asyncio.Event()
 
     def happened(self, event: Event) -> None:
-        """Note an event of this job."""
+        """Record an event of this job."""
         if isinstance(event, Prefilled):
             self.prefilled_ms, self.cached_tokens = event.at_ms, event.cached_tokens
         else:
@@ -75,12 +76,12 @@ class RunningJob:
         self._changed.set()
 
     def unload(self) -> None:
-        """Note that the engine went away."""
+        """Record that the engine was unloaded."""
         self.unloaded = True
         self._changed.set()
 
     async def changed(self, timeout_s: float | None) -> None:
-        """Wait until something happens to the job, or the time is over; raise EngineUnloaded."""
+        """Wait until something happens to the job, or the time is up; raise EngineUnloaded."""
         if timeout_s is None:
             await self._changed.wait()
         else:
@@ -100,14 +101,14 @@ class RunningJob:
 
 
 class Idleness:
-    """Since when an engine has no requests, and when it goes away for that."""
+    """Tracks since when an engine has had no requests, and when it is unloaded for that."""
 
     def __init__(self, idle_s: float, now_ms: float) -> None:
         self.since_ms = now_ms
         self._idle_s = idle_s
 
     def ends_ms(self, warmth: Warmth, jobs: Collection[str]) -> float | None:
-        """Return when the engine goes away; None where it stays."""
+        """Return when the idle engine will be unloaded; None if it will not be."""
         if not self._idle_s or not warmth.ready or jobs:
             return None
         return self.since_ms + self._idle_s * 1000
@@ -129,12 +130,12 @@ class Serving:
 
     @property
     def running(self) -> int:
-        """Jobs in the batch."""
+        """The number of jobs in the batch."""
         return self._engine.running
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for the batch."""
+        """The number of jobs waiting for the batch."""
         return self._engine.waiting
 
     @property
@@ -147,7 +148,7 @@ class Serving:
     async def job(
         self, prompt_tokens: int, output_tokens: int, chain: Sequence[str]
     ) -> AsyncIterator[RunningJob]:
-        """Run a job inside the block; raises EngineCold or EngineFull where it is not taken."""
+        """Run a job inside the block; raise EngineCold or EngineFull if it is not accepted."""
         self._advance()
         if not self.warmth.ready:
             if self.profile.while_cold == "refuse":
@@ -169,7 +170,7 @@ class Serving:
             self._plan()
 
     async def next_token(self, running: RunningJob) -> None:
-        """Wait until a job has more tokens than `running.emitted`, and count them there."""
+        """Wait until a job has more tokens than `running.emitted`, and update that count."""
         while running.finished_ms is None:
             self._advance()
             if (emitted := self._engine.emitted(running.job.job_id)) > running.emitted:
@@ -182,18 +183,18 @@ class Serving:
             await running.changed(wait_s)
 
     def provision(self) -> None:
-        """Get a machine."""
+        """Provision a machine."""
         self.warmth.provision(self.clock.now_ms())
         self._advance()
 
     def load(self) -> None:
-        """Become ready."""
+        """Make the engine ready."""
         self.warmth.load(self.clock.now_ms())
         self._idleness.since_ms = self.clock.now_ms()
         self._advance()
 
     async def until(self, goal: State) -> None:
-        """Wait until the engine is as warm as that, or goes another way."""
+        """Wait until the engine has reached a state, or is no longer heading there."""
         while not self.warmth.reached(goal):
             ends_ms = self.warmth.next_event_ms()
             if ends_ms is None:
@@ -203,7 +204,7 @@ class Serving:
             self._advance()
 
     def unload(self, *, keep: bool = False) -> None:
-        """Be cold at once, or `keep` the machine: running jobs fail with EngineUnloaded."""
+        """Unload at once, optionally keeping the machine; running jobs fail with EngineUnloaded."""
         now_ms = self.clock.now_ms()
         self.warmth.unload(now_ms, keep=keep)
         self._deliver(self._engine.close(now_ms))
@@ -245,7 +246,7 @@ class Serving:
                 running.happened(event)
 
     def _plan(self) -> None:
-        """Set the one timer to the next thing that happens."""
+        """Set the timer to the next event."""
         times = [
             self._engine.next_event_ms(),
             self.warmth.next_event_ms(),

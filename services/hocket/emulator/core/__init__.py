@@ -1,1 +1,1 @@
-"""How an engine spends its time, what it remembers and what it says. No IO, no clock, no dice."""
+"""How an engine spends its time, what it caches and what it says. No IO, no clock, no randomness."""

@@ -11,8 +11,8 @@ from hocket.emulator.core.requests import Embedding, Generation
 
 
 class Speech(Protocol):
-    """The answer to one request, in the form of the API that was asked: whole, or as a stream's events,
-    behind which `end` is sent."""
+    """The answer to one request in the format of the API in use: whole, or as the events of a
+    stream, followed by `end`."""
 
     @property
     def end(self) -> bytes: ...
@@ -25,7 +25,7 @@ class Speech(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What stands in every body of one answer of OpenAI's API."""
+    """The fields common to every body of one answer of OpenAI's API."""
 
     request_id: str
     model: str
@@ -68,7 +68,7 @@ class Answer:
         return self._chunk({"delta": {"tool_calls": [call]}}, None)
 
     def last(self, made: Generation, cached_tokens: int) -> Iterator[dict[str, Any]]:
-        """Yield the chunk with the reason of the end, and usage where it was asked for."""
+        """Yield the chunk with the finish reason, and usage if it was requested."""
         empty: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
         yield self._chunk(empty, made.finish_reason)
         if made.usage_in_stream:
@@ -76,7 +76,7 @@ class Answer:
             yield {**self._head(self._stream_kind), "choices": [], "usage": usage}
 
     def event(self, event: Mapping[str, Any]) -> bytes:
-        """Return an event as it is sent."""
+        """Return an encoded event."""
         return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
     @property
@@ -111,7 +111,7 @@ def embeddings(made: Embedding, model: str) -> dict[str, Any]:
 
 
 def _encoded(vector: Sequence[float], as_base64: bool) -> str | Sequence[float]:
-    """Base64 is of little-endian 32-bit floats, as OpenAI sends them."""
+    """Return a vector as numbers, or as base64 of little-endian 32-bit floats, as OpenAI sends them."""
     if not as_base64:
         return vector
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

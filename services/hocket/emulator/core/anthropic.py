@@ -1,8 +1,8 @@
-"""Anthropic's Messages API: request bodies read into what the engine has to do, and its answers.
+"""Anthropic's Messages API: parses request bodies into work for the engine, and renders its
+answers.
 
-A body is read as the chat completion that it amounts to (`requests.py`), after what the real API is
-strict about was checked. A prompt is cached up to its last `cache_control`, as far as the engine keeps
-it.
+After checking what the real API is strict about, a body is read as the equivalent chat completion
+(`requests.py`). A prompt is cached up to its last `cache_control`, as long as the engine keeps it.
 """
 
 import json
@@ -49,7 +49,7 @@ def messages(body: Mapping[str, Any], profile: EngineProfile) -> Generation:
 
 
 def _said(system: Any, turns: Sequence[Any]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the messages of a chat completion, and the places of those with a mark for the cache."""
+    """Return the messages of a chat completion, and the positions of those with a cache mark."""
     said: list[dict[str, Any]] = []
     marks: list[int] = []
     if system:
@@ -71,7 +71,8 @@ def _said(system: Any, turns: Sequence[Any]) -> tuple[list[dict[str, Any]], list
 
 
 def _check_calls(role: str, blocks: list[dict[str, Any]], called: set[str], where: str) -> set[str]:
-    """Return the calls of a turn, which answers those of the one before."""
+    """Return the tool calls of a turn; raise RequestInvalid unless it answers those of the turn
+    before."""
     answered = {str(one.get("tool_use_id")) for one in blocks if one["type"] == "tool_result"}
     if answered != called:
         raise _wrong(where, "its `tool_result` blocks are not those of the `tool_use` before")
@@ -82,7 +83,7 @@ def _check_calls(role: str, blocks: list[dict[str, Any]], called: set[str], wher
 
 
 def _turn(role: str, blocks: list[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:
-    """Yield the messages of one turn: answers of tools come first."""
+    """Yield the messages of one turn, tool results first."""
     for block in blocks:
         if block["type"] == "tool_result":
             content = _texts(_blocks(block.get("content") or "-", where), where)
@@ -113,7 +114,7 @@ def _blocks(content: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _texts(blocks: Sequence[Mapping[str, Any]], where: str) -> str:
-    """Return the text of blocks; what is none counts as it is written."""
+    """Return the text of blocks; any other block is rendered as JSON."""
     found = (one["text"] if one["type"] == "text" else json.dumps(one) for one in blocks)
     try:
         return "".join(found)
@@ -151,7 +152,7 @@ def _wrong(field: str, reason: str) -> RequestInvalid:
 
 @dataclass(frozen=True, slots=True)
 class MessageAnswer:
-    """What stands in every body of one answer."""
+    """The fields common to every body of one answer."""
 
     request_id: str
     model: str
@@ -192,7 +193,7 @@ class MessageAnswer:
         yield {"type": "message_stop"}
 
     def event(self, event: Mapping[str, Any]) -> bytes:
-        """Return an event as it is sent."""
+        """Return an encoded event."""
         data = json.dumps(event, separators=(",", ":"))
         return f"event: {event['type']}\ndata: {data}\n\n".encode()
 
@@ -222,7 +223,7 @@ class MessageAnswer:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return arguments of a call; what was cut is none."""
+    """Return the arguments of a call; empty if they were cut off."""
     try:
         value = json.loads(text)
     except ValueError:

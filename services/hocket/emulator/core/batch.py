@@ -1,8 +1,8 @@
-"""The jobs that decode together, and when each gets its tokens.
+"""The jobs decoding together, and when each gets its tokens.
 
-They share one clock that counts the tokens each of them has been given: it runs at the rate of one
-sequence, slowed down where the batch is at its limit. So a job ends when the clock has advanced by its
-length, and an event costs the logarithm of the batch.
+They share one clock that counts the tokens each of them has been given. It runs at the rate of one
+sequence, or slower if the batch is at its limit. A job ends when the clock has advanced by its
+length, so an event costs only the logarithm of the batch size.
 """
 
 import heapq
@@ -14,14 +14,14 @@ from hocket.emulator.core.job import Job
 from hocket.emulator.core.profile import EngineProfile
 
 _ROUNDING = 1e-6
-"""A token that is due at a time is there at that time, whatever floats say."""
+"""Tolerance for float rounding, so that a token due at a time is there at that time."""
 
 
 @dataclass(slots=True)
 class _Decode:
     job: Job
     began: float
-    """What the token clock showed at its first token."""
+    """The token clock at its first token."""
 
 
 class Batch:
@@ -40,16 +40,16 @@ class Batch:
         return (decode.job for decode in self._decoding.values())
 
     def add(self, job: Job) -> None:
-        """Take a job whose first token is there."""
+        """Add a job whose first token has been generated."""
         self._decoding[job.job_id] = _Decode(job, self._tokens_given)
         heapq.heappush(self._ends, (self._tokens_given + job.output_tokens - 1, job.job_id))
 
     def drop(self, job_id: str) -> None:
-        """Forget a job, if it decodes; its entry in _ends is passed over."""
+        """Forget a job if it is decoding; its entry in `_ends` is skipped later."""
         self._decoding.pop(job_id, None)
 
     def pop_ended(self) -> str:
-        """Drop the job that ends next, and return its id."""
+        """Remove the job that ends next, and return its id."""
         end = self._next_end()
         assert end is not None, "an event has a cause"
         heapq.heappop(self._ends)
@@ -57,7 +57,7 @@ class Batch:
         return end[1]
 
     def ends_in_ms(self) -> float | None:
-        """Return after how long the next job ends at the present rate; None where none decodes."""
+        """Return how long until the next job ends at the current rate; None if none is decoding."""
         end = self._next_end()
         if end is None:
             return None
@@ -72,8 +72,8 @@ class Batch:
         return min(1 + given, decode.job.output_tokens)
 
     def next_token_in_ms(self, job_id: str) -> float | None:
-        """Return after how long a decoding job gets its next token at the present rate; None where it
-        has all or is not decoding."""
+        """Return how long until a decoding job gets its next token at the current rate; None if it
+        has all its tokens or is not decoding."""
         decode = self._decoding.get(job_id)
         if decode is None or (emitted := self.emitted(job_id)) >= decode.job.output_tokens:
             return None
@@ -81,11 +81,11 @@ class Batch:
         return max(left, 0.0) / self._token_rate_per_ms()
 
     def let_pass(self, passed_ms: float) -> None:
-        """Give the tokens of a time in which no job ends."""
+        """Give out the tokens of a period in which no job ends."""
         end = self._next_end()
         if end is not None:
             given = self._tokens_given + passed_ms * self._token_rate_per_ms()
-            self._tokens_given = min(given, end[0])  # an end is an event: none is passed over
+            self._tokens_given = min(given, end[0])  # an end is an event and must not be skipped
 
     def _next_end(self) -> tuple[float, str] | None:
         while self._ends and self._ends[0][1] not in self._decoding:

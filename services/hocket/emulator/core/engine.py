@@ -1,9 +1,10 @@
-"""An engine's time: who waits, who prefills, who decodes, and when each gets its tokens.
+"""An engine's timing: which jobs wait, prefill or decode, and when each gets its tokens.
 
-States of a job: waiting -> prefilling -> decoding -> finished; from each it may be cancelled. A job
-without output (embeddings) is finished with its prefill. A closed engine (cold) keeps jobs waiting.
+States of a job: waiting -> prefilling -> decoding -> finished; it may be cancelled in any of them.
+A job without output (embeddings) finishes with its prefill. A closed engine (cold) keeps its jobs
+waiting.
 
-Time is handed in and never goes back. Nothing here fails but a full waiting room.
+The time is passed in and never goes back. The only error is a full queue.
 """
 
 from collections import OrderedDict
@@ -26,7 +27,7 @@ class EngineFull(HocketError):
 
 
 class Engine:
-    """One engine. Call `advance` with the time of `next_event_ms`, and before every question."""
+    """One engine. Call `advance` at the time of `next_event_ms`, and before every query."""
 
     def __init__(self, profile: EngineProfile, *, now_ms: float, is_open: bool = True) -> None:
         self.cache = PrefixCache(profile.cache_blocks)
@@ -40,24 +41,24 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Jobs that are not in the batch yet."""
+        """The number of jobs not in the batch yet."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Jobs that prefill, decode, or have their place to."""
+        """The number of jobs in the batch: prefilling, decoding, or admitted to do so."""
         return len(self._admitted) + (self._prefill.job is not None) + len(self._batch)
 
     @property
     def tokens_held(self) -> int:
-        """Tokens of the running jobs, the ones they will make included."""
+        """The number of tokens of the running jobs, including those they will generate."""
         jobs = [*self._admitted.values(), *self._batch.jobs()]
         if self._prefill.job is not None:
             jobs.append(self._prefill.job)
         return sum(job.prompt_tokens + job.output_tokens for job in jobs)
 
     def submit(self, job: Job, now_ms: float) -> list[Event]:
-        """Take a job, or raise EngineFull; return what happened until now."""
+        """Add a job, or raise EngineFull; return the events up to now."""
         events = self.advance(now_ms)
         must_wait = not self._open or self.running >= self._profile.max_running
         if must_wait and len(self._waiting) >= self._profile.max_waiting:
@@ -66,7 +67,7 @@ class Engine:
         return [*events, *self.advance(now_ms)]
 
     def cancel(self, job_id: str, now_ms: float) -> tuple[int, list[Event]]:
-        """Drop a job; return the tokens that it was given, and what happened until now."""
+        """Drop a job; return the tokens it was given, and the events up to now."""
         events = self.advance(now_ms)
         emitted = self.emitted(job_id)
         self._waiting.pop(job_id, None)
@@ -76,20 +77,20 @@ class Engine:
         return emitted, [*events, *self.advance(now_ms)]
 
     def open(self, now_ms: float) -> list[Event]:
-        """Begin to serve, or go on."""
+        """Begin or resume serving."""
         events = self.advance(now_ms)
         self._open = True
         return [*events, *self.advance(now_ms)]
 
     def close(self, now_ms: float) -> list[Event]:
-        """Start no more jobs, and forget all prefixes."""
+        """Start no more jobs, and clear the prefix cache."""
         events = self.advance(now_ms)
         self._open = False
         self.cache.clear()
         return events
 
     def advance(self, now_ms: float) -> list[Event]:
-        """Let time pass and return what happened, in order."""
+        """Advance the time and return the events, in order."""
         events: list[Event] = []
         self._admit(self._now_ms)
         while (at_ms := self.next_event_ms()) is not None and at_ms <= now_ms:
@@ -101,7 +102,7 @@ class Engine:
         return events
 
     def next_event_ms(self) -> float | None:
-        """Return when a prompt or a job will be done next; None while nothing runs."""
+        """Return when the next prompt or job will be done; None if nothing is running."""
         times = [] if self._prefill.job is None else [self._prefill.ends_ms]
         if (left_ms := self._batch.ends_in_ms()) is not None:
             times.append(self._now_ms + left_ms)
@@ -112,8 +113,8 @@ class Engine:
         return self._batch.emitted(job_id)
 
     def next_token_ms(self, job_id: str) -> float | None:
-        """Return when a decoding job gets its next token at the present rate; None where it has all
-        or is not decoding."""
+        """Return when a decoding job gets its next token at the current rate; None if it has all
+        its tokens or is not decoding."""
         in_ms = self._batch.next_token_in_ms(job_id)
         return None if in_ms is None else self._now_ms + in_ms
 

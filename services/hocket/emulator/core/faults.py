@@ -1,7 +1,8 @@
-"""What goes wrong, and when: a script first, then dice.
+"""Which faults happen, and when: scripted ones first, then random ones.
 
-A script names the faults of the next requests one by one; where it is empty each kind of fault has its
-rate. The dice are a hash of seed and request number, so that a run can be repeated.
+A script lists the faults of the next requests one by one; when it is empty, each kind of fault
+happens at its rate. Randomness is a hash of the seed and the request number, so a run can be
+repeated.
 """
 
 import hashlib
@@ -57,7 +58,7 @@ NO_FAULT = Fault()
 
 
 class Faults:
-    """Deals a fault, mostly none, to each request in turn."""
+    """Assigns a fault, usually none, to each request in turn."""
 
     def __init__(self, rates: FaultRates, *, seed: int) -> None:
         self.rates = rates
@@ -67,11 +68,11 @@ class Faults:
 
     @property
     def scripted(self) -> int:
-        """Requests whose fault is scripted."""
+        """The number of requests with a scripted fault."""
         return len(self._script)
 
     def add(self, faults: Iterable[Fault]) -> None:
-        """Put faults at the end of the script, or raise InvalidInput where it would be too long."""
+        """Append faults to the script; raise InvalidInput if it would be too long."""
         added = [fault for fault in faults for _ in range(fault.count)]
         if len(self._script) + len(added) > MAX_SCRIPT:
             raise InvalidInput(
@@ -82,11 +83,11 @@ class Faults:
         self._script.extend(added)
 
     def clear(self) -> None:
-        """Forget the script."""
+        """Clear the script."""
         self._script.clear()
 
     def deal(self) -> Fault:
-        """Return what happens to the next request."""
+        """Return the fault of the next request."""
         self._dealt += 1
         if self._script:
             return self._script.popleft()
@@ -111,6 +112,6 @@ class Faults:
         return NO_FAULT
 
     def _die(self) -> float:
-        """Return a number from 0 to below 1 that belongs to this request."""
+        """Return this request's pseudo-random number in [0, 1)."""
         digest = hashlib.blake2b(f"{self._seed}:{self._dealt}".encode(), digest_size=8).digest()
         return int.from_bytes(digest) / 2**64

@@ -1,4 +1,4 @@
-"""A job of an engine, and what happens to it."""
+"""A job of an engine, and its events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One sequence: its prompt as a count of tokens and as full blocks, and the tokens to make."""
+    """One sequence: its prompt (a token count and a chain of full blocks), and the number of tokens
+    to generate."""
 
     job_id: str
     prompt_tokens: int
@@ -16,7 +17,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """A job's prompt is read, and its first token there."""
+    """A job's prompt has been computed, and its first token generated."""
 
     job_id: str
     at_ms: float
@@ -25,7 +26,7 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A job's last token is there."""
+    """A job's last token has been generated."""
 
     job_id: str
     at_ms: float

@@ -1,4 +1,4 @@
-"""The prompt that an engine computes at the moment, beyond what the prefix cache has: one at a time."""
+"""The prompt that an engine is computing, one at a time, apart from its cached prefix."""
 
 from hocket.emulator.core.job import Job, Prefilled
 from hocket.emulator.core.prefix_cache import PrefixCache
@@ -6,7 +6,7 @@ from hocket.emulator.core.profile import EngineProfile
 
 
 class Prefill:
-    """Whose prompt it is, None while there is none, and when it will be computed."""
+    """The job whose prompt is being computed (None if there is none), and when that will be done."""
 
     def __init__(self, profile: EngineProfile, cache: PrefixCache) -> None:
         self.job: Job | None = None
@@ -16,24 +16,27 @@ class Prefill:
         self._cached_tokens = 0
 
     def begin(self, job: Job, now_ms: float) -> None:
-        """Compute a job's prompt from now on."""
+        """Begin to compute a job's prompt."""
         self.job = job
         self._cached_tokens = self._cached_tokens_of(job)
         uncached = job.prompt_tokens - self._cached_tokens
         self.ends_ms = now_ms + uncached * 1000 / self._profile.prefill_tokens_per_s
 
     def drop(self, job_id: str) -> None:
-        """Stop, where it is this job's prompt."""
+        """Stop if it is this job's prompt."""
         if self.job is not None and self.job.job_id == job_id:
             self.job = None
 
     def end(self, job: Job, at_ms: float) -> Prefilled:
-        """Keep the prompt's prefixes; return what happened."""
+        """Cache the prompt's prefixes; return the event."""
         self.job = None
         self._cache.keep(job.chain)
         return Prefilled(job.job_id, at_ms, self._cached_tokens)
 
     def _cached_tokens_of(self, job: Job) -> int:
-        """The last token of a prompt is always computed: its logits are the first output."""
+        """Return the cached tokens of a prompt.
+
+        The last token is always computed, because its logits give the first output.
+        """
         found = self._cache.longest_prefix(job.chain) * self._profile.block_tokens
         return max(min(found, job.prompt_tokens - 1), 0)

@@ -1,7 +1,7 @@
-"""The blocks of prompts whose keys and values an engine still has: least recently used out first.
+"""The prompt blocks whose keys and values an engine still has; least recently used ones are evicted
+first.
 
-A block is named by its hash, and a prompt is a chain of them in which a block's name depends on all
-before it, so that only prefixes are found.
+A block is identified by a hash over itself and all blocks before it, so only prefixes match.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class PrefixCache:
-    """Up to `capacity` blocks."""
+    """An LRU cache of up to `capacity` blocks."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -19,14 +19,14 @@ class PrefixCache:
         return len(self._blocks)
 
     def longest_prefix(self, chain: Sequence[str]) -> int:
-        """Return how many blocks at the start of a chain are here."""
+        """Return how many leading blocks of a chain are cached."""
         for count, block in enumerate(chain):
             if block not in self._blocks:
                 return count
         return len(chain)
 
     def keep(self, chain: Sequence[str]) -> None:
-        """Remember a chain; its end is forgotten before its beginning."""
+        """Cache a chain; its end is evicted before its beginning."""
         for block in reversed(chain[: self._capacity]):
             self._blocks[block] = None
             self._blocks.move_to_end(block)

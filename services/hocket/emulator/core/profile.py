@@ -1,4 +1,4 @@
-"""What one emulated engine is like: its speeds, its limits, its memory. All times are virtual."""
+"""The profile of one emulated engine: its speeds, limits and memory. All times are virtual."""
 
 from typing import Annotated, Literal
 

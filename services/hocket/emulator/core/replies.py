@@ -1,4 +1,5 @@
-"""What the engine says: words without meaning, the user's own, JSON after a schema, or a tool's call.
+"""What the engine says: meaningless words, the user's own words, JSON matching a schema, or a tool
+call.
 
 Deterministic: the same request gets the same reply.
 """
@@ -27,7 +28,7 @@ def words(seed: str, tokens: int) -> str:
 
 
 def json_of(schema: Any) -> str:
-    """Return the smallest plausible JSON that fits a schema."""
+    """Return the smallest plausible JSON that matches a schema."""
     return json.dumps(_value(schema, schema, MAX_DEPTH))
 
 
@@ -86,14 +87,14 @@ def _referenced(reference: str, root: Any) -> Any:
 
 
 def vector(text: str, dimensions: int) -> list[float]:
-    """Return a unit vector by feature hashing of the words: texts that share words are near."""
+    """Return a unit vector by feature hashing of the words, so texts that share words are close."""
     sums = [0.0] * dimensions
     for word in text.lower().split() or [""]:
         digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
         number = int.from_bytes(digest)
         sums[number % dimensions] += 1.0 if number >> 63 else -1.0
     length = math.sqrt(sum(value * value for value in sums))
-    if not length:  # two words cancelled each other
+    if not length:  # all words cancelled each other out
         sums[0], length = 1.0, 1.0
     return [value / length for value in sums]
 

@@ -1,7 +1,7 @@
-"""OpenAI request bodies, read into what the engine has to do and say.
+"""Parses OpenAI request bodies into what the engine has to do and say.
 
-Beyond OpenAI's fields a body may have `emulator`: `prompt_tokens`, `hash_ids` (the prompt's blocks, as
-traces have them) and `output_tokens`, instead of what the messages and `max_tokens` say.
+In addition to OpenAI's fields a body may have `emulator`: `prompt_tokens`, `hash_ids` (the prompt's
+blocks, as in traces) and `output_tokens`, which override what the messages and `max_tokens` imply.
 """
 
 import json
@@ -34,7 +34,7 @@ class ModelNotServed(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A chat or a legacy completion: one sequence, with the text that it will be."""
+    """A chat or legacy completion: one sequence, and the text that it will generate."""
 
     prompt_tokens: int
     chain: tuple[str, ...]
@@ -44,11 +44,11 @@ class Generation:
     stream: bool = False
     usage_in_stream: bool = False
     tool: str | None = None
-    """The tool that is called; then `text` is its arguments."""
+    """The tool that is called, if any; `text` then holds its arguments."""
     marked_tokens: int = 0
-    """How much of the prompt, from its beginning, was marked for the cache (Anthropic's API)."""
+    """How much of the prompt, from its start, was marked for caching (Anthropic's API)."""
     choices: int = 1
-    """How often the text is made."""
+    """How many times the text is generated."""
 
     @property
     def made_tokens(self) -> int:
@@ -118,7 +118,7 @@ def embedding(body: Mapping[str, Any], profile: EngineProfile) -> Embedding:
 
 
 def _inputs(body: Mapping[str, Any]) -> list[Any]:
-    """Return the texts and lists of token ids to embed."""
+    """Return the texts, or lists of token ids, to embed."""
     inputs = body.get("input")
     texts = [inputs] if isinstance(inputs, str) or _is_ids(inputs) else inputs
     if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_TEXTS:
@@ -150,7 +150,7 @@ def _choices(body: Mapping[str, Any]) -> Any:
 
 
 def _rendered(message: Any, where: str) -> str:
-    """Return a message as a chat template would write it, near enough to count and to hash."""
+    """Return a message roughly as a chat template would render it, for counting and hashing."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise _wrong(where, "it is not a message with a `role`")
     calls = message.get("tool_calls")
@@ -175,8 +175,11 @@ def _called_tool(
     tools: Sequence[Any],
     messages: Sequence[Any],
 ) -> tuple[str, str] | None:
-    """A tool is called where one must be, or where it may be and `tool_turns` tools have not answered
-    yet."""
+    """Return name and arguments of the tool to call, or None.
+
+    A tool is called if the request demands one, or if it allows one and fewer than `tool_turns`
+    turns have called tools yet.
+    """
     choice = body.get("tool_choice", "auto")
     if not tools or choice == "none":
         return None
@@ -194,7 +197,7 @@ def _called_tool(
 
 
 def _tool_turns(messages: Sequence[Any]) -> int:
-    """Return how many turns have called tools in a row, where a tool has answered last."""
+    """Return how many consecutive turns have called tools, if the last message is a tool's."""
     if messages[-1]["role"] != "tool":
         return 0
     turns = 0
@@ -246,7 +249,7 @@ def _generation(
 
 
 def _sized(generation: Generation, body: Mapping[str, Any], profile: EngineProfile) -> Generation:
-    """Return a generation with the sizes that `emulator` gives, if it fits the model."""
+    """Return a generation with the sizes given in `emulator`; raise if it does not fit the model."""
     given = body.get("emulator", {})
     if not isinstance(given, dict):
         raise _wrong("emulator", "it is not an object")
@@ -275,7 +278,7 @@ def _sized(generation: Generation, body: Mapping[str, Any], profile: EngineProfi
 
 def _wanted(body: Mapping[str, Any], profile: EngineProfile) -> int:
     limit = _limit(body)
-    # one token more than allowed, where it would be cut: the reply then ends with `length`
+    # one token more than allowed if it would be cut, so that the reply ends with `length`
     return profile.output_tokens if limit is None else min(profile.output_tokens, max(limit, 1) + 1)
 
 

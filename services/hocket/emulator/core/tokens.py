@@ -1,6 +1,6 @@
-"""What counts as a token here: four characters, so that counts can be checked by hand.
+"""Tokens here are four characters each, so that counts can be checked by hand.
 
-A prompt's chain names its full blocks by a hash over the block and all before it.
+A prompt's chain identifies each full block by a hash over it and all blocks before it.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ def pieces(text: str) -> list[str]:
 
 
 def chain_of_text(text: str, block_tokens: int) -> list[str]:
-    """Return the names of a text's full blocks."""
+    """Return the block hashes of a text's full blocks."""
     size = block_tokens * CHARS_PER_TOKEN
     ends = range(size, len(text) + 1, size)
     return list(_chained(text[end - size : end].encode() for end in ends))
 
 
 def chain_of_ids(ids: Sequence[int], block_tokens: int) -> list[str]:
-    """Return the names of the full blocks of a prompt that came as token ids."""
+    """Return the block hashes of a prompt given as token ids."""
     ends = range(block_tokens, len(ids) + 1, block_tokens)
     return list(_chained(repr(ids[end - block_tokens : end]).encode() for end in ends))
 

@@ -1,7 +1,7 @@
-"""Whether an engine is there: cold -> provisioning -> provisioned -> loading -> ready, and back.
+"""The warmth of an engine: cold -> provisioning -> provisioned -> loading -> ready, and back.
 
-Provisioning gets a machine, loading puts the model on it; each takes its time, and each second of a
-provisioned or ready engine is counted, for that is what is paid. Time is handed in.
+Provisioning obtains a machine, and loading puts the model on it; each takes its time. The time from
+the start of provisioning is counted, because it is what is paid for. The time is passed in.
 """
 
 from enum import StrEnum
@@ -22,12 +22,12 @@ _ORDER = tuple(State)
 
 
 class Warmth:
-    """The state of one engine, and where it is going."""
+    """The state of one engine, and the state it is heading for."""
 
     def __init__(self, profile: EngineProfile, *, now_ms: float) -> None:
         self.state = State.READY if profile.warm else State.COLD
         self.held_ms = 0.0
-        """Time from the begin of provisioning on: what a machine is paid for."""
+        """The time since the start of provisioning, for which a machine is paid."""
         self.ready_ms = 0.0
         self._profile = profile
         self._goal = self.state
@@ -40,26 +40,26 @@ class Warmth:
         return self.state is State.READY
 
     def reached(self, goal: State) -> bool:
-        """Return whether the engine is as warm as that."""
+        """Return whether the engine is at least as warm as `goal`."""
         return _ORDER.index(self.state) >= _ORDER.index(goal)
 
     def provision(self, now_ms: float) -> None:
-        """Get a machine, unless there is one."""
+        """Provision a machine, unless there is one."""
         self._aim(State.PROVISIONED, now_ms)
 
     def load(self, now_ms: float) -> None:
-        """Become ready; also gets a machine where there is none."""
+        """Make the engine ready, provisioning a machine first if there is none."""
         self._aim(State.READY, now_ms)
 
     def unload(self, now_ms: float, *, keep: bool = False) -> None:
-        """Be cold at once; `keep` the machine, where there is one."""
+        """Become cold at once, or `keep` the machine if there is one."""
         self.advance(now_ms)
         kept = keep and _ORDER.index(self.state) >= _ORDER.index(State.PROVISIONED)
         self.state = self._goal = State.PROVISIONED if kept else State.COLD
         self._stage_ends_ms = None
 
     def advance(self, now_ms: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         while (ends_ms := self._stage_ends_ms) is not None and ends_ms <= now_ms:
             self._count(ends_ms)
             self.state = _STAGES[self.state]
@@ -67,7 +67,7 @@ class Warmth:
         self._count(now_ms)
 
     def next_event_ms(self) -> float | None:
-        """Return when the stage under way ends; None where none is."""
+        """Return when the current stage ends; None if there is none."""
         return self._stage_ends_ms
 
     def _aim(self, goal: State, now_ms: float) -> None:
@@ -79,7 +79,7 @@ class Warmth:
             self.advance(now_ms)
 
     def _begin(self, now_ms: float) -> None:
-        """Begin the next stage towards the goal, if it is not reached."""
+        """Begin the next stage towards the goal, unless it is reached."""
         self._stage_ends_ms = None
         if self.state is self._goal:
             return

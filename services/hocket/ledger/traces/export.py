@@ -92,7 +92,7 @@ class _Chosen:
 
 
 class _TooLarge(Exception):
-    """Traces read together exceed what one reading returns."""
+    """Traces that were read together have more than one reading gives."""
 
 
 class TraceExport:

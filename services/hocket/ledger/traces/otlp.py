@@ -42,7 +42,7 @@ _NS_PER_US = 1_000
 
 
 class _NotTaken(requests.RequestException):
-    """The endpoint's answer is not that of a collector."""
+    """The endpoint's answer is no collector's."""
 
 
 class BoundedSession(requests.Session):

@@ -113,7 +113,7 @@ PATTERNS: Mapping[str, Pattern] = {
 
 
 class MaskingStopped(Exception):
-    """Masking was abandoned because nobody waits for the result."""
+    """Nobody waits for what is masked."""
 
 
 class Masks:

@@ -43,7 +43,7 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 
 
 class NotTranslatable(Exception):
-    """A field of a call that has no counterpart in the Messages API."""
+    """A field of a call that the Messages API has nothing for."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
