@@ -1,5 +1,4 @@
-"""The state of a call in progress, the result of one attempt, and the interface that records
-usage."""
+"""The state of a call in progress, the result of one attempt, and the interface that records usage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -40,8 +40,7 @@ class Attempts:
         self._trailing = TrailingRequests(on, self._announcements, self._records)
 
     async def make(self, call: Call, model: ModelSpec) -> AttemptResult | None:
-        """Make an attempt within the budgets of the call; return None if every replica was
-        tried."""
+        """Make an attempt within the budgets of the call; return None if every replica was tried."""
         kind, spending = call.kind, self._on.spending
         prices = (spec.prices for spec in model.backends)
         reservation = await spending.reserve(call.request, kind, prices, call.cancellation)

@@ -26,8 +26,7 @@ class Announced(Protocol):
     """A request that has been announced."""
 
     async def first(self) -> bool:
-        """Wait until the announcement is stored; return whether it was the first one under its
-        id."""
+        """Wait until the announcement is stored; return whether it was the first one under its id."""
         ...
 
 
@@ -57,8 +56,7 @@ class UpstreamRequest:
 
     @property
     def suffix(self) -> str:
-        """The suffix that distinguishes this request's usage record from the call's other
-        records."""
+        """The suffix that distinguishes this request's usage record from the call's other records."""
         return (f":t{self.turn}" if self.turn else "") + self.tail
 
     @property

@@ -101,8 +101,7 @@ class Hedging:
         return rule.delay_ms(durations, kind) if rule.suits(call.request) else None
 
     async def _join(self, call: Call, model: ModelSpec, kind: Kind, lane: UpstreamRequest) -> None:
-        """Also ask another replica of the model, if one has a free slot and the budget allows
-        it."""
+        """Also ask another replica of the model, if one has a free slot and the budget allows it."""
         if not self._tokens[call.model].take():
             return
         spending = self._on.spending

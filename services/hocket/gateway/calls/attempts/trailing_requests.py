@@ -34,8 +34,7 @@ class TrailingRequests:
         asking: "asyncio.Task[None]",
         reservation: Reservation | None,
     ) -> None:
-        """Record the usage of a losing request once it has been read, and settle its
-        reservation."""
+        """Record the usage of a losing request once it has been read, and settle its reservation."""
         booking = asyncio.create_task(
             self._book(call, lane, asking, reservation), name="trailing request"
         )
