@@ -1,5 +1,5 @@
-"""The routes under `/emulator`, through which tests and people control an engine and see what it
-did."""
+"""The routes under `/emulator`, through which tests and people control an engine
+and see what it did."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

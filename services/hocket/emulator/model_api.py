@@ -102,8 +102,8 @@ class ModelApi:
         job: RunningJob,
         fault: Fault,
     ) -> web.StreamResponse:
-        """Send tokens as they are generated; tokens that are ready at the same time go into one
-        chunk."""
+        """Send tokens as they are generated; tokens
+        that are ready at the same time go into one chunk."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )

@@ -1,5 +1,5 @@
-"""The gateway's metrics for Prometheus. Money is counted in floats here; the ledger has exact
-amounts."""
+"""The gateway's metrics for Prometheus. Money is counted in floats here;
+the ledger has exact amounts."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

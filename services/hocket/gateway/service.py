@@ -72,8 +72,8 @@ from hocket.schemas.capabilities import Capabilities
 
 DRAIN_MS = 15_000.0
 FLUSH_MS = 5_000.0
-"""DRAIN_MS and FLUSH_MS together are less than the time that `kit.lifecycle` gives a stopping
-process."""
+"""DRAIN_MS and FLUSH_MS together are less than the time
+that `kit.lifecycle` gives a stopping process."""
 WARM_FLUSH_S = 2.0
 BOOKING_MS = 2_000.0
 """How long records in the journal may take to be stored at the end."""

@@ -17,8 +17,8 @@ from hocket.ledger.records.record import COLUMNS, Record
 SETTLED_S = 120.0
 """How old a note must be before it is processed; longer than any booking may take."""
 LATE_S = 60.0
-"""A call that began this long before its booking may belong to an attempt whose note is already
-gone."""
+"""A call that began this long before its booking may belong
+to an attempt whose note is already gone."""
 MAX_RUNS = 100
 """The most runs in one transaction."""
 TIMEOUT_S = 30.0

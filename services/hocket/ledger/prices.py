@@ -1,5 +1,5 @@
-"""The prices that a ledger knows to be in `hocket.price`, so that a batch queries the table only
-for others."""
+"""The prices that a ledger knows to be in `hocket.price`,
+so that a batch queries the table only for others."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -12,8 +12,8 @@ from hocket.ledger.records.record import COLUMNS, Record
 MAX_PRICES = 10_000
 """The most prices remembered; beyond that, all are forgotten."""
 REMEMBERED_MS = 600_000.0
-"""How long prices are remembered before the table is queried again; rows of a tenant may have been
-deleted."""
+"""How long prices are remembered before the table is queried again;
+rows of a tenant may have been deleted."""
 _ROW = [column.name for column in COLUMNS]
 _WHOSE = itemgetter(*(_ROW.index(name) for name in ("tenant", "model", "backend")))
 _AMOUNTS = itemgetter(

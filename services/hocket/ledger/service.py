@@ -103,8 +103,8 @@ async def main(service: Service) -> None:
 
 
 async def _proofs(settings: Settings, pool: asyncpg.Pool) -> Capabilities | None:
-    """Return the capabilities by which log lines are verified; None if this ledger has only another
-    key."""
+    """Return the capabilities by which log lines are verified;
+    None if this ledger has only another key."""
     if settings.capability_key is None and settings.usage_key is not None:
         return None
     return await platform_capabilities(settings, pool)

@@ -49,8 +49,8 @@ FROM hocket.usage u
 WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >= $3
   AND ($4::jsonb IS NULL OR u.labels @> $4)
 """
-"""The cost of the calls of a tenant, of one of its pipelines, or with some labels, since a point in
-time."""
+"""The cost of the calls of a tenant, of one of its pipelines, or with some labels,
+since a point in time."""
 
 TOOLS_SINCE = """
 SELECT coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd

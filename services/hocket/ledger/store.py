@@ -58,8 +58,8 @@ INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
 SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
 ON CONFLICT (call_id, started_at) DO NOTHING
 """
-"""Inserts rows for calls not in the ledger yet, which are then no longer open. A repeat changes
-nothing."""
+"""Inserts rows for calls not in the ledger yet, which are then no longer open.
+A repeat changes nothing."""
 
 INSERT_PRICES = f"""
 WITH calls AS (

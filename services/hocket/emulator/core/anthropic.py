@@ -71,8 +71,8 @@ def _said(system: Any, turns: Sequence[Any]) -> tuple[list[dict[str, Any]], list
 
 
 def _check_calls(role: str, blocks: list[dict[str, Any]], called: set[str], where: str) -> set[str]:
-    """Return the tool calls of a turn; raise RequestInvalid unless it answers those of the turn
-    before."""
+    """Return the tool calls of a turn; raise RequestInvalid
+    unless it answers those of the turn before."""
     answered = {str(one.get("tool_use_id")) for one in blocks if one["type"] == "tool_result"}
     if answered != called:
         raise _wrong(where, "its `tool_result` blocks are not those of the `tool_use` before")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One sequence: its prompt (a token count and a chain of full blocks), and the number of tokens
-    to generate."""
+    """One sequence: its prompt (a token count and a chain of full blocks),
+    and the number of tokens to generate."""
 
     job_id: str
     prompt_tokens: int

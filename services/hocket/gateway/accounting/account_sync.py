@@ -30,8 +30,8 @@ FLUSH_S = 0.1
 POLL_S = 0.1
 RETRY_S = 0.5
 RUN_KEPT_S = 3_600.0
-"""How long a run's account stays in the bucket without a call; by then the ledger knows what the
-run spent."""
+"""How long a run's account stays in the bucket without a call;
+by then the ledger knows what the run spent."""
 LATE_S = 3_600.0
 """How long an account stays in the bucket after its period has ended."""
 ALONE_MS = 60_000.0

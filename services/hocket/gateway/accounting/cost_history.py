@@ -48,8 +48,8 @@ class Learning(Protocol):
 
 
 class CostHistory:
-    """Keeps and restores what was learnt; `name` distinguishes it from other histories in the
-    bucket."""
+    """Keeps and restores what was learnt; `name` distinguishes it from other histories
+    in the bucket."""
 
     def __init__(self, store: BudgetStore, learning: Learning, name: str = "ratios") -> None:
         self._store = store

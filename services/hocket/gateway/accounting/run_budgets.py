@@ -27,8 +27,8 @@ MAX_RUNS = 50_000
 UNKNOWN_MS = 1_000.0
 """How long a run unknown to the ledger is assumed to have no budget."""
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Pauses before the ledger is asked again about an unknown run, the first time that the run is
-named."""
+"""Pauses before the ledger is asked again about an unknown run,
+the first time that the run is named."""
 
 
 @dataclass(slots=True)
@@ -64,8 +64,8 @@ class RunBudgets:
         return {} if run is None else run.labels
 
     def root_of(self, request: CallRequest) -> RootBudget | None:
-        """Return the budget at the top of a call's tree of runs, as far as known; calls of workers
-        carry it."""
+        """Return the budget at the top of a call's tree of runs, as far as known;
+        calls of workers carry it."""
         if request.root_budget is not None:
             return request.root_budget
         who = request.attribution

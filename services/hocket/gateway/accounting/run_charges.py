@@ -28,8 +28,8 @@ from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.messages import CallOpened, CallRefused, RunCharged, UsageRecord, encoded
 
 MAX_RUNS = 50_000
-"""The most runs whose totals are remembered; a run that was forgotten and returns counts as a new
-source."""
+"""The most runs whose totals are remembered;
+a run that was forgotten and returns counts as a new source."""
 SOURCE_BYTES = 6
 HTTP_CALL = "http:"
 """The prefix of the ids of calls over HTTP."""

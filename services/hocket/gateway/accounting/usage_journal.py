@@ -109,8 +109,8 @@ class UsageJournal:
         return self._at + size + _HEAD.size <= _BEGINS[self._segment] + SEGMENT_BYTES
 
     def _turned(self, size: int) -> bool:
-        """Switch to the other segment if it is settled and the record fits; return whether that was
-        done."""
+        """Switch to the other segment if it is settled and the record fits;
+        return whether that was done."""
         other = 1 - self._segment
         if self._unsettled[other] or size + _HEAD.size > SEGMENT_BYTES:
             return False

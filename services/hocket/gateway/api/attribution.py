@@ -34,8 +34,8 @@ def check_attribution(
 def _check_root_budget(
     capabilities: Capabilities | None, who: Attribution, root: RootBudget | None
 ) -> None:
-    """Raise CallNotAttributable if a call would spend from the budget of a run that is not above
-    its own."""
+    """Raise CallNotAttributable if a call would spend from the budget of a run
+    that is not above its own."""
     if capabilities is None or root is None:
         return
     if who.run_id is None or not capabilities.is_of_root_budget(

@@ -13,8 +13,8 @@ MAX_ATTRIBUTION_CHARS = 16_384
 
 
 def checked(payload: bytes) -> CallRequest:
-    """Return the request, or raise CallMalformed; its id and attribution must fit into a usage
-    record."""
+    """Return the request, or raise CallMalformed;
+    its id and attribution must fit into a usage record."""
     try:
         request = CallRequest.model_validate_json(payload)
     except ValidationError as error:

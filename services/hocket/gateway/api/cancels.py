@@ -1,5 +1,5 @@
-"""Stops calls that are no longer wanted: those their caller gave up, and those of cancelled
-attempts."""
+"""Stops calls that are no longer wanted: those their caller gave up,
+and those of cancelled attempts."""
 
 import asyncio
 

@@ -36,8 +36,8 @@ log = structlog.get_logger()
 
 
 class ControlDoor:
-    """Takes controls from NATS between `open` and `close`; those in progress at `close` are
-    cancelled."""
+    """Takes controls from NATS between `open` and `close`;
+    those in progress at `close` are cancelled."""
 
     def __init__(self, bus: Bus, routes: Callable[[], Routes]) -> None:
         self._bus = bus

@@ -21,8 +21,8 @@ class InlineCalls:
         self._capabilities = capabilities
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
-        """Return the gateway's reply, which may hold a typed error; cancelling the caller stops the
-        call."""
+        """Return the gateway's reply, which may hold a typed error;
+        cancelling the caller stops the call."""
         try:
             check_attribution(self._capabilities, request)
             reply = self._registry.begin(request, headers)

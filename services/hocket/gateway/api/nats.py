@@ -48,8 +48,8 @@ async def _as_told(request: CallRequest) -> CallRequest:
 
 
 class NatsDoor:
-    """Takes calls from NATS: call `open`, then `stop_accepting`, then `close` once those in flight
-    are answered."""
+    """Takes calls from NATS: call `open`, then `stop_accepting`,
+    then `close` once those in flight are answered."""
 
     def __init__(
         self,

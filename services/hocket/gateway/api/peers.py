@@ -58,8 +58,8 @@ class Living(Protocol):
 
 
 class Peers:
-    """Asks the other gateways and answers their questions; to be closed once no call is held any
-    more."""
+    """Asks the other gateways and answers their questions;
+    to be closed once no call is held any more."""
 
     def __init__(self, bus: Bus, registry: CallRegistry, answer: Answer, living: Living) -> None:
         self._bus = bus
@@ -86,8 +86,8 @@ class Peers:
             del self._lived_at_s[name]
 
     async def hold(self, tenant: str, call_id: str, reply_to: str) -> bool:
-        """Tell whether another gateway holds a tenant's call; if so, it sends the reply to
-        `reply_to`."""
+        """Tell whether another gateway holds a tenant's call; if so,
+        it sends the reply to `reply_to`."""
         if not subjects.is_inbox(reply_to):
             return False
         held = HeldCall(tenant=tenant, call_id=call_id, reply_to=reply_to, counts=True)

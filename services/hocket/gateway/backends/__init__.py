@@ -11,8 +11,8 @@ from hocket.gateway.core.config.table import BackendSpec
 
 
 def build(spec: BackendSpec, now_ms: Callable[[], float]) -> Backend:
-    """Return the backend of a spec; raise RoutingInvalid if its function or package is not
-    available."""
+    """Return the backend of a spec; raise RoutingInvalid if its function
+    or package is not available."""
     if spec.kind == "function":
         return FunctionBackend(spec)
     if spec.kind == "triton":

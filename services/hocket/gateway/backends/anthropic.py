@@ -141,8 +141,8 @@ class AnthropicBackend:
         stream: EventStream,
         assembly: Assembly,
     ) -> list[Chunk]:
-        """Return the chunks for an event, also adding them to `assembly`; usage is sent with the
-        last one."""
+        """Return the chunks for an event, also adding them to `assembly`;
+        usage is sent with the last one."""
         if event.get("type") == "error":
             raise self._broken(event.get("error"))
         try:

@@ -52,8 +52,8 @@ class HttpConnections:
         timeout_ms: float,
         connect_ms: float,
     ) -> Response:
-        """Make a request below the origin's path and return its reply. Raises ValueError for
-        invalid headers."""
+        """Make a request below the origin's path and return its reply.
+        Raises ValueError for invalid headers."""
         size = "" if content is None else f"Content-Length: {len(content)}\r\n"
         head = f"{method} {self._origin.path}/{path} HTTP/1.1\r\n{self._head}{_lines(headers)}{size}\r\n"
         until_s = self._loop.time() + timeout_ms / 1000

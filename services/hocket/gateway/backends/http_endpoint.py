@@ -139,8 +139,8 @@ class HttpEndpoint:
         headers: Mapping[str, str] | None = None,
         timeout_ms: float,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make a request, and yield its response to be read inside the block; failures there become
-        BackendErrors too."""
+        """Make a request, and yield its response to be read inside the block;
+        failures there become BackendErrors too."""
         reading = False
         try:
             async with self._asked(method, path, content, headers, timeout_ms) as response:
@@ -331,8 +331,8 @@ def _cut(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
 
 
 def _rest_ms(retry_after: str | None, now_ms: float) -> float:
-    """Return how long to rest according to a Retry-After header: seconds or a date (RFC 9110,
-    10.2.3)."""
+    """Return how long to rest according to a Retry-After header:
+    seconds or a date (RFC 9110, 10.2.3)."""
     if retry_after is None:
         return REST_MS
     try:

@@ -29,8 +29,8 @@ class Chunk:
 
 
 Chunks = Callable[[Chunk], Awaitable[None]]
-"""Receives the chunks of a call in order; the backend awaits it, so a slow receiver slows the
-backend down."""
+"""Receives the chunks of a call in order; the backend awaits it,
+so a slow receiver slows the backend down."""
 
 
 class Backend(Protocol):
@@ -79,8 +79,8 @@ class BackendError(HocketError):
     ) -> None:
         super().__init__(**fields)
         self.unconnected = unconnected
-        """Whether no connection was established, so that the request itself cannot have caused the
-        failure."""
+        """Whether no connection was established,
+        so that the request itself cannot have caused the failure."""
         self.spent = spent or Completion()
         """The usage metered despite the failure; only its token counts matter."""
 

@@ -14,8 +14,8 @@ from hocket.gateway.rates.model_rates import ModelRates
 def model_rates(
     routes: Routes, now_ms: Callable[[], float], gateways: Callable[[], int]
 ) -> ModelRates:
-    """Return the limiter that holds calls to the rates of `routes`, shared among `gateways()`
-    gateways."""
+    """Return the limiter that holds calls to the rates of `routes`,
+    shared among `gateways()` gateways."""
     return ModelRates(routes.rates, now_ms, gateways)
 
 

@@ -99,8 +99,8 @@ class Calls:
         return reply
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
-        them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read,
+        then end them."""
         await self._stages.settle_trailing(drain_ms, flush_ms)
 
 

@@ -30,8 +30,8 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
 
 MAX_CALLS = 1_366
-"""The most calls that one gateway holds at once, including queued ones; at most 1,024 of them for
-one tenant."""
+"""The most calls that one gateway holds at once, including queued ones;
+at most 1,024 of them for one tenant."""
 TENANT_FACTOR = 3
 """A tenant may hold at most this many times the number of free places. Alone it gets three quarters
 of all places, so that no tenant can leave the next one without any."""

@@ -41,8 +41,8 @@ class Stages:
         return (await self._made(call, model)).reply
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
-        them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read,
+        then end them."""
         await self._attempts.settle_trailing(drain_ms, flush_ms)
 
     async def _cascade(self, call: Call, cascade: Cascade, relay: Relay | None) -> CallReply:

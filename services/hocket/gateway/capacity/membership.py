@@ -50,8 +50,8 @@ log = structlog.get_logger()
 
 
 def name_of(instance: str | None) -> str:
-    """Return a name unique to this process: no other gateway has it, nor will this one after a
-    restart."""
+    """Return a name unique to this process: no other gateway has it,
+    nor will this one after a restart."""
     known = _NAME.sub("-", instance or socket.gethostname())[:MAX_NAME]
     return f"{known}-{os.getpid()}-{secrets.token_hex(3)}"
 
@@ -91,8 +91,8 @@ class Membership:
 
     @property
     def current_since_s(self) -> float:
-        """Since when everything others write has been received; anything known from before may be
-        gone."""
+        """Since when everything others write has been received;
+        anything known from before may be gone."""
         return self._liveness.current_since_s
 
     def observe(self, look: Callable[[], None]) -> None:
@@ -112,8 +112,8 @@ class Membership:
                 yield key.removeprefix(prefix), entry.revision, content
 
     def is_overwritten(self, key: str) -> bool:
-        """Tell whether something foreign was written under a key, so that its owner should write it
-        again."""
+        """Tell whether something foreign was written under a key,
+        so that its owner should write it again."""
         entry = self._leases.entries.get(key)
         return entry is not None and entry.overwritten
 

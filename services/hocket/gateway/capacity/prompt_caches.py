@@ -30,8 +30,8 @@ class PromptCaches:
         }
 
     def send(self, key: str, prompt: Prompt, now_ms: float) -> int:
-        """Record that a prompt is sent to a replica; return how many of its tokens should be cached
-        there."""
+        """Record that a prompt is sent to a replica;
+        return how many of its tokens should be cached there."""
         cache = self._caches.get(key)
         return 0 if cache is None else cache.send(prompt, now_ms).cached_tokens
 

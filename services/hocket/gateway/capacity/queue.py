@@ -112,14 +112,14 @@ class CallQueue:
                 return
 
     def expect_reserve_end(self, pools: Iterable[str], now_ms: float) -> None:
-        """Look at the calls waiting for these pools again when one of the pools stops reserving
-        slots."""
+        """Look at the calls waiting for these pools again
+        when one of the pools stops reserving slots."""
         waited_for = [pool for pool in pools if self.lines.waiting(pool)]
         self._timer.schedule(self._reserve.ends_at_ms(waited_for, now_ms))
 
     def _enter(self, request: PlacementRequest, decision: Decision, expected_ms: float) -> _Waiting:
-        """Put a call in line, dropping a less important one if the line is full; raise if it may
-        not wait."""
+        """Put a call in line, dropping a less important one if the line is full;
+        raise if it may not wait."""
         now_ms = self._now_ms()
         error = rejection(self._table, request, decision, now_ms)
         if error is not None:

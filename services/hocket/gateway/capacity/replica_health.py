@@ -1,5 +1,5 @@
-"""The health of each replica: its breakers, its rests, its slow calls, and whether an operator
-drained it."""
+"""The health of each replica: its breakers, its rests, its slow calls,
+and whether an operator drained it."""
 
 import asyncio
 from collections import Counter, defaultdict

@@ -42,8 +42,8 @@ class Reserve:
         self._pools_of, self._fast_ms = {}, {}
 
     def renew(self, model: str, now_ms: float) -> list[str]:
-        """Reserve slots because an interactive call of a model arrived; return the pools that had
-        none reserved."""
+        """Reserve slots because an interactive call of a model arrived;
+        return the pools that had none reserved."""
         pools = self._pools_of.get(model)
         if pools is None:
             found = self._table.model(model)

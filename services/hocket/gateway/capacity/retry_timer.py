@@ -5,8 +5,8 @@ from collections.abc import Callable
 from math import inf
 
 LOOK_S = 1.0
-"""How often the clock is checked: it may be adjusted meanwhile, which the event loop's timers do
-not notice."""
+"""How often the clock is checked: it may be adjusted meanwhile,
+which the event loop's timers do not notice."""
 
 
 class RetryTimer:

@@ -71,8 +71,8 @@ class CallScheduler:
         self._cold_observers.append(observer)
 
     def demand(self, pool: str, replica: BackendSpec | None = None) -> tuple[int, int]:
-        """Return how many calls are in a pool (or at one of its replicas), and how many wait for
-        the pool."""
+        """Return how many calls are in a pool (or at one of its replicas),
+        and how many wait for the pool."""
         occupancy = self._occupancy
         in_use = occupancy.in_pool(pool) if replica is None else occupancy.at_replica(replica.key)
         return in_use, self.queue.lines.waiting(pool)

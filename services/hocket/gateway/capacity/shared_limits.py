@@ -56,8 +56,8 @@ class _Limit:
     writing: bool = False
     retry_at_s: float = 0.0
     spoilt: bool = False
-    """Whether the entry was overwritten by something foreign, so that the lines must be written
-    again."""
+    """Whether the entry was overwritten by something foreign,
+    so that the lines must be written again."""
     waited: bool = False
     """Whether gateways that know the lines of a spoilt limit have been given time to restore them."""
 
@@ -118,8 +118,8 @@ class SharedLimits:
         await stop_tasks(self._writing)
 
     def look(self) -> None:
-        """Read what other gateways wrote, give the scheduler its part, and write what the rule
-        requires."""
+        """Read what other gateways wrote, give the scheduler its part,
+        and write what the rule requires."""
         self._look_at = None
         self._read()
         caps: dict[str, int] = {}

@@ -23,8 +23,8 @@ log = structlog.get_logger()
 
 
 class Reload:
-    """Reads the configuration again on SIGHUP and when its file has changed; a bad one changes
-    nothing."""
+    """Reads the configuration again on SIGHUP and when its file has changed;
+    a bad one changes nothing."""
 
     def __init__(
         self, path: Path | None, routes: Routes, use: Callable[[Routes], None], health: Health

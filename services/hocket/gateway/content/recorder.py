@@ -128,8 +128,8 @@ class ContentRecorder:
 
 
 def _batches(some: list[_Waiting]) -> list[list[CallContent]]:
-    """Return content in batches that fit into a message; content that cannot be prepared is left
-    out."""
+    """Return content in batches that fit into a message;
+    content that cannot be prepared is left out."""
     batches: list[list[CallContent]] = [[]]
     size = 0
     for request, reply, kept, started_ms, _ in some:

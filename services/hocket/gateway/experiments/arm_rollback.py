@@ -66,8 +66,8 @@ class ArmSwitches:
     async def control(
         self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None
     ) -> None:
-        """Switch an arm off or on by hand, if visible to `tenant`; raise ExperimentUnknown,
-        ExperimentNotTold."""
+        """Switch an arm off or on by hand, if visible to `tenant`;
+        raise ExperimentUnknown, ExperimentNotTold."""
         found, wanted = self._controllable(experiment, arm, tenant)
         tracked = self._arms[experiment, arm]
         off = action == "rollback"

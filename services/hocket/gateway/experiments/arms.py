@@ -13,8 +13,8 @@ ArmKey = tuple[str, str]
 
 
 class TrackedArm:
-    """What is known of one arm; `tally` is this gateway's own, `others` what other gateways
-    reported."""
+    """What is known of one arm; `tally` is this gateway's own,
+    `others` what other gateways reported."""
 
     def __init__(self, experiment: Experiment, arm: Arm) -> None:
         self.identity = experiment.identity(arm.name)
@@ -91,8 +91,8 @@ class Arms:
         return None if experiment is None or found is None else (experiment, found)
 
     def visible_to(self, tenant: str | None) -> Iterator[Experiment]:
-        """Yield the experiments that a tenant may see: its own and those for all tenants; without a
-        tenant, all."""
+        """Yield the experiments that a tenant may see: its own and those for all tenants;
+        without a tenant, all."""
         for one in self._experiments.values():
             if tenant is None or one.tenant in (None, tenant):
                 yield one

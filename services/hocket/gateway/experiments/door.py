@@ -141,8 +141,8 @@ class ExperimentsDoor:
 
 
 def publish_fact(bus: Bus, seals: Capabilities | None, fact: ArmRolledBack, msg_id: str) -> None:
-    """Publish a fact of the gateways on EVENTS, without waiting, under an id that nobody else can
-    use first."""
+    """Publish a fact of the gateways on EVENTS, without waiting,
+    under an id that nobody else can use first."""
     subject = subjects.event(subjects.GATEWAY_TENANT, fact.experiment, fact.kind)
     posted = bus.publish_durable(
         subject, fact.model_dump_json().encode(), msg_id=id_of(seals, msg_id)

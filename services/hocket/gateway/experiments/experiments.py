@@ -30,8 +30,8 @@ from hocket.schemas.messages import ArmRolledBack, CallRequest, ExperimentState,
 RunKey = tuple[str, str]
 """The tenant and id of a run; run ids of different tenants are unrelated."""
 MAX_RUNS = 50_000
-"""The most runs whose end is awaited; beyond that the oldest are forgotten, and nothing is learnt
-from them."""
+"""The most runs whose end is awaited; beyond that the oldest are forgotten,
+and nothing is learnt from them."""
 _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET)
 _SAYS_NOTHING_UNASKED = (ErrorClass.TIMEOUT, ErrorClass.RATE_LIMITED)
 
@@ -139,8 +139,8 @@ class Experiments:
     async def control(
         self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None = None
     ) -> None:
-        """Switch an arm off or on by hand, if visible to `tenant`; raise ExperimentUnknown,
-        ExperimentNotTold."""
+        """Switch an arm off or on by hand, if visible to `tenant`;
+        raise ExperimentUnknown, ExperimentNotTold."""
         await self._switches.control(action, experiment, arm, by, tenant=tenant)
 
     def states(self, tenant: str | None = None) -> tuple[ExperimentState, ...]:

@@ -1,5 +1,5 @@
-"""Exchanges counts among gateways: `tally.<experiment>.<gateway>` in their bucket, written at most
-every TELL_S."""
+"""Exchanges counts among gateways: `tally.<experiment>.<gateway>` in their bucket,
+written at most every TELL_S."""
 
 import asyncio
 from typing import Any

@@ -1,5 +1,5 @@
-"""The interface of hooks: a hook sees a call before its backend does, and the answer before the
-caller."""
+"""The interface of hooks: a hook sees a call before its backend does,
+and the answer before the caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

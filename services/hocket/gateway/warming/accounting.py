@@ -66,8 +66,8 @@ class WarmAccounting:
         self._remote_busy_ms += busy_ms
 
     def count(self, now_ms: float) -> None:
-        """Attribute the time since the last count to the current state; call it before the state
-        changes."""
+        """Attribute the time since the last count to the current state;
+        call it before the state changes."""
         passed_ms = max(now_ms - self._counted_ms, 0.0)
         self._counted_ms = max(now_ms, self._counted_ms)
         busy_ms = self._usage.take(self._spec.key, now_ms) + self._remote_busy_ms

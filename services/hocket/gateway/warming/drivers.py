@@ -69,8 +69,8 @@ def build_driver(spec: BackendSpec, borrow: Borrow) -> Driver:
 
 
 class TritonDriver:
-    """Loads and unloads the model through its server's model control; the machine itself is not
-    managed."""
+    """Loads and unloads the model through its server's model control;
+    the machine itself is not managed."""
 
     def __init__(self, key: str, borrow: Borrow) -> None:
         self._key = key

@@ -56,8 +56,8 @@ class ReplicaLifecycle:
         self._probe_at_ms = -inf
 
     async def take_over(self) -> None:
-        """Become the leader: continue from the state the former leader published, after asking the
-        server."""
+        """Become the leader: continue from the state the former leader published,
+        after asking the server."""
         self._exchange.lead()
         now_ms = self._now_ms()
         accounted_ms = self._exchange.accounted_ms

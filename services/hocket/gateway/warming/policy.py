@@ -47,8 +47,8 @@ class WarmPolicy:
         self._kept_until_ms = -inf
 
     def keep(self, until_ms: float) -> None:
-        """Keep the replica ready until `until_ms`, because an operator ordered it; a later order
-        replaces it."""
+        """Keep the replica ready until `until_ms`, because an operator ordered it;
+        a later order replaces it."""
         if until_ms != self._kept_until_ms:
             self._kept_until_ms = until_ms
             self._changed()
@@ -76,8 +76,8 @@ class WarmPolicy:
             self.record_arrival(at_ms)
 
     def hold(self, reason: str, from_ms: float, until_ms: float, now_ms: float) -> None:
-        """Have the replica ready from `from_ms` until `until_ms`; a lease for the same reason is
-        extended."""
+        """Have the replica ready from `from_ms` until `until_ms`;
+        a lease for the same reason is extended."""
         known = self._leases.get(reason)
         if known is not None and known.until_ms > now_ms:
             from_ms, until_ms = min(known.from_ms, from_ms), max(known.until_ms, until_ms)

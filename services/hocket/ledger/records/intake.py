@@ -39,11 +39,11 @@ GATHER_MS = 10.0
 """How long the first record of a batch waits for others before they are fetched together."""
 BUSY_GATHER_MS = 90.0
 BUSY_RECORDS = 25
-"""After a batch of this many records, the next one gathers for BUSY_GATHER_MS: fewer, fuller
-transactions."""
+"""After a batch of this many records, the next one gathers for BUSY_GATHER_MS: fewer,
+fuller transactions."""
 BACKLOG_BATCH = 100
-"""After a batch of this many messages, the next one does not gather, because enough messages are
-waiting."""
+"""After a batch of this many messages, the next one does not gather,
+because enough messages are waiting."""
 FIRST_PAUSE_MS = 100.0
 DRAIN_MS = 5_000.0
 """How long a stopping ledger continues with what waits in the stream."""

@@ -177,8 +177,8 @@ class Record:
 
 
 def booked(usage: UsageRecord, amended: tuple[str, ...] = ()) -> Record:
-    """Return the record of a call that was made; raise ValueError, OverflowError or OSError for an
-    invalid time."""
+    """Return the record of a call that was made; raise ValueError,
+    OverflowError or OSError for an invalid time."""
     row = (*(one.value(usage) for one in COLUMNS), ", ".join(amended) or None)
     return Record(usage.call_id, row, usage=usage, amended=amended)
 

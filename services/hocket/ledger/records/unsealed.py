@@ -32,8 +32,8 @@ LETTER_RECORDS = 512
 LETTER_BYTES = 256 * 1024
 """The most bytes in one letter, except for a single larger message."""
 UNSEALED_BYTES = 256 * 1024 * 1024
-"""The most bytes kept at once: a quarter of the stream. `letter_budget.py` says when there is room
-again."""
+"""The most bytes kept at once: a quarter of the stream.
+`letter_budget.py` says when there is room again."""
 MAX_TENANTS = 8
 """Letters of one batch are separated by tenant, unless there are more tenants than this; then they
 are attributed to none."""

@@ -48,16 +48,16 @@ class RecordWriter:
         self._prices = KnownPrices()
 
     async def write(self, entries: Sequence[RecordDelivery], stopping: asyncio.Event) -> bool:
-        """Write records; return False if stopped before all are stored, so that they must be
-        delivered again."""
+        """Write records; return False if stopped before all are stored,
+        so that they must be delivered again."""
         for begin in range(0, len(entries), MAX_ROWS):
             if not await self._written(entries[begin : begin + MAX_ROWS], stopping):
                 return False
         return True
 
     async def _written(self, entries: Sequence[RecordDelivery], stopping: asyncio.Event) -> bool:
-        """Write entries; return False if stopped before they are stored, so that they must be
-        delivered again."""
+        """Write entries; return False if stopped before they are stored,
+        so that they must be delivered again."""
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
@@ -94,8 +94,8 @@ class RecordWriter:
     async def _set_aside(
         self, entry: RecordDelivery, error: Exception, stopping: asyncio.Event
     ) -> bool:
-        """Dead-letter a record that Postgres refuses, and book its cost without the parts it may
-        refuse."""
+        """Dead-letter a record that Postgres refuses,
+        and book its cost without the parts it may refuse."""
         usage = entry.record.usage
         if not entry.buried:
             refused = UsageRefused(call_id=entry.record.call_id, reason=str(error))

@@ -25,8 +25,8 @@ from hocket.kit.process.clock import monotonic_ms
 
 PASS_S = 60.0
 REST = 4
-"""After each day, the rollup rests this many times as long as the day took; it thus uses a fifth of
-a connection."""
+"""After each day, the rollup rests this many times as long as the day took;
+it thus uses a fifth of a connection."""
 MAX_REST_S = 600.0
 SETTLE_S = 1.0
 MAX_SETTLES = 20
@@ -46,8 +46,8 @@ SELECT open_day, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
             THEN pg_current_xact_id()::text END AS newest
 FROM hocket.rollup_state
 """
-"""The open day, today, and a transaction id newer than any transaction that may have written before
-today began."""
+"""The open day, today, and a transaction id newer than any transaction
+that may have written before today began."""
 _SETTLED = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
 _NEXT_DAY = """
 SELECT hocket.day_of(least(
@@ -96,8 +96,8 @@ CROSS JOIN LATERAL (
      WHERE day >= open_day - 2 GROUP BY 1, 2, 3)
 ) missed
 """
-"""Notes days that ledgers of an older release, without `run_hours` or `error_hours`, closed during
-an upgrade."""
+"""Notes days that ledgers of an older release, without `run_hours` or `error_hours`,
+closed during an upgrade."""
 _BOUND = "UPDATE hocket.rollup_state SET ends = $1::date::timestamp AT TIME ZONE 'UTC'"
 _BOUND_NOTHING = "UPDATE hocket.rollup_state SET ends = open_from"
 _CLOSE = """
@@ -218,8 +218,8 @@ async def _settled(connection: asyncpg.Connection, newest: str) -> bool:
 
 
 async def _close(connection: asyncpg.Connection, open_day: date, after: date) -> None:
-    """Roll up the days from the open one up to, but not including, `after`, which becomes the open
-    day."""
+    """Roll up the days from the open one up to, but not including, `after`,
+    which becomes the open day."""
     async with connection.transaction(isolation="repeatable_read"):
         await connection.execute(_BOUND, after, timeout=TIMEOUT_S)
         for name in REPORTS:

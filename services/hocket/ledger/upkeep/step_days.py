@@ -23,8 +23,8 @@ LOCK_TIMEOUT = "100ms"
 LOCK_TRIES = 100
 LOCK_PAUSE_S = 0.5
 NEWEST_DAYS = 2
-"""Tables of this many latest days are not dropped, because `hocket.cover_steps` would create them
-again."""
+"""Tables of this many latest days are not dropped,
+because `hocket.cover_steps` would create them again."""
 
 _COVER = "SELECT hocket.cover_steps($1, $2)"
 _ENDS = "SELECT to_at FROM hocket.step_days WHERE from_at <= $1 AND $1 < to_at"
@@ -119,8 +119,8 @@ async def _drop(connection: asyncpg.Connection, span: asyncpg.Record, cutoff: da
 
 
 async def _drop_tables(connection: asyncpg.Connection, span: asyncpg.Record) -> None:
-    """Drop the tables of a span as soon as nobody is reading them, after moving the rows of
-    remaining runs."""
+    """Drop the tables of a span as soon as nobody is reading them,
+    after moving the rows of remaining runs."""
     for _ in range(LOCK_TRIES):
         try:
             async with connection.transaction():

@@ -30,8 +30,8 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class HttpDoor:
-    """Takes calls over HTTP: call `open`, then `stop_accepting`, then `close` once those in flight
-    are answered."""
+    """Takes calls over HTTP: call `open`, then `stop_accepting`,
+    then `close` once those in flight are answered."""
 
     def __init__(
         self,

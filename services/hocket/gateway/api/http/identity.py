@@ -70,8 +70,8 @@ _PATTERNS: Mapping[str, str] = {
     MIN_QUALITY: r"^(0(\.[0-9]{1,9})?|1(\.0{1,9})?)$",
     LABELS: rf"^{_LABEL}(, ?{_LABEL})*$",
 }
-"""The syntax of headers other than names; digits of other scripts, signs and `_` do not count as
-digits."""
+"""The syntax of headers other than names; digits of other scripts,
+signs and `_` do not count as digits."""
 
 DEFAULT_TIMEOUT_MS = 600_000.0
 MAX_TIMEOUT_MS = 86_400_000.0

@@ -16,8 +16,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_BODIES_BYTES = 128 * 1024 * 1024
-"""The most bytes of bodies held for all calls in flight; in memory, a body takes up to three times
-its size."""
+"""The most bytes of bodies held for all calls in flight; in memory,
+a body takes up to three times its size."""
 BODY_S = 60.0
 """How long a body may take to arrive."""
 BUSY_RETRY_MS = 1_000.0

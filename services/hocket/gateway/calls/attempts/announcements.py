@@ -1,5 +1,5 @@
-"""Announces each request before its backend is asked, so that a killed gateway's open requests are
-known."""
+"""Announces each request before its backend is asked,
+so that a killed gateway's open requests are known."""
 
 from decimal import Decimal
 

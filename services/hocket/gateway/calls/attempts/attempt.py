@@ -81,8 +81,8 @@ class Attempts:
         return AttemptResult(reply, _may_move_on(call, lane), accepted, records[0].latency_ms)
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
-        """Wait up to `drain_ms` for hedged requests that lost but are still being read, then end
-        them."""
+        """Wait up to `drain_ms` for hedged requests that lost but are still being read,
+        then end them."""
         await self._trailing.settle(drain_ms, flush_ms)
 
     def _recorded(

@@ -26,8 +26,8 @@ from hocket.schemas.errors import HocketError
 log = structlog.get_logger()
 
 Answered = tuple[UpstreamRequest, UpstreamRequest | None, "asyncio.Task[None] | None"]
-"""The lane whose answer counts, the other lane if it was asked, and the other's task if that is
-still running."""
+"""The lane whose answer counts, the other lane if it was asked,
+and the other's task if that is still running."""
 
 
 class Hedging:
@@ -87,8 +87,8 @@ class Hedging:
     def _delay_ms(
         self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest
     ) -> float | None:
-        """Return how long to wait before asking a second replica; None if no second one is to be
-        asked."""
+        """Return how long to wait before asking a second replica;
+        None if no second one is to be asked."""
         rule = model.hedge
         assert first.slot is not None
         if rule is None or first.slot.spec.kind == "function" or len(model.backends) < 2:

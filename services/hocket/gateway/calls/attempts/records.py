@@ -73,8 +73,8 @@ class AttemptRecords:
 
 
 def log_finished(lane: UpstreamRequest | None, record: UsageRecord) -> None:
-    """Log an attempt; a successful one only at level `debug`, because its usage record says the
-    same."""
+    """Log an attempt; a successful one only at level `debug`,
+    because its usage record says the same."""
     level = logging.DEBUG if record.status == "ok" else logging.INFO
     if lane is None or lane.slot is None or not log.is_enabled_for(level):
         return

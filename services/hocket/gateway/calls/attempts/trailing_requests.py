@@ -42,8 +42,8 @@ class TrailingRequests:
         booking.add_done_callback(self._booked)
 
     async def settle(self, drain_ms: float, flush_ms: float) -> None:
-        """Read on for at most `drain_ms`, then end what is left and allow `flush_ms` for recording
-        it."""
+        """Read on for at most `drain_ms`, then end what is left and allow `flush_ms`
+        for recording it."""
         if self._bookings:
             await asyncio.wait(set(self._bookings), timeout=drain_ms / 1000)
         for cancellation in self._bookings.values():

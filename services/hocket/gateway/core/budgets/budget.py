@@ -244,8 +244,8 @@ class Budgets:
         )
 
     def _together_usd(self, loads: Mapping[Kind, CostSums], estimate: Estimate) -> float:
-        """Return the assumed cost of a call together with those in flight; if there are none, its
-        expected cost."""
+        """Return the assumed cost of a call together with those in flight; if there are none,
+        its expected cost."""
         if not loads:
             return estimate.usd
         if self.strict:

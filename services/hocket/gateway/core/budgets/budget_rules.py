@@ -18,8 +18,8 @@ from hocket.schemas.messages import MAX_TOLD_BUDGETS, BudgetRule, CallRequest, R
 ANYBODY = "*"
 Level = Literal["tenant", "pipeline", "label"]
 Unpriced = Literal["allow", "refuse"]
-"""How a call under a budget is treated if its backend has no known price: it counts as free, or is
-refused."""
+"""How a call under a budget is treated if its backend has no known price: it counts as free,
+or is refused."""
 
 Reserve = Literal["expected", "worst"]
 """What calls in flight are assumed to cost: an amount they are unlikely to exceed, judging by the

@@ -44,8 +44,8 @@ class DecodeSpeeds:
         answers.append((tokens, latency_ms))
 
     def tokens_within(self, backend: str, elapsed_ms: float) -> float | None:
-        """Return how many tokens an engine has written after `elapsed_ms`; None if too little is
-        known."""
+        """Return how many tokens an engine has written after `elapsed_ms`;
+        None if too little is known."""
         answers = self._answers.get(backend)
         if not answers:
             return None
@@ -63,8 +63,8 @@ class DecodeSpeeds:
         return len(self._answers.get(_backend(kind), ()))
 
     def ratios(self, kind: Kind) -> list[float]:
-        """Return the known answers of a backend for `restore`: tokens and latency (ms) of each,
-        flattened."""
+        """Return the known answers of a backend for `restore`:
+        tokens and latency (ms) of each, flattened."""
         return [one for answer in self._answers.get(_backend(kind), ()) for one in answer]
 
     def restore(self, kind: Kind, ratios: Sequence[float]) -> None:

@@ -126,8 +126,8 @@ class Estimator:
             self._ratios.add(kind, ratio)
 
     def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
-        """Return the mean and mean square of the ratio, counting one call at the worst case among
-        those seen."""
+        """Return the mean and mean square of the ratio,
+        counting one call at the worst case among those seen."""
         known = self._known(kind)
         seen, dearest = self._ratios.spread(known), self._ratios.quantile(known, 1.0)
         if seen is None or dearest is None:

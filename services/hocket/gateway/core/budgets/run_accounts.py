@@ -29,8 +29,8 @@ class RunAccounts(Generic[A]):
         self._count = 0
         self._tenants: dict[str, OrderedDict[str, A]] = {}
         self._most: list[tuple[int, str]] = []
-        """For each tenant, one entry for each number of accounts up to its current one; a heap,
-        largest first."""
+        """For each tenant, one entry for each number of accounts up to its current one;
+        a heap, largest first."""
 
     def __len__(self) -> int:
         return self._count

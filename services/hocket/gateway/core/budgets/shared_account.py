@@ -72,8 +72,8 @@ class SharedAccount:
         return replace(self, gone_usd=more) if more > self.gone_usd else self
 
     def charged(self, tools_usd: Decimal) -> Self:
-        """Return the account with the charges of tools raised to at least what the ledger has
-        recorded."""
+        """Return the account with the charges of tools raised
+        to at least what the ledger has recorded."""
         return replace(self, tools_usd=tools_usd) if tools_usd > self.tools_usd else self
 
     def with_line(self, name: str, line: Line) -> Self:

@@ -13,8 +13,8 @@ from hocket.gateway.core.routing.history import CallDurations, Kind
 from hocket.schemas.messages import CallRequest
 
 FIRST_TOKENS = 1.0
-"""The initial content of a bucket; a model asked for the first time has no history to hedge by
-anyway."""
+"""The initial content of a bucket; a model asked for the first time has no history
+to hedge by anyway."""
 _TOOL_FIELDS = ("tools", "functions", "web_search_options")
 
 

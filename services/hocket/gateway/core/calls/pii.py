@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 MAX_PATTERNS = 32
 MAX_VALUES = 10_000
-"""The most distinct values in one call; further ones share the last placeholder and cannot be put
-back."""
+"""The most distinct values in one call;
+further ones share the last placeholder and cannot be put back."""
 _TAGS: tuple[str, ...] = ("", *"xyzabcdefghijklmnopqrstuvw")
 
 _GROUP = re.compile(r"[^ -]+")

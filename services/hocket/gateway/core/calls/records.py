@@ -118,8 +118,8 @@ def _status(error: HocketError | None) -> Literal["ok", "error", "cancelled"]:
 
 
 def _cost_usd(spec: BackendSpec, completion: Completion, error: HocketError | None) -> Decimal:
-    """Return the cost of what the backend metered; a failed call without tokens is not charged per
-    request either."""
+    """Return the cost of what the backend metered;
+    a failed call without tokens is not charged per request either."""
     if error is not None and not (completion.input_tokens or completion.output_tokens):
         return _FREE
     return cost(

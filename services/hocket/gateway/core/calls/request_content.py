@@ -8,8 +8,8 @@ from hocket.schemas.messages import CallRequest, Document
 CHARS_PER_TOKEN = 4
 CHARS_PER_CELL = 8
 MEDIA_TOKENS = 1_000
-"""The least number of tokens counted for an image, including a linked one; audio and files count by
-size."""
+"""The least number of tokens counted for an image, including a linked one;
+audio and files count by size."""
 CHARS_PER_MEDIA_TOKEN = 100
 MAX_CHOICES = 128
 """The most answers one call may ask for; the HTTP API refuses more."""

@@ -1,5 +1,5 @@
-"""Collects what has been read of the configuration, and builds the routing table once it is
-consistent."""
+"""Collects what has been read of the configuration,
+and builds the routing table once it is consistent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -454,6 +454,6 @@ def _pool(pool: Fields) -> PoolSpec:
 
 
 def _reserved(limit: int) -> int:
-    """Return the places that a pool reserves for fast calls by default: an eighth, if it has enough
-    places."""
+    """Return the places that a pool reserves for fast calls by default: an eighth,
+    if it has enough places."""
     return max(1, limit // 8) if limit >= 4 else 0

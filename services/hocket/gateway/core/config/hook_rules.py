@@ -36,8 +36,8 @@ class HookRule:
     where: str = "hooks"
 
     def concerns(self, hosting: Hosting, kind: BackendKind, models: Set[str]) -> bool:
-        """Tell whether the hook applies to calls to such a backend; `models` are all names the call
-        goes by."""
+        """Tell whether the hook applies to calls to such a backend;
+        `models` are all names the call goes by."""
         if self.models and not self.models & models:
             return False
         return self.only == "all" or (self.only == hosting and kind != "function")

@@ -19,8 +19,8 @@ _AZURE_PATH = "/openai/v1"
 _AZURE_UNDATED = frozenset({"v1", "latest", "preview"})
 """Versions that select Azure's undated API, which names the deployment in the body."""
 _AZURE_SERIES = ("o_series/", "gpt5_series/")
-"""Prefixes that LiteLLM users put before a deployment to say which model it is; not part of its
-name."""
+"""Prefixes that LiteLLM users put before a deployment to say which model it is;
+not part of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
 
 
 def _endpoint(name: str, provider: Provider, params: Fields) -> str | None:
-    """Return the endpoint given by the entry or, for Azure, by the environment; None means the
-    provider's own."""
+    """Return the endpoint given by the entry or, for Azure, by the environment;
+    None means the provider's own."""
     base = "base_url" if "base_url" in params else "api_base"
     if base in params:
         return params.url(base)

@@ -87,8 +87,8 @@ class BackendSpec:
     triton: TritonOptions = field(default_factory=TritonOptions)
     key: str = field(init=False)
     reads_on: bool = field(init=False)
-    """Whether a reply is read to its end after its caller has gone, because it is charged for
-    anyway."""
+    """Whether a reply is read to its end after its caller has gone,
+    because it is charged for anyway."""
     rank_usd: float = field(init=False)
     """The number by which backends are compared on price."""
 

@@ -76,8 +76,8 @@ class Seen:
 
 
 def fault_of(rule: RollbackRule, arm: Seen, control: Seen) -> tuple[str, str] | None:
-    """Return what is wrong with an arm (`errors`, `latency` or `outcome`) and a description, or
-    None."""
+    """Return what is wrong with an arm (`errors`, `latency` or `outcome`) and a description,
+    or None."""
     for cause, found, usual, tolerated, words in (
         ("errors", arm.errors, control.errors, rule.errors, "calls failed"),
         ("latency", arm.slow, control.slow, rule.slow, "calls were slow"),

@@ -38,8 +38,8 @@ def read_bytes(content: bytes) -> int:
 
 
 def answer_value(text: str) -> Any:
-    """Return the JSON value that a model wrote; None if it is not JSON, or has implausibly many
-    values."""
+    """Return the JSON value that a model wrote; None if it is not JSON,
+    or has implausibly many values."""
     if sum(map(text.count, (",", "[", "{"))) > MAX_ANSWER_VALUES:
         return None
     try:

@@ -66,8 +66,8 @@ def encoded(name: str, datatype: str, value: Any, shape: Sequence[int] | None = 
 
 
 def decoded(tensor: Tensor) -> Any:
-    """Return a tensor as nested lists; BYTES become text, with U+FFFD for anything that is not
-    UTF-8."""
+    """Return a tensor as nested lists; BYTES become text,
+    with U+FFFD for anything that is not UTF-8."""
     flat = _unpacked(tensor) if tensor.datatype == BYTES else _numbers(tensor)
     if len(flat) != math.prod(tensor.shape):
         reason = f"{len(flat)} values do not fill {list(tensor.shape)}"

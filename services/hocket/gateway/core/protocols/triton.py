@@ -67,8 +67,8 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """The inputs and outputs of a model. If `max_batch` is above 0, the first dimension is the
-    batch."""
+    """The inputs and outputs of a model. If `max_batch` is above 0,
+    the first dimension is the batch."""
 
     model: str
     inputs: Mapping[str, Port]
@@ -83,8 +83,8 @@ TRITON_FIELDS = tuple(field.name for field in fields(TritonOptions))
 def requests(
     call: CallRequest, interface: Interface, names: TritonOptions
 ) -> tuple[tuple[Tensor, ...], ...]:
-    """Return the inputs of each request that a call needs: one request, or as many as its texts
-    require."""
+    """Return the inputs of each request that a call needs: one request,
+    or as many as its texts require."""
     if call.embed:
         name = _text_input(interface, names, ())
         port = interface.inputs[name]

@@ -60,8 +60,8 @@ class Minute:
         return slot
 
     def correct(self, slot: Slot, by: int) -> None:
-        """Correct the usage of a slot by an amount (which may be negative), if the slot still
-        counts."""
+        """Correct the usage of a slot by an amount (which may be negative),
+        if the slot still counts."""
         if self._slots and slot.number >= self._slots[0].number:
             slot.amount += by
             self._total += by

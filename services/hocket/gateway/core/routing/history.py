@@ -141,7 +141,7 @@ class CallDurations:
         return self._by_replica.quantile(replica, q)
 
     def slow_ms(self, replica: str) -> float | None:
-        """Return the duration from which a call at a replica counts as slow; None if too little is
-        known."""
+        """Return the duration from which a call at a replica counts as slow;
+        None if too little is known."""
         usual_ms = self._by_replica.quantile(replica, 0.95, enough=self.SLOW_AFTER)
         return None if usual_ms is None else max(self.SLOW_FACTOR * usual_ms, self.LEAST_SLOW_MS)

@@ -24,8 +24,8 @@ PREFILL_WEIGHT = 1.9
 """The weight of a token to prefill relative to one waited for; the results of
 `bench/gateway/mooncake.py` hold for any value from 1.6 to 2.1."""
 CROWDED_FACTOR = 3.0
-"""A replica with more calls than this factor times (the average plus one) is chosen only if all are
-that busy."""
+"""A replica with more calls than this factor times (the average plus one) is chosen only
+if all are that busy."""
 MAX_BLOCKS = 4_096
 """The most blocks of one prompt that are considered."""
 _HASH_BYTES = 8
@@ -33,8 +33,8 @@ _HASH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class PrefixCache:
-    """The prefix cache of a replica: its capacity and block size in tokens, and the replica's
-    prefill speed."""
+    """The prefix cache of a replica: its capacity and block size in tokens,
+    and the replica's prefill speed."""
 
     tokens: int = 1_000_000
     block_tokens: int = 128
@@ -147,6 +147,6 @@ def chained(texts: Iterable[str], block_tokens: int) -> Prompt:
 
 
 def crowd_of(calls: Sequence[int]) -> float:
-    """Return the most calls a replica may have before it counts as crowded, given the calls at each
-    replica."""
+    """Return the most calls a replica may have before it counts as crowded,
+    given the calls at each replica."""
     return CROWDED_FACTOR * (sum(calls) / max(len(calls), 1) + 1)

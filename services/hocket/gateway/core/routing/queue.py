@@ -22,8 +22,8 @@ HANDICAP_MS = {
     Priority.STANDARD: 5_000.0,
     Priority.BATCH: 60_000.0,
 }
-"""How much more slack (ms) an interactive call may have and still be served before a call of this
-class."""
+"""How much more slack (ms) an interactive call may have and still be served
+before a call of this class."""
 PATIENCE_MS = {
     Priority.INTERACTIVE: 10_000.0,
     Priority.STANDARD: 60_000.0,
@@ -43,8 +43,8 @@ class QueueClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A waiting call: the pools that can serve it, and when it is due. `order` is its order of
-    arrival."""
+    """A waiting call: the pools that can serve it, and when it is due.
+    `order` is its order of arrival."""
 
     order: int
     priority: Priority
@@ -111,8 +111,8 @@ class WaitQueue:
         return sorted(ticket for line in lines for ticket in line)[:most]
 
     def due(self, pool: str, now_ms: float, most: int) -> list[Ticket]:
-        """Return the calls, among the first `most` neither fast nor interactive, that are already
-        due."""
+        """Return the calls, among the first `most` neither fast nor interactive,
+        that are already due."""
         line = self._lines.get((pool, QueueClass.OTHER), [])[:most]
         return line[: bisect.bisect_right(line, now_ms, key=lambda ticket: ticket.due_ms)]
 
@@ -137,8 +137,8 @@ class WaitQueue:
         return found
 
     def to_shed(self, newcomer: Ticket, pool: str) -> Ticket:
-        """Return the call to drop when a pool's queue is full: the newcomer, or a less important
-        one."""
+        """Return the call to drop when a pool's queue is full: the newcomer,
+        or a less important one."""
         return max(
             newcomer,
             *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in QueueClass),

@@ -109,8 +109,8 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCandidate:
-    """A replica that was considered: the lowest score wins; `refused` says why it cannot take the
-    call."""
+    """A replica that was considered: the lowest score wins;
+    `refused` says why it cannot take the call."""
 
     backend: str
     score: tuple[float, ...]

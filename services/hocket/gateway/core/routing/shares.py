@@ -74,8 +74,8 @@ def _in_turn(names: list[str], turn: int) -> list[str]:
 
 
 def _fill(shares: dict[str, int], wishes: Mapping[str, int], left: int) -> int:
-    """Raise the shares below their wishes evenly until nothing is left; return how much was given
-    out."""
+    """Raise the shares below their wishes evenly until nothing is left;
+    return how much was given out."""
     before = left
     while left:
         hungry = [name for name in shares if shares[name] < wishes[name]]

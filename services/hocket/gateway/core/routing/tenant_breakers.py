@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from hocket.gateway.core.routing.breaker import Breaker, BreakerRule, BreakerState, Outcome, Sums
 
 MAX_TENANTS = 64
-"""The most tenants remembered per replica; beyond that, the one whose last failure is oldest is
-dropped."""
+"""The most tenants remembered per replica; beyond that,
+the one whose last failure is oldest is dropped."""
 NOBODY = None
 """Stands for the tenant when no connection was established, which is no tenant's fault."""
 
@@ -92,8 +92,8 @@ class TenantBreakers:
         return Sums() if own is None else own.sums(now_ms)
 
     def _remembered(self, tenant: str, outcome: Outcome) -> Breaker | None:
-        """Return a tenant's own breaker; None if there is no room, and its call does not justify
-        dropping another's."""
+        """Return a tenant's own breaker; None if there is no room,
+        and its call does not justify dropping another's."""
         own = self._own.get(tenant)
         is_bad = outcome is not Outcome.OK
         is_new = own is None

@@ -17,8 +17,8 @@ MAX_GAPS = 64
 ALIKE = 0.5
 LOW, HIGH = 0.05, 0.95
 SLACK_SHARE = 0.02
-"""The share of the median gap by which a forecast starts earlier and ends later than the observed
-gaps."""
+"""The share of the median gap by which a forecast starts earlier and ends later
+than the observed gaps."""
 
 
 @dataclass(frozen=True, slots=True)

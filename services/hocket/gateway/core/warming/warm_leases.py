@@ -40,8 +40,8 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """A replica that is not ready: when it will be if it is starting, otherwise how long starting
-    takes."""
+    """A replica that is not ready: when it will be if it is starting,
+    otherwise how long starting takes."""
 
     startup_ms: float
     ready_at_ms: float | None = None
@@ -65,8 +65,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The level to hold or rise to now, the reason, and the next time that may change without a new
-    lease."""
+    """The level to hold or rise to now, the reason,
+    and the next time that may change without a new lease."""
 
     level: Level
     reason: str

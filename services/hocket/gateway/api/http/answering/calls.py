@@ -97,8 +97,8 @@ class HttpCalls:
         chunks: Callable[[Chunk], Awaitable[None]] | None,
         release: Release,
     ) -> CallReply:
-        """Make a call; if the caller disconnects, which cancels this coroutine, the call is
-        cancelled too."""
+        """Make a call; if the caller disconnects, which cancels this coroutine,
+        the call is cancelled too."""
         making = self._registry.begin(call, request.headers, chunks, ended=release)
         give_way()
         left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS

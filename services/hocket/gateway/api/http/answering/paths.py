@@ -14,8 +14,8 @@ POSTS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES})
 
 
 def path_of(request: web.BaseRequest) -> str:
-    """Return the path below `/v1`, without its leading slash; raise PathUnknown if it is not valid
-    text."""
+    """Return the path below `/v1`, without its leading slash;
+    raise PathUnknown if it is not valid text."""
     path = request.path
     if "\x00" in path or "\ufffd" in path:
         raise PathUnknown(path=shown_text(path, MAX_SHOWN_CHARS))

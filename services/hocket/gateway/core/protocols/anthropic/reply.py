@@ -38,8 +38,8 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """The fields common to every body of one reply; `call_id` serves as id if the backend gives
-    none."""
+    """The fields common to every body of one reply;
+    `call_id` serves as id if the backend gives none."""
 
     call_id: str
     model: str

@@ -324,8 +324,8 @@ def _tool_choice(choice: Any) -> dict[str, Any] | None:
 
 
 def _answer_tool(wanted: Any, taken: set[str]) -> tuple[AnswerTool, dict[str, Any]] | None:
-    """Return the tool for a requested response format, and its schema; None if plain text is
-    requested."""
+    """Return the tool for a requested response format, and its schema;
+    None if plain text is requested."""
     if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
         return None
     form = wanted.get("json_schema")

@@ -37,8 +37,8 @@ CHAT_ONLY = OPENAI_FIELDS - TRANSLATED - _SHARED - _SAMPLING
 """Fields of chat completions that the Responses API lacks or names differently."""
 _ECHOED = frozenset({"max_tool_calls", "metadata", "stream_options"})
 PASSED_FIELDS = (ENGINE_FIELDS | _SAMPLING | _SHARED) - TRANSLATED | _ECHOED
-"""Fields accepted unchanged: those forwarded as in a chat completion, and those that have no effect
-here."""
+"""Fields accepted unchanged: those forwarded as in a chat completion,
+and those that have no effect here."""
 
 
 def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def _call(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(content: str | Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return the content of a message; if it is only text, as a single string, which every engine
-    accepts."""
+    """Return the content of a message; if it is only text, as a single string,
+    which every engine accepts."""
     if isinstance(content, str):
         return content
     parts = [_part(part) for part in content]

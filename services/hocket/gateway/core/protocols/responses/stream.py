@@ -15,8 +15,8 @@ from hocket.gateway.core.protocols.responses.thinking import unsealed
 from hocket.schemas.messages import CallReply
 
 MAX_ITEMS = 256
-"""Beyond this many items, a response gets no new text or reasoning items; existing ones keep
-growing."""
+"""Beyond this many items, a response gets no new text or reasoning items;
+existing ones keep growing."""
 _RATE_LIMITED, _BROKEN = "rate_limit_exceeded", "server_error"
 Event = dict[str, Any]
 Ending = tuple[str, dict[str, Any]]
@@ -165,8 +165,8 @@ class ResponseStream:
             yield self._of(item, "response.reasoning_text.delta", content_index=0, delta=text)
 
     def _text(self, kind: str, text: str, *, may_be_empty: bool = False) -> Iterator[Event]:
-        """Yield the events for a piece of text; an empty piece starts an item only if
-        `may_be_empty`."""
+        """Yield the events for a piece of text;
+        an empty piece starts an item only if `may_be_empty`."""
         if not text and not may_be_empty:
             return
         item = self._open.get(kind)
@@ -194,8 +194,8 @@ class ResponseStream:
             yield self._of(item, "response.function_call_arguments.delta", delta=arguments)
 
     def _new(self, item: _Growing) -> Generator[Event, None, _Growing]:
-        """Yield the events that finish earlier items and the event that adds an item; return the
-        item."""
+        """Yield the events that finish earlier items and the event that adds an item;
+        return the item."""
         if len(self._items) < MAX_ITEMS or item.kind == "function_call":
             for other in self._open.values():
                 yield from self._done(other)
