@@ -1,4 +1,4 @@
-"""Reads a configuration file into routes, reporting each fault with field and cure."""
+"""Reads a configuration file into routes; reports all its faults at once, each with field and cure."""
 
 import asyncio
 import os

@@ -46,8 +46,8 @@ SELECT open_day, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
             THEN pg_current_xact_id()::text END AS newest
 FROM hocket.rollup_state
 """
-"""The open day, today, and a transaction id newer than any transaction
-that may have written before today began."""
+"""The open day, today and, if the open day is over, a transaction id newer than that of any
+transaction already writing at this time."""
 _SETTLED = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
 _NEXT_DAY = """
 SELECT hocket.day_of(least(
