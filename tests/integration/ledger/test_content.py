@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
+from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
 
 from hocket.gateway.content.recorder import ContentRecorder
@@ -14,6 +15,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
 from hocket.ledger.content.door import ContentDoor, write
 from hocket.ledger.upkeep import day_partitions
+from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from hocket.schemas.tracing.content import CallContent
@@ -81,6 +83,34 @@ async def test_what_no_gateway_sealed_is_not_kept_and_what_is_not_kept_is_counte
             while not registry.get_sample_value("hocket_content_dropped_total"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert await pool.fetchval("SELECT count(*) FROM hocket.content") == 0
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_what_is_on_its_way_when_the_gateway_stops_is_kept_or_counted(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, is_answered: bool
+) -> None:
+    monkeypatch.setattr("hocket.gateway.content.recorder.FLUSH_S", 0.01)
+    monkeypatch.setattr("hocket.gateway.content.recorder.CLOSE_S", BOUND_S if is_answered else 0.1)
+    asked = asyncio.Event()
+
+    async def hear(message: Msg) -> None:
+        asked.set()
+        await asyncio.sleep(0.1)  # the gateway stops meanwhile
+        if is_answered:
+            await bus.nc.publish(message.reply, b"{}")
+
+    await bus.subscribe(subjects.LEDGER_CONTENT, hear)
+    registry = CollectorRegistry()
+    recorder = ContentRecorder(bus, lambda: ALL, registry)
+    async with recorder.running():
+        recorder.record(*call(1))
+        async with asyncio.timeout(BOUND_S):
+            await asked.wait()
+        recorder.record(*call(2))
+    told = [
+        registry.get_sample_value(f"hocket_content_{what}_total") for what in ("kept", "dropped")
+    ]
+    assert told == ([2, 0] if is_answered else [0, 2])
 
 
 async def test_what_waits_is_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

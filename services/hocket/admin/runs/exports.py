@@ -69,7 +69,8 @@ async def export_runs(
     ] = "jsonl",
     after: After = None,
     limit: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_EXPORT), WHOLE], Query(description="Maximum number of runs.")
+        Annotated[int, Field(ge=1, le=MAX_EXPORT), WHOLE],
+        Query(description="Maximum number of runs."),
     ] = MAX_EXPORT,
 ) -> StreamingResponse:
     """Export runs with the fields of a list, newest first, one per line; for more than a million, export

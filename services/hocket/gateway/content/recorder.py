@@ -9,7 +9,7 @@ process.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -59,12 +59,15 @@ class ContentRecorder:
         self._seals = seals
         self._waiting: deque[_Waiting] = deque()
         self._chars = 0
+        self._taken = 0
+        """Calls taken from those that wait, and neither kept nor dropped yet."""
         self._kept = Counter(
             "hocket_content_kept", "Calls whose content was stored by a ledger.", registry=registry
         )
         self._dropped = Counter(
             "hocket_content_dropped",
-            "Calls whose content was dropped instead of stored: no room, or no ledger in time.",
+            "Calls whose content was dropped instead of stored: no room, no ledger in time, or not "
+            "possible to prepare.",
             registry=registry,
         )
 
@@ -84,28 +87,36 @@ class ContentRecorder:
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[None]":
         """Send content inside the block; at its end, send what is waiting within CLOSE_S."""
-        task = asyncio.create_task(self._run(), name="content")
+        closing = asyncio.Event()
+        task = asyncio.create_task(self._run(closing), name="content")
         try:
             yield
         finally:
+            closing.set()
+            await asyncio.wait({task}, timeout=CLOSE_S)
             await stop_tasks([task])
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await self._flush()
-            except TimeoutError:
-                self._dropped.inc(len(self._waiting))
+            self._dropped.inc(len(self._waiting) + self._taken)
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
+    async def _run(self, closing: asyncio.Event) -> None:
+        is_last = False
+        while not is_last:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await closing.wait()
+            is_last = closing.is_set()
             await self._flush()
 
     async def _flush(self) -> None:
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
             self._chars -= sum(one[-1] for one in some)
-            for batch in await asyncio.to_thread(_batches, some):
+            self._taken = len(some)
+            batches = await asyncio.to_thread(_batches, some)
+            self._dropped.inc(len(some) - sum(map(len, batches)))
+            self._taken = sum(map(len, batches))
+            for batch in batches:
                 await self._send(batch)
+                self._taken -= len(batch)
 
     async def _send(self, calls: list[CallContent]) -> None:
         body = encoded(ContentBatch(calls=tuple(calls)))
