@@ -43,7 +43,7 @@ envFrom:
   - secretRef: {name: {{ .root.Values.secrets.admin }}, optional: true}
 {{- end }}
 {{- if and .user .root.Values.secrets.natsUsers }}
-  - secretRef: {name: {{ .root.Values.secrets.natsUsers }}-{{ .user }}} # its own NATS_URL, in the place of the one for all
+  - secretRef: {name: {{ .root.Values.secrets.natsUsers }}-{{ .user }}} # its own NATS_URL, instead of the shared one
 {{- end }}
 {{- if and .models .root.Values.secrets.modelKeys }}
   - secretRef: {name: {{ .root.Values.secrets.modelKeys }}}
