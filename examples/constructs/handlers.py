@@ -1,5 +1,5 @@
-"""The functions that the examples of docs/reference/constructs call: small, and the same at every
-run."""
+"""The functions that the examples in docs/reference/constructs call: small, and deterministic from run
+to run."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ async def count(given: dict[str, Any]) -> int:
 
 
 async def square(given: dict[str, Any]) -> float:
-    """Square a number; refuse what is none."""
+    """Square a number; refuse anything else."""
     number = given["number"]
     if not isinstance(number, int | float):
         raise ValueError(f"{number!r} is not a number")
@@ -42,7 +42,7 @@ async def square(given: dict[str, Any]) -> float:
 
 
 async def improve(given: dict[str, Any]) -> float:
-    """Make a guess at a square root better (Newton's method)."""
+    """Improve a guess at a square root (Newton's method)."""
     number, guess = float(given["number"]), float(given["guess"])
     return (guess + number / guess) / 2
 
@@ -61,7 +61,7 @@ async def closed(given: dict[str, Any]) -> Any:
 async def flaky(context: Context) -> dict[str, Any]:
     """Fail until the third attempt."""
     if context.step.attempt < 3:
-        raise Retryable(f"attempt {context.step.attempt} is told to fail")
+        raise Retryable(f"attempt {context.step.attempt} fails on purpose")
     return {"attempts": context.step.attempt}
 
 
@@ -72,19 +72,19 @@ async def slow(given: dict[str, Any]) -> Any:
 
 
 async def ask(given: dict[str, Any], context: Context) -> str:
-    """Ask a model."""
+    """Call a model."""
     reply = await context.model("clerk", str(given["question"]))
     return reply.text
 
 
 async def clerk(request: CallRequest) -> Completion:
-    """A model: answer every question alike. It runs in the gateway (hocket.yaml)."""
+    """A model: give the same answer to every question. It runs in the gateway (hocket.yaml)."""
     words_in = len(request.messages[-1].content.split())
     return Completion(text="It is filed.", input_tokens=words_in, output_tokens=3)
 
 
 async def planner(request: CallRequest) -> Completion:
-    """A model: plan one step per word of the question, and one that counts them."""
+    """A model: plan one step per word of the question, and one step that counts them."""
     question = str(request.context["question"])
     steps: dict[str, Any] = {
         f"w{number}": {"type": "python", "handler": "handlers:echo", "with": {"word": word}}

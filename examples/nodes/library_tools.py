@@ -1,4 +1,4 @@
-"""An MCP server with one tool, by the official SDK: `python examples/nodes/library_tools.py`."""
+"""An MCP server with one tool, using the official SDK: `python examples/nodes/library_tools.py`."""
 
 from mcp.server.mcpserver import MCPServer
 

@@ -1,4 +1,4 @@
-"""A NATS service with one endpoint, by nats-py: `python examples/nodes/price_service.py`."""
+"""A NATS service with one endpoint, using nats-py: `python examples/nodes/price_service.py`."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ PRICES = {"lamp": 12.5, "chair": 80.0}
 
 
 async def quote(request: Request) -> None:
-    """Answer with the price of so many of an item."""
+    """Reply with the price of a number of items."""
     asked = json.loads(request.data)
     price = PRICES.get(asked["item"])
     if price is None:
@@ -22,7 +22,7 @@ async def quote(request: Request) -> None:
 
 
 async def serve(server: str = SERVER) -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is stopped."""
     connection = await nats.connect(server)
     service = await add_service(connection, ServiceConfig(name="prices", version="1.0.0"))
     await service.add_group(name="prices").add_endpoint(name="quote", handler=quote)

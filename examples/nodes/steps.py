@@ -1,4 +1,4 @@
-"""Functions and models of the examples in docs/reference/nodes."""
+"""Functions and models for the examples in docs/reference/nodes."""
 
 import json
 
@@ -9,7 +9,7 @@ from hocket.workers.runtime.execution.context import Context
 
 
 class Order(BaseModel):
-    """What `total` takes; a step whose input does not fit fails with `invalid_input`."""
+    """The input of `total`; a step whose input does not match fails with `invalid_input`."""
 
     item: str
     pieces: int = Field(ge=1)
@@ -17,7 +17,7 @@ class Order(BaseModel):
 
 
 async def total(order: Order, context: Context) -> dict[str, object]:
-    """Return what an order comes to."""
+    """Return the total of an order."""
     context.log.info("order_priced", item=order.item)
     return {"item": order.item, "total": round(order.pieces * order.price, 2)}
 
@@ -30,7 +30,7 @@ async def clerk(request: CallRequest) -> Completion:
 
 
 async def librarian(request: CallRequest) -> Completion:
-    """A model: look books up, work out what two copies of the first cost, and say so."""
+    """A model: look up books, calculate the price of two copies of the first, and report it."""
     task, *since = [message.content for message in request.messages if message.role in ASKED]
     if not since:
         subject = task.rstrip("?").split()[-1]
@@ -52,7 +52,7 @@ def _calls(tool: str, arguments: dict[str, object]) -> Completion:
 
 
 async def planner(_request: CallRequest) -> Completion:
-    """A model: one search, and one query of the catalog."""
+    """A model: plan one search, and one query of the catalog."""
     plan = {
         "questions": ["Which books are about tides?"],
         "searches": ["tides moon"],

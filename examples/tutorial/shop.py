@@ -1,4 +1,4 @@
-"""Functions of the tutorial docs/tutorials/first-pipeline.md."""
+"""Functions for the tutorial docs/tutorials/first-pipeline.md."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class Line(BaseModel):
 
 
 async def price(line: Line, context: Context) -> dict[str, Any]:
-    """Return what a line comes to. The price list is busy at the first attempt."""
+    """Return the total of a line. The price list is busy at the first attempt."""
     if context.step.attempt == 1:
         raise Retryable("the price list is busy")
     return {"item": line.item, "total": PRICES[line.item] * line.pieces}
