@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench.<room>.<name>`, from the repository's root."""
+"""Benchmarks. Run one from the repository's root with `python -m bench.<folder>.<name>`."""

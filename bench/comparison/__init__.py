@@ -1,1 +1,1 @@
-"""Hocket beside other engines, on the same pipeline and machine."""
+"""Compare Hocket with other engines on the same pipeline and machine."""

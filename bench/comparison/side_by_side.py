@@ -1,14 +1,17 @@
-"""Hocket beside Restate and LangGraph with its Postgres saver: agent6 on all of them, in turns.
+"""Compare Hocket with Restate and with LangGraph's Postgres saver: agent6 on each, in alternating
+rounds.
 
-Hocket's platform runs as in `overhead.py`; LangGraph keeps its checkpoints in a database of its own on
-the same Postgres; Restate brings its server. Each system has a virtual environment of its own
-(`bench/comparison/adapters/`), made in `--venvs` when it is not there, and with `--restate-server` the
-path of Restate's program (npm: `@restatedev/restate-server-linux-x64`); without it Restate is left out.
+Hocket's platform is set up as in `overhead.py`. LangGraph keeps its checkpoints in a separate database
+on the same Postgres. Restate uses its own server, whose executable `--restate-server` names (npm:
+`@restatedev/restate-server-linux-x64`); without that option Restate is left out. Each of the two has
+its own virtual environment (`bench/comparison/adapters/`), which is created in `--venvs` if it does not
+exist.
 
-All are started, then measured in turns, `--rounds` times: one run at a time, and `--inflight`. Of each
-system the best round counts. Its CPU is that of its processes and of Postgres; what makes the load is
-left out for Hocket and Restate, and is the system itself for LangGraph. Hocket has every run and every
-step in Postgres when its caller hears of the end.
+All systems are started first and then measured in alternation for `--rounds` rounds, in two modes: one
+run at a time, and `--inflight` runs at once. The best round of each system counts. CPU time covers the
+system's processes and Postgres. The load generator is excluded for Hocket and Restate; for LangGraph it
+is the system itself. When Hocket's caller hears that a run has ended, the run and all its steps are in
+Postgres.
 
     .venv/bin/python -m bench.comparison.side_by_side --restate-server PATH --rounds 3
 """
@@ -51,7 +54,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class Adapter:
-    """Another system behind its adapter."""
+    """Another system, driven through its adapter process."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -90,7 +93,7 @@ class Adapter:
         return Round(answer["took_s"], answer["latencies_ms"], used)
 
     async def stop(self) -> None:
-        """End the adapter and all that it started."""
+        """Kill the adapter and everything it started."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -102,7 +105,8 @@ class Adapter:
         return (await self._process.stdout.readline()).strip()
 
     def _cpu_s(self) -> dict[str, float]:
-        """Return the CPU of what the adapter started; LangGraph runs in the adapter, with Postgres."""
+        """Return the CPU time of the adapter's child processes. LangGraph is different: it runs in the
+        adapter itself and uses our Postgres."""
         used = dict(cpu_s(self._process.pid))
         if self.name == "langgraph":
             mine = cpu_s(os.getpid())
@@ -111,14 +115,14 @@ class Adapter:
 
 
 def cpu_of(pid: int) -> tuple[float, float]:
-    """Return user and system time of one process (Linux: /proc/PID/stat, fields 14 and 15)."""
+    """Return the user and system time of one process (Linux: /proc/PID/stat, fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     ticks = os.sysconf("SC_CLK_TCK")
     return int(fields[11]) / ticks, int(fields[12]) / ticks
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start all, measure in turns, print one line of JSON per system and mode."""
+    """Start all systems, measure them in alternation, and print one line of JSON per system and mode."""
     print(machine_text(), file=sys.stderr)
     modes = {
         "latency": (arguments.latency_runs, 1),
@@ -154,7 +158,7 @@ async def main(arguments: argparse.Namespace) -> None:
 async def in_turns(
     load: Load, others: list[Adapter], modes: dict[str, tuple[int, int]], rounds: int
 ) -> dict[tuple[str, str], list[Round]]:
-    """Measure every system in every mode, one after the other, again and again."""
+    """Measure every system in every mode; within a mode the systems alternate, round by round."""
     measured: dict[tuple[str, str], list[Round]] = {}
     for mode, (runs, inflight) in modes.items():
         for number in range(-1, rounds):  # the first is the warm-up
@@ -172,7 +176,7 @@ async def in_turns(
 
 
 async def hocket_round(load: Load, runs: int, inflight: int) -> Round:
-    """Measure Hocket, without what the other systems use while they do nothing."""
+    """Measure Hocket; the CPU time that the idle systems use meanwhile is not counted."""
     measured = await load.run(runs, inflight, os.getpid())
     known = ("hocket.", "nats-server", "postgres")
     ours = {n: s for n, s in measured.cpu_s_by_process.items() if n.startswith(known)}
@@ -182,7 +186,7 @@ async def hocket_round(load: Load, runs: int, inflight: int) -> Round:
 async def start_others(
     arguments: argparse.Namespace, platform: Platform, folder: Path
 ) -> list[Adapter]:
-    """Start the adapters whose parts are there."""
+    """Start LangGraph's adapter, and Restate's if its server was given."""
     database_url = await new_database(platform.database_url, "langgraph")
     wanted: dict[str, list[str]] = {"langgraph": [database_url]}
     if arguments.restate_server is not None:
@@ -209,7 +213,7 @@ async def new_database(database_url: str, name: str) -> str:
 
 
 def made_venv(folder: Path, name: str) -> Path:
-    """Return an adapter's virtual environment, made now where it is not there."""
+    """Return an adapter's virtual environment, creating it if it does not exist."""
     venv = folder / name
     if not (venv / "bin" / "python").exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)

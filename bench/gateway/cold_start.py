@@ -1,21 +1,24 @@
-"""What a cold start costs a pipeline, and what warming it costs, at 1/100 of the time.
+"""Measure how much cold starts delay a pipeline, and what it costs to avoid them, at 100 times real
+speed.
 
-A platform of its own in a temporary folder, and `hocket emulate` as the models' servers at speed 100.
-The pipeline asks an embedder (30 s to start), a classifier (20 s) and, after the embedder, a writer
-(150 s: 85 s for a machine, 65 s for the model). For each way of warming there is a pipeline with models
-of its own, cold before each run:
+Uses its own platform in a temporary folder, with `hocket emulate` at speed 100 as the model servers.
+The pipeline calls an embedder (30 s to start), a classifier (20 s) and, after the embedder, a writer
+(150 s: 85 s to get a machine, 65 s to load the model). Each warming strategy has its own pipeline and
+its own models, which are cold before each run:
 
-  hot          all three kept loaded: what a run takes without any cold start
-  uncoordinated no `warm:` at all: each engine starts with its first request, and goes when idle
-  coordinated  accepted runs start the models that they will need, all from nothing
-  pool         the same, with a machine kept for the writer
-  schedule     all three loaded for 100 s at each full 20 s (2,000 virtual ones), by cron
-  forecast     all three started when the next run is expected, after four runs every 600 virtual seconds
-  critical     the writer alone by the schedule, the others started by the accepted run
+  hot           all three are kept loaded: the duration of a run without any cold start
+  uncoordinated no `warm:` at all: each engine starts on its first request and unloads when idle
+  coordinated   accepted runs start the models that they will need, all from cold
+  pool          the same, but a machine is kept provisioned for the writer
+  schedule      all three are loaded for 100 s every 20 real seconds (2,000 virtual ones), by cron
+  forecast      all three are started in time for the next expected run, learnt from four runs at
+                intervals of 600 virtual seconds
+  critical      only the writer follows the schedule; the accepted run starts the others
 
-The delay is a run's duration less the median of the hot ones. Held, wasted (idle or a machine without
-a model) and cost are those of report.warm_time for one run: from the first run of a way to when its
-models are cold again, by the number of runs. All seconds printed are virtual.
+A run's delay is its duration minus the median duration of the hot runs. The time that models were held,
+the time wasted (idle, or a machine without a model) and the cost are taken from report.warm_time, from
+a strategy's first run until its models are cold again, divided by the number of runs. All printed
+seconds are virtual.
 
     .venv/bin/python -m bench.gateway.cold_start --runs 5
 """
@@ -43,7 +46,7 @@ from hocket.cli.remote.api import Api
 
 SPEED = 100.0
 WINDOW_S = 20.0
-"""Real seconds from one window of the schedule to the next."""
+"""Real seconds between the starts of two windows of the schedule."""
 CRON = "*/20 * * * * *"
 SCHEDULED_S = 1.0
 FORECAST_EVERY_S = 6.0
@@ -58,7 +61,7 @@ MODELS = {
     "classifier": (0.0, 20.0, "0.80"),
     "writer": (85.0, 65.0, "4.00"),
 }
-"""Virtual seconds to get a machine and to load the model, and US dollars an hour."""
+"""Virtual seconds to get a machine and to load the model, and the price in US dollars per hour."""
 WAYS = ("hot", "uncoordinated", "coordinated", "pool", "schedule", "forecast", "critical")
 
 
@@ -67,7 +70,7 @@ class NoFigure(Exception):
 
 
 def engines() -> dict[str, Any]:
-    """Return the emulator's configuration: for each way three engines."""
+    """Return the emulator's configuration: three engines for each strategy."""
     groups = []
     for way in WAYS:
         for model, (provision_s, load_s, _) in MODELS.items():
@@ -84,7 +87,7 @@ def engines() -> dict[str, Any]:
 
 
 def models(urls: dict[str, str]) -> dict[str, Any]:
-    """Return the gateway's models."""
+    """Return the gateway's model configuration."""
     return {
         f"{model}-{way}": {
             "backends": [
@@ -102,7 +105,8 @@ def models(urls: dict[str, str]) -> dict[str, Any]:
 
 
 def warm_of(way: str, model: str) -> dict[str, Any]:
-    """Return the `warm:` of one model in one way; the gateway lives in real seconds."""
+    """Return the `warm:` section for one model under one strategy. Times are real: the gateway is not
+    sped up."""
     if way == "uncoordinated":
         return {}
     provision_s, load_s, usd = MODELS[model]
@@ -131,7 +135,7 @@ def warm_of(way: str, model: str) -> dict[str, Any]:
 
 
 def pipeline(way: str) -> dict[str, Any]:
-    """Return the pipeline of one way."""
+    """Return the pipeline of one strategy."""
     return {
         "pipeline": way,
         "slo_ms": 60_000,
@@ -150,7 +154,7 @@ def pipeline(way: str) -> dict[str, Any]:
 
 
 class Bench:
-    """The platform, its models' servers, and what was measured."""
+    """The platform, its model servers and the database connection."""
 
     def __init__(self, api: Api, connection: asyncpg.Connection, urls: dict[str, str]) -> None:
         self.api = api
@@ -158,7 +162,7 @@ class Bench:
         self.urls = urls
 
     async def run(self, way: str) -> float:
-        """Run a way's pipeline once; return how long it took (virtual seconds)."""
+        """Run a strategy's pipeline once; return its duration in virtual seconds."""
         body = {"pipeline": way, "input": {}, "wait_ms": WAIT_MS}
         end = await asyncio.to_thread(self.api.post, "/v1/runs", body)
         if end.get("status") != "succeeded":
@@ -167,7 +171,7 @@ class Bench:
         return float(row["took_s"]) * SPEED
 
     async def cold(self, way: str, *, but: str = "") -> None:
-        """Wait until every model of a way is cold (`but` one: provisioned)."""
+        """Wait until every model of a strategy is cold (the model `but`: provisioned)."""
         wanted = {model: "provisioned" if model == but else "cold" for model in MODELS}
         deadline = time.monotonic() + COLD_TIMEOUT_S
         while True:
@@ -179,7 +183,7 @@ class Bench:
             await asyncio.sleep(0.05)
 
     async def unload(self, way: str) -> None:
-        """Make a way's engines cold."""
+        """Unload all engines of a strategy."""
         for model in MODELS:
             await self._ask(f"{model}-{way}", "/emulator/unload", b"")
 
@@ -198,7 +202,7 @@ class Bench:
         return await asyncio.to_thread(read)
 
     async def spent(self, way: str, since_s: float) -> dict[str, float]:
-        """Return what a way's models were held for since a moment, and what that cost."""
+        """Return how long a strategy's models have been held since `since_s`, and what that cost."""
         await asyncio.sleep(LEDGER_S)
         row = await self.connection.fetchrow(_HELD, f"%-{way}", since_s)
         found = {name: float(value or 0) for name, value in row.items()}
@@ -208,7 +212,7 @@ class Bench:
 
 
 async def measure(bench: Bench, runs: int, chosen: Sequence[str]) -> dict[str, Any]:
-    """Measure the chosen ways, hot and uncoordinated in any case; return the result."""
+    """Measure the chosen strategies, and always `hot` and `uncoordinated`; return the result."""
     for way in WAYS:
         await asyncio.to_thread(bench.api.post, "/v1/pipelines", pipeline(way))
     for _ in range(3):
@@ -239,7 +243,7 @@ async def measure(bench: Bench, runs: int, chosen: Sequence[str]) -> dict[str, A
 
 
 async def forecast(bench: Bench, runs: int) -> tuple[list[float], dict[str, float]]:
-    """Run at even gaps; those after the training are what is measured."""
+    """Run at regular intervals; only the runs after the training runs are measured."""
     took: list[float] = []
     since_s = 0.0
     begun_s = time.monotonic()
@@ -253,7 +257,7 @@ async def forecast(bench: Bench, runs: int) -> tuple[list[float], dict[str, floa
 
 
 async def scheduled(bench: Bench, way: str, runs: int) -> tuple[list[float], dict[str, float]]:
-    """Run once in each window of the schedule, a moment after its begin."""
+    """Run once in each window of the schedule, shortly after it opens."""
     await until_window(WINDOW_S / 2)
     since_s, took = time.time(), []
     for _ in range(runs):
@@ -264,19 +268,19 @@ async def scheduled(bench: Bench, way: str, runs: int) -> tuple[list[float], dic
 
 
 async def until_window(after_s: float) -> None:
-    """Sleep until so many seconds after the next begin of a window, or of the present one's middle."""
+    """Sleep until `after_s` seconds into a window; half a window means its middle."""
     now_s = time.time()
     await asyncio.sleep((after_s - now_s) % WINDOW_S)
 
 
 def per_run(spent: dict[str, float], runs: int) -> dict[str, float]:
-    """Return what one run had to bear."""
+    """Return the amounts per run."""
     return {name: value / runs for name, value in spent.items()}
 
 
 def report(took: dict[str, list[float]], spent: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Return the figures of each way; costs are also told as a share of keeping all three hot from one
-    run to the next, as far apart as the windows."""
+    """Return the figures of each strategy. Costs are also given relative to keeping all three models
+    hot for the time from one window to the next."""
     warm_s = statistics.median(took["hot"])
     hot_usd = sum(float(usd) for _, _, usd in MODELS.values()) / 3600 * WINDOW_S * SPEED
     whole_s = statistics.median(took["uncoordinated"]) - warm_s
@@ -297,7 +301,7 @@ def report(took: dict[str, list[float]], spent: dict[str, dict[str, float]]) -> 
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start everything, measure, print."""
+    """Start everything, measure, and print the result."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as name:
         folder = Path(name)
         async with emulated(folder, engines()) as found:

@@ -1,15 +1,15 @@
-"""Fast calls beside a flood of slow ones on shared places: embeddings of 50 ms, chats of 5 s.
+"""Measure fast calls next to a flood of slow ones in a shared pool: embeddings of 50 ms, chats of 5 s.
 
-A gateway process with NATS, two models whose backends share one pool of `--places`, and an upstream
-that takes its time. `--flood` callers ask for chats all the time, so that the pool is full and its queue
-long; embeddings come at `--rate` a second, at random moments drawn from `--seed`. Measured is how long
-an embedding takes from its request to its answer, by the NATS door:
+Uses a gateway process with NATS, two models whose backends share one pool of `--places` slots, and an
+upstream that responds after those times. `--flood` callers request chats without pause, so the pool is
+full and its queue is long. Embeddings are requested at `--rate` per second, at random times drawn from
+`--seed`. The measure is the time from an embedding's request to its answer over NATS:
 
-- `reserved`: the default, an eighth of the places serves fast calls only;
-- `unreserved`: `reserved_fast: 0`: fast calls take what falls free, the most urgent first.
+- `reserved`: the default; an eighth of the slots serves only fast calls;
+- `unreserved`: `reserved_fast: 0`; fast calls take slots as they become free, most urgent first.
 
-Goal: with the default at most 100 ms (p99). Also printed: how many chats were served meanwhile, which is
-what the reservation costs.
+Goal: with the default, p99 is at most 100 ms. The number of chats served meanwhile is printed too: it
+shows what the reservation costs.
 
     .venv/bin/python -m bench.gateway.fast_path
 """
@@ -46,7 +46,7 @@ ANY_CORE = 0
 
 
 async def upstream(stack: AsyncExitStack) -> str:
-    """Serve embeddings and chats that take their time, and return where."""
+    """Serve slow embeddings and chats, and return the base URL."""
 
     async def embeddings(_request: web.Request) -> web.Response:
         await asyncio.sleep(EMBEDDING_S)
@@ -85,7 +85,7 @@ def configuration(url: str, places: int, reserved: int | None) -> dict[str, Any]
 
 
 class Calls:
-    """Asks a gateway over NATS."""
+    """Makes calls to a gateway over NATS."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -93,13 +93,13 @@ class Calls:
         self.chats = 0
 
     async def embedding(self) -> float:
-        """Ask for an embedding, and return how long it took (ms)."""
+        """Request an embedding, and return how long it took in milliseconds."""
         began = time.perf_counter()
         await self._made(model="embedder", embed=("tide",), priority=Priority.STANDARD)
         return (time.perf_counter() - began) * 1000
 
     async def flood(self) -> None:
-        """Ask for one chat after the other."""
+        """Request one chat after another, without end."""
         question = (ChatMessage(role="user", content="How high is the tide?"),)
         while True:
             await self._made(model="writer", messages=question, priority=Priority.STANDARD)
@@ -121,7 +121,7 @@ class Calls:
 
 
 async def measured(options: argparse.Namespace, reserved: int | None) -> dict[str, Any]:
-    """Play it once."""
+    """Measure one setting on a fresh gateway."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with AsyncExitStack() as stack:
             url = await upstream(stack)
@@ -161,7 +161,7 @@ async def flooded(calls: Calls, options: argparse.Namespace) -> dict[str, Any]:
     latencies = sorted(await asyncio.gather(*asking))
     for one in flood:
         if one.done():
-            one.result()  # it only ends with an error
+            one.result()  # it can only have ended with an error
         one.cancel()
     return {
         "embeddings": len(latencies),
@@ -177,7 +177,7 @@ def _write(config: Path, content: dict[str, Any]) -> None:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Play both ways and print them."""
+    """Measure both settings and print them."""
     print(machine_text(), file=sys.stderr)
     result = {"reserved": await measured(options, None)}
     if not options.only_reserved:

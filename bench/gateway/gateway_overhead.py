@@ -1,28 +1,30 @@
-"""What the gateway adds to a model call, by NATS and by HTTP, and beside it the LiteLLM proxy.
+"""Measure the overhead of the gateway per model call over NATS and HTTP, next to the LiteLLM proxy.
 
-One upstream that answers at once (`upstream.py`), the load generator and the NATS server share core 0;
-what is measured has core 1 to itself: a gateway process, or a LiteLLM proxy (one worker, no database, no
-callbacks). Each call is the same chat completion of 400 bytes, over connections that stay open.
-`--answers-after flush` has every answer wait until its usage record is flushed to disk.
+One upstream that answers at once (`upstream.py`), the load generator and the NATS server share core 0.
+The system under test has core 1 to itself: a gateway process, or a LiteLLM proxy (one worker, no
+database, no callbacks). Every call is the same chat completion of 400 bytes, over connections that stay
+open. With `--answers-after flush`, every answer waits until its usage record is flushed to disk.
 
-Two things are measured of each, in rounds that take turns so that a slow moment hits everybody:
+Each target is measured in two ways. Targets alternate within each round, so that a slow moment of the
+machine affects all of them:
 
-- `direct`, `http`, `nats`, `litellm`: calls a second with `--connections` callers, each with one call at
-  a time.
-- right after it, calls that begin on a schedule, where a latency counts from the time at which its call
-  should have begun. `added` is the difference to `direct` at the same rate, just before. `at_half_load`:
-  the rate at which core 1 is busy half of the time, which is found first. `at_half_rate`: half of the
-  calls a second that `--connections` callers got, which is more: callers who come together share turns
-  of the loop and warm caches; of calls that come one by one such a rate takes nearly the whole core.
+- `direct`, `http`, `nats`, `litellm`: calls per second with `--connections` callers, each with one call
+  at a time.
+- immediately afterwards, calls that start on a schedule; their latency counts from the scheduled start.
+  `added` is the difference from `direct` at the same rate, measured just before. `at_half_load` uses
+  the rate that keeps core 1 busy half of the time; it is determined first. `at_half_rate` uses half of
+  the calls per second that `--connections` callers achieved. That is a higher load: concurrent callers
+  share turns of the event loop and warm caches, so calls that arrive one by one take nearly the whole
+  core at that rate.
 
-Beside these calls a thread writes and flushes 600 bytes in the folder of NATS' store, 50
-times a second: `flush` is what the disk alone takes. `--folder /dev/shm` has the store in memory, which
+During these calls a thread writes and flushes 600 bytes in the folder of the NATS store 50 times a
+second: `flush` is the latency of the disk alone. `--folder /dev/shm` keeps the store in memory, which
 shows what the gateway adds without a disk.
 
 Every answer must be a completion with the upstream's text, and USAGE must hold a record for each call
-through the gateway, or no figure is printed and the exit code is 1.
+through the gateway; otherwise no figure is printed and the exit code is 1.
 
-LiteLLM is installed from PyPI into `bench/.venvs/litellm` where it is missing; `--without-litellm`
+LiteLLM is installed from PyPI into `bench/.venvs/litellm` if it is missing; `--without-litellm`
 leaves it out.
 
     .venv/bin/python -m bench.gateway.gateway_overhead --rounds 5 --seconds 3
@@ -61,15 +63,16 @@ LITELLM_VERSION = "1.106.2"
 MEASURED_CORE, LOAD_CORE = 1, 0
 FETCH = 500
 BOOKED_WITHIN_S = 5.0
-"""How long the stream may have nothing new for us before no more is expected."""
+"""If the stream brings nothing new for this long, no more records are expected."""
 FLUSH_EVERY_S, FLUSHED_BYTES = 0.02, 600
 CALL_TIMEOUT_MS = 30_000.0
 CALL_ID, DEADLINE_MS = "call-id", 123_456_789.0
-"""Of the request that the NATS caller fills in for each call."""
+"""Placeholders in the request, which the NATS caller replaces in each call."""
 TEXT = "tidal"
 QUESTION = "How high is the tide in Brest at noon, and when does it turn again? " * 4
 HALF, HALVINGS, HALVING_S = 0.5, 2, 1.0
-"""How busy a core is at half load, and how its rate is found."""
+"""The share of a core that counts as half load, the number of steps that search for its rate, and their
+duration."""
 GOAL_P50_MS, GOAL_P99_MS, GOAL_RATIO = 1.0, 5.0, 3.0
 
 Call = Callable[[int], Awaitable[None]]
@@ -79,7 +82,7 @@ Call = Callable[[int], Awaitable[None]]
 
 
 class HttpCaller:
-    """Makes calls over connections of its own: plain bytes, so that the client costs little."""
+    """Makes calls over its own connections, with raw bytes to keep the client's own cost low."""
 
     def __init__(self, port: int, path: str, model: str) -> None:
         messages = [{"role": "user", "content": QUESTION}]
@@ -119,7 +122,7 @@ class HttpCaller:
 
 
 class NatsCaller:
-    """Makes calls as workers do, with plain bytes like the other caller."""
+    """Makes calls as workers do, with raw bytes like the HTTP caller."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -151,7 +154,7 @@ class NatsCaller:
 
 @dataclass
 class Target:
-    """What is called, and what was seen of it."""
+    """A system under test, and what was measured of it."""
 
     name: str
     call: Call
@@ -159,11 +162,11 @@ class Target:
     calls: int = 0
     best_rate: float = 0.0
     cpu_us: float = float("inf")
-    """User and system time of its processes for a call, in the best round; for us the gateway's and
-    the NATS server's."""
+    """User and system time of its processes per call, in the best round. For our gateway this includes
+    the NATS server."""
 
     async def saturate(self, connections: int, seconds: float) -> float:
-        """Return calls a second with so many callers, each with one call at a time."""
+        """Return the calls per second of `connections` callers, each with one call at a time."""
         until = time.perf_counter() + seconds
         before = self.calls
 
@@ -181,7 +184,7 @@ class Target:
         return rate
 
     async def paced(self, rate: float, seconds: float) -> list[float]:
-        """Return latencies (ms), sorted, with calls that begin on a schedule."""
+        """Return the sorted latencies (ms) of calls that start on a schedule."""
         latencies: list[float] = []
         ongoing: set[asyncio.Task[None]] = set()
 
@@ -201,8 +204,9 @@ class Target:
 
 @asynccontextmanager
 async def ticking(rate: float, number: int) -> AsyncIterator[AsyncIterator[float]]:
-    """Give a moment at which each of `number` calls is due, when it is. A thread keeps the time: the
-    event loop's own timers count milliseconds, and to spin would take the core from the upstream."""
+    """Yield the time at which each of `number` calls is due, when it is due. A thread keeps the time:
+    the event loop's timers have a resolution of a millisecond, and spinning would take the core from
+    the upstream."""
     loop = asyncio.get_running_loop()
     due: asyncio.Queue[float] = asyncio.Queue()
     began = time.perf_counter() + 0.05
@@ -227,7 +231,7 @@ async def ticking(rate: float, number: int) -> AsyncIterator[AsyncIterator[float
 
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has used."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -267,7 +271,7 @@ def install_litellm() -> None:
 
 
 async def targets(stack: AsyncExitStack, folder: Path, options: argparse.Namespace) -> list[Target]:
-    """Start everything and return what is called, `direct` first."""
+    """Start everything and return the targets, `direct` first."""
     upstream_port = free_port()
     python = sys.executable
     log = folder / "upstream.log"
@@ -292,7 +296,7 @@ async def targets(stack: AsyncExitStack, folder: Path, options: argparse.Namespa
 async def gateway_targets(
     stack: AsyncExitStack, folder: Path, upstream_port: int, answers_after: str
 ) -> list[Target]:
-    os.environ["GOMAXPROCS"] = "1"  # the server is to know that it has one core, as in a container
+    os.environ["GOMAXPROCS"] = "1"  # the server must know that it has one core, as in a container
     servers = await stack.enter_async_context(EmbeddedServers(folder / "servers", postgres=False))
     config, log, port = folder / "hocket.yaml", folder / "gateway.log", free_port()
     config.write_text(yaml.safe_dump(gateway_config(upstream_port)))
@@ -335,7 +339,7 @@ async def litellm_target(stack: AsyncExitStack, folder: Path, upstream_port: int
             LITELLM_LOG="ERROR",
             LITELLM_LOCAL_MODEL_COST_MAP="True",
             LITELLM_TELEMETRY="False",
-            LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY="true",  # neither asks for a key
+            LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY="true",  # neither product asks for a key
         )
     )
     await answering(port, running, log)
@@ -343,8 +347,7 @@ async def litellm_target(stack: AsyncExitStack, folder: Path, upstream_port: int
 
 
 async def booked(bus: Bus, made: int) -> int:
-    """Return how many different calls the stream USAGE holds, when it has as many as were made or gets
-    no more."""
+    """Return the number of distinct calls in the stream USAGE, once it is `made` or no more arrive."""
     reading = await bus.js.pull_subscribe(subjects.USAGE_SUBJECT, "bench", stream=subjects.USAGE)
     calls: set[str] = set()
     while len(calls) < made:
@@ -353,7 +356,7 @@ async def booked(bus: Bus, made: int) -> int:
         except TimeoutError:
             break
         for message in messages:
-            bus.ack(message.reply)  # or the server gives no more
+            bus.ack(message.reply)  # otherwise the server stops delivering
             calls |= {json.loads(line)["call_id"] for line in message.data.splitlines()}
     return len(calls)
 
@@ -397,7 +400,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def flushing(folder: Path, took_ms: list[float]) -> Iterator[None]:
-    """Write and flush inside the block, and note how long it takes."""
+    """Write and flush periodically inside the block, and append the latencies to `took_ms`."""
     ended = threading.Event()
 
     def flush() -> None:
@@ -419,8 +422,8 @@ def flushing(folder: Path, took_ms: list[float]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Added:
-    """What a round saw a target add to a direct call, at a rate (calls/s) that took so much (0 to 1) of
-    its core."""
+    """What a target added to a direct call in one round, at a rate in calls/s that kept its core `busy`
+    (0 to 1)."""
 
     rate: float
     busy: float
@@ -429,7 +432,7 @@ class Added:
 
 
 async def half_busy_rate(target: Target, rate: float) -> float:
-    """Return about the calls a second that take half of the core; `rate` takes all of it."""
+    """Return roughly the calls per second that use half of the core; `rate` uses all of it."""
     wanted = rate / 4
     for _ in range(HALVINGS):
         busy = (await busy_at(target, wanted, HALVING_S))[1]
@@ -438,7 +441,7 @@ async def half_busy_rate(target: Target, rate: float) -> float:
 
 
 async def busy_at(target: Target, rate: float, seconds: float) -> tuple[list[float], float]:
-    """Return the latencies (ms, sorted) at a rate and how much of its core the target used."""
+    """Return the sorted latencies (ms) at a rate, and the share of its core that the target used."""
     pid = target.pids[0]
     began, cpu_s = time.perf_counter(), cpu_of(pid)
     latencies = await target.paced(rate, seconds)
@@ -446,7 +449,7 @@ async def busy_at(target: Target, rate: float, seconds: float) -> tuple[list[flo
 
 
 async def added_at(target: Target, direct: Target, rate: float, seconds: float) -> Added:
-    """Return what `target` adds at `rate` calls a second."""
+    """Return the latency that `target` adds at `rate` calls per second."""
     p50s, p99s, busy = [], [], 0.0
     for one in (direct, target):
         if one is direct:
@@ -489,8 +492,8 @@ def report(
 
 
 def summary(rounds: list[Added]) -> dict[str, Any]:
-    """Return the median, the best and every round, in milliseconds, with the median rate and how much
-    of the core it took."""
+    """Return the median, the best and every round's value in milliseconds, with the median rate and the
+    median share of the core that was busy."""
     found: dict[str, Any] = {
         "rate": round(statistics.median(one.rate for one in rounds)),
         "core_busy": round(statistics.median(one.busy for one in rounds), 2),

@@ -1,17 +1,17 @@
-"""Model calls a second through the whole product: pipeline, worker, gateway, an in-process model that
-answers at once, ledger.
+"""Measure model calls per second through the whole product: pipeline, worker, gateway, an in-process
+model that answers at once, and ledger.
 
-A platform of its own in a temporary folder (embedded NATS and Postgres with fsync on, everything else as
-processes). Each run has `--width` llm nodes side by side; `--inflight` runs are under way all the time,
-for `--seconds` after a warm-up. With `--calls-per-step` the nodes are python nodes instead, whose
-handler makes so many calls one after the other, as an agent in a loop does. A figure is printed only if
+Uses its own platform in a temporary folder (embedded NATS and Postgres with fsync on, everything else
+as processes). Each run has `--width` parallel llm nodes; `--inflight` runs are kept in flight for
+`--seconds` after a warm-up. With `--calls-per-step` the nodes are python nodes instead, whose handler
+makes that many calls one after another, as an agent in a loop does. A figure is printed only if
 
-- every run that was published succeeded with all its steps, and its caller heard so;
-- the model's own count of calls (a file in shared memory) and the ledger's rows are the same number, the
-  calls of all steps, each row with a call id of its own, and each step has rows;
-- what the rows cost together is the number of calls times the price of one, to the last digit.
+- every published run succeeded with all its steps, and its caller was told so;
+- the model's own count of calls (a file in shared memory) equals the ledger's rows and the calls of
+  all steps; each row has a distinct call id, and each step has rows;
+- the total cost of the rows is the number of calls times the price of one, to the last digit.
 
-The load generator (this process) shares the cores. CPU is that of all other processes, by what they are.
+The load generator (this process) shares the cores. CPU time is that of all other processes, by kind.
 
     .venv/bin/python -m bench.gateway.model_calls --seconds 60
 """
@@ -54,7 +54,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Load:
-    """Keeps runs under way until a moment."""
+    """Keeps a number of runs in flight until a given time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -71,7 +71,8 @@ class Load:
         await self._client.subscribe(f"{self._inbox}.*", cb=ended)
 
     async def until(self, moment_s: float, inflight: int) -> int:
-        """Begin runs until `moment_s`, wait for their ends, and return how many ended before it."""
+        """Keep `inflight` runs going until `moment_s`, wait for the last to end, and return how many
+        ended before it."""
         in_time = 0
 
         async def one_after_the_other() -> None:
@@ -129,7 +130,7 @@ def configuration(concurrency: int | None) -> dict[str, Any]:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Start a platform, measure, check, print."""
+    """Start a platform, measure, check and print."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config, counter = written(Path(folder), options.concurrency)
@@ -152,7 +153,7 @@ async def main(options: argparse.Namespace) -> None:
 
 
 def written(folder: Path, concurrency: int | None) -> tuple[Path, Path]:
-    """Write the configuration and the model's count into a folder."""
+    """Write the configuration and the model's count file into a folder."""
     config, counter = folder / "hocket.yaml", folder / "calls"
     config.write_text(yaml.safe_dump(configuration(concurrency)))
     counter.write_bytes(COUNTER.pack(0))
@@ -202,13 +203,13 @@ async def measured(
 
 
 def count_of(counter: Path) -> int:
-    """Return how many calls the model says it answered."""
+    """Return the number of calls that the model has counted."""
     with counter.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as shared:
         return int(COUNTER.unpack_from(shared)[0])
 
 
 async def booked(database_url: str, calls: int) -> float:
-    """Wait until the ledger has as many rows, and return how long that took."""
+    """Wait until the ledger has as many rows as calls were made, and return how long that took."""
     connection = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
     began_s = time.perf_counter()
     try:
@@ -238,7 +239,7 @@ async def check_ledger(database_url: str, calls: int, steps: int, metered: int) 
 
 
 def rss(root: int) -> dict[str, float]:
-    """Return MiB resident of the Python processes and the servers below a process."""
+    """Return the resident memory (MiB) of the Python processes and the servers below a process."""
     sizes: dict[str, float] = {}
     for pid in children(root):
         try:

@@ -1,15 +1,16 @@
-"""The routing rule on a real trace of 12,031 LLM requests, as a discrete-event simulation.
+"""Evaluate the routing rule on a real trace of 12,031 LLM requests, as a discrete-event simulation.
 
 The trace (Mooncake's conversations, one hour) has each request's length and the hashes of its 512-token
-blocks. Eight replicas, each with an LRU prefix cache of 5,000 blocks, prefill 8,000 tokens a second, one
-request after the other; decode is not modelled. What decides is the
-gateway's own `routing`, with what the gateway knows: what it sent. The replicas here are separate
-objects with caches and queues of their own, and time to first token is what *they* take.
+blocks. There are eight replicas, each with an LRU prefix cache of 5,000 blocks, that prefill 8,000
+tokens a second, one request after another; decode is not modelled. Requests are routed by the gateway's
+own `routing`, which knows only what the gateway knows: what it has sent. The simulated replicas are
+separate objects with their own caches and queues, and time to first token is measured on *them*.
 
     .venv/bin/python -m bench.gateway.mooncake [--data FOLDER] [--replicas 8]
 
-prints, for round robin, least load and the rule: prefix tokens hit, and time to first token (mean, p99);
-then the same where all requests share one block, and nothing else.
+For round robin, least load and the rule, this prints the share of prefix tokens that were cached and
+the time to first token (mean, p99); then the same for a load in which all requests share one block and
+nothing else.
 """
 
 import argparse
@@ -44,13 +45,13 @@ class Request:
 
 @dataclass(slots=True)
 class Replica:
-    """A server: prefills one request after the other, keeps blocks least recently used first out."""
+    """A server that prefills one request after another and evicts the least recently used blocks."""
 
     held: "OrderedDict[int, None]" = field(default_factory=OrderedDict)
     free_at_ms: float = 0.0
 
     def serve(self, request: Request) -> tuple[float, int]:
-        """Return when the first token comes, and how many tokens were cached."""
+        """Return the time of the first token (ms) and the number of tokens that were cached."""
         hit = 0
         while hit < len(request.blocks) and request.blocks[hit] in self.held:
             hit += 1
@@ -67,7 +68,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a policy made of the trace."""
+    """The results of one policy on the trace."""
 
     hit_share: float
     mean_s: float
@@ -78,7 +79,7 @@ Pick = Callable[[Request, Sequence[Replica], int], int]
 
 
 def replay(requests: Sequence[Request], replicas: int, pick: Pick) -> Outcome:
-    """Send every request where `pick` says, and measure."""
+    """Send every request to the replica that `pick` chooses, and measure."""
     servers = [Replica() for _ in range(replicas)]
     waits_ms: list[float] = []
     cached = 0
@@ -95,7 +96,7 @@ def replay(requests: Sequence[Request], replicas: int, pick: Pick) -> Outcome:
 
 
 class Router:
-    """The gateway's rule over replicas of one model, with what the gateway knows of them."""
+    """The gateway's rule over the replicas of one model, with only the gateway's knowledge of them."""
 
     def __init__(self, replicas: int) -> None:
         cache = PrefixCache(CACHE_BLOCKS * BLOCK_TOKENS, BLOCK_TOKENS, PREFILL_TOKENS_PER_S)
@@ -125,12 +126,12 @@ class Router:
 
 
 def round_robin(_request: Request, servers: Sequence[Replica], number: int) -> int:
-    """Send one after the other."""
+    """Send to each replica in turn."""
     return number % len(servers)
 
 
 def least_loaded(request: Request, servers: Sequence[Replica], _number: int) -> int:
-    """Send to whoever has the least to do."""
+    """Send to the replica with the least queued work."""
     return min(range(len(servers)), key=lambda one: max(servers[one].free_at_ms, request.at_ms))
 
 
@@ -145,7 +146,7 @@ def trace(folder: Path) -> list[Request]:
 
 
 def shared_by_all(requests: Sequence[Request]) -> list[Request]:
-    """Return the same load where all requests share their first block, and nothing else."""
+    """Return the same load, except that requests share their first block and nothing else."""
     fresh = iter(range(1, sys.maxsize))
     return [
         Request(one.at_ms, one.tokens, (0, *(next(fresh) for _ in one.blocks[1:])))

@@ -1,10 +1,11 @@
-"""How long the first token of a step takes, with and without the beginning of its prompt read before.
+"""Measure a step's time to first token, with and without prefilling the beginning of its prompt.
 
-A platform of its own in a temporary folder, and `hocket emulate` as the models' server: 8,000 prompt
-tokens a second, at the speed of the clock. A run brings a document of its own; its first step takes two
-seconds, and the second asks about the document and what the first step said. In one pipeline the second
-node has `prefill`, in the other it has not; runs go one by one, each with another document. The time to
-the first token is the latency of the second step's call, which makes one token. One line of JSON.
+Uses its own platform in a temporary folder, with `hocket emulate` in real time as the model server: it
+prefills 8,000 prompt tokens a second. Each run brings its own document; its first step takes two
+seconds, and the second step asks about the document and the first step's answer. The second node has
+`prefill` in one pipeline and not in the other; runs follow one another, each with a different document.
+The time to first token is the latency of the second step's call, which generates one token. Prints one
+line of JSON.
 
     .venv/bin/python -m bench.gateway.next_step_hints --runs 10
 """
@@ -30,9 +31,9 @@ from hocket.cli.remote.api import Api
 
 PREFILL_TOKENS_PER_S = 8_000.0
 CHARS = 48_000
-"""Of a document: 12,000 tokens, 1.5 s of reading."""
+"""Length of a document: 12,000 tokens, which take 1.5 s to prefill."""
 FIRST_TOKENS = 100
-"""Of the first step's answer, at 50 a second."""
+"""Length of the first step's answer, generated at 50 tokens a second."""
 REPLICAS = 2
 WAIT_MS = 20_000
 LEDGER_S = 2.0
@@ -60,7 +61,7 @@ def engines() -> dict[str, Any]:
 
 
 def models(urls: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the gateway's models."""
+    """Return the gateway's model configuration."""
     cache = {
         "tokens": 2_000 * 128,
         "block_tokens": 128,
@@ -102,7 +103,7 @@ def pipeline(name: str, *, prefill: bool) -> dict[str, Any]:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start everything, measure, print."""
+    """Start everything, measure, and print the result."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as name:
         folder = Path(name)
         async with emulated(folder, engines()) as urls:
@@ -128,7 +129,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def run(api: Api, way: str, number: int) -> None:
-    """Run a pipeline with a document of its own."""
+    """Run a pipeline with a document that no other run has."""
     line = f"{way} {number}: the tide turns twice a day and nobody minds. "
     text = (line * (CHARS // len(line) + 1))[:CHARS]
     body = {"pipeline": way, "input": {"text": text}, "wait_ms": WAIT_MS}
@@ -138,7 +139,7 @@ async def run(api: Api, way: str, number: int) -> None:
 
 
 async def figures(connection: asyncpg.Connection, way: str) -> dict[str, float]:
-    """Return the times to the first token of the second steps, and what the pipeline cost a run."""
+    """Return the second steps' times to first token, and the pipeline's cost per run."""
     rows = await connection.fetch(_CALLS, way)
     answers = [row for row in rows if not row["prefill"]]
     before = [row for row in rows if row["prefill"]]

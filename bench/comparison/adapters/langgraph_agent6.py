@@ -1,4 +1,4 @@
-"""agent6 on LangGraph with its Postgres saver, in one process, with the library's default durability.
+"""Run agent6 on LangGraph with its Postgres saver, in one process, at the library's default durability.
 
 python langgraph_agent6.py DATABASE_URL
 """
@@ -27,7 +27,7 @@ State = TypedDict("State", {"input": Any, **dict.fromkeys(GRAPH, Any)}, total=Fa
 
 
 def node(name: str, parents: tuple[str, ...]) -> Any:
-    """Return a node that passes along what its first parent gave."""
+    """Return a node that passes on the value it received from its first parent."""
     source = parents[0] if parents else "input"
 
     async def pass_along(state: State) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def node(name: str, parents: tuple[str, ...]) -> Any:
 
 
 async def main(database_url: str) -> None:
-    """Compile the graph over a pool of connections and serve orders."""
+    """Compile the graph over a connection pool and serve orders."""
     graph = StateGraph(State)
     for name, parents in GRAPH.items():
         graph.add_node(f"do_{name}", node(name, parents))

@@ -1,7 +1,8 @@
-"""agent6 on Restate: its server, one process with the handler, and this one, which makes the load.
+"""Run agent6 on Restate: its server, one process for the handler, and this process, which generates the
+load.
 
-Each step is a `ctx.run`, which Restate journals before the handler goes on; the three in the middle run
-side by side.
+Each step is a `ctx.run`, which Restate journals before the handler continues; the three middle steps
+run in parallel.
 
     python restate_agent6.py RESTATE_SERVER FOLDER
 """
@@ -53,7 +54,7 @@ async def handle(port: int) -> None:
 
 
 async def main(server: str, folder: Path) -> None:
-    """Start server and handler, make them known to each other, and serve orders."""
+    """Start the server and the handler, register the handler, and serve orders."""
     ingress, admin, node, handler = (free_port() for _ in range(4))
     settings = {
         "RESTATE_BASE_DIR": str(folder),
@@ -88,12 +89,12 @@ async def main(server: str, folder: Path) -> None:
             await serve(one_run)
     finally:
         for process in processes:
-            process.kill()  # what they keep is thrown away with their folder
+            process.kill()  # their data is deleted with the folder
         await asyncio.gather(*(process.wait() for process in processes))
 
 
 async def registered(session: aiohttp.ClientSession, admin: int, handler: int) -> None:
-    """Tell the server of the handler, as soon as both answer."""
+    """Register the handler with the server as soon as both respond."""
     async with asyncio.timeout(STARTED_S):
         while True:
             try:
@@ -107,7 +108,7 @@ async def registered(session: aiohttp.ClientSession, admin: int, handler: int) -
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

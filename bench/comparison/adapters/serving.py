@@ -1,7 +1,8 @@
-"""What the adapters have in common: orders come as lines on stdin, figures go out as lines on stdout.
+"""Code shared by the adapters: orders arrive as lines on stdin, figures leave as lines on stdout.
 
-An order is `{"runs": n, "inflight": m}`, its answer `{"took_s": s, "latencies_ms": [...]}`; `ready` is
-said first. An adapter runs in a virtual environment of its own and imports nothing of Hocket.
+An order is `{"runs": n, "inflight": m}`; its answer is `{"took_s": s, "latencies_ms": [...]}`. An
+adapter prints `ready` first. Each adapter runs in its own virtual environment and imports nothing of
+Hocket.
 """
 
 import asyncio
@@ -11,11 +12,11 @@ import time
 from collections.abc import Awaitable, Callable
 
 BODY = {"text": "x" * 189}
-"""As in overhead.py: 200 bytes of JSON."""
+"""The same body as in overhead.py: 200 bytes of JSON."""
 
 
 async def serve(one_run: Callable[[], Awaitable[None]]) -> None:
-    """Answer orders until stdin ends; `one_run` begins a run and returns when its end is known."""
+    """Answer orders until stdin ends. `one_run` starts a run and returns when its end is known."""
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         order = json.loads(line)
