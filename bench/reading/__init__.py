@@ -1,1 +1,1 @@
-"""What is read: reports in SQL, and lists of runs."""
+"""Benchmarks of reading: reports in SQL, lists of runs, consoles and live events."""

@@ -1,13 +1,13 @@
-"""Many clients that each follow a run live at one API process, and whether any of them misses an event.
+"""Measure many clients that each follow a run on one API process, and check that none misses events.
 
-One platform. `--clients` runs are begun that wait for a signal, and each has a client of its own at
-`/v1/runs/{run_id}/events`; every second one drops its connection after DROP_AFTER events and
-comes again with the last `id` that it had. `--slow` more follow the whole list and read nothing. Then
-every run is sent its signal and goes through its steps. What coordinators tell of each run is heard
-beside it at NATS: a client has to have had the same changes of steps, in the same order, each once,
-and then the end of its run. Printed: clients that had not, the time from when a change was heard at
-NATS until its client had it (of those that stay connected), and the memory of the API process before,
-with all clients, and after they have left.
+Uses one platform. `--clients` runs are started that wait for a signal; each has its own client on
+`/v1/runs/{run_id}/events`. Every second client drops its connection after DROP_AFTER events and
+reconnects with the last `id` it received. `--slow` further clients follow the whole list and read
+nothing. Then every run gets its signal and executes its steps. The bench also subscribes to the
+coordinators' events on NATS: each client must have received the same changes of steps, in the same
+order, each exactly once, and then the end of its run. Printed are the number of clients that did not;
+the delay from hearing a change on NATS until its client had it (for clients that stay connected); and
+the memory of the API process before, with all clients, and after they have left.
 
     .venv/bin/python -m bench.reading.live_clients --clients 1000
 """
@@ -43,9 +43,9 @@ PIPELINE = "live"
 STEPS = 6
 DROP_AFTER = 3
 AT_ONCE = 64
-"""Requests that the bench has under way when it begins runs and sends signals."""
+"""Concurrent requests while the bench starts runs and sends signals."""
 QUIET_S = 2.0
-"""After so long without a change everybody has had what there is."""
+"""After this long without a change, every client has received everything."""
 BOUND_S = 300.0
 TOO_MANY = 429
 ECHO = "hocket.workers.builtin:echo"
@@ -65,7 +65,7 @@ def pipeline() -> dict[str, Any]:
 
 
 class Told:
-    """What coordinators tell, by run, and when it was heard."""
+    """The changes that coordinators have published, by run, and when each was heard."""
 
     def __init__(self) -> None:
         self.changes: defaultdict[str, list[Change]] = defaultdict(list)
@@ -73,7 +73,7 @@ class Told:
         self.last_s = time.monotonic()
 
     async def hear(self, msg: Msg) -> None:
-        """Take a fact in."""
+        """Record the changes of a message."""
         self.last_s = now = time.monotonic()
         for run in json.loads(msg.data)["runs"]:
             for step in run.get("steps", ()):
@@ -82,7 +82,7 @@ class Told:
                 self.heard_s.setdefault((run["run_id"], change), now)
 
     async def until_quiet(self) -> None:
-        """Wait until nothing was told for a while."""
+        """Wait until nothing has been heard for QUIET_S."""
         while True:
             left_s = self.last_s + QUIET_S - time.monotonic()
             if left_s <= 0:
@@ -91,7 +91,7 @@ class Told:
 
 
 class Client:
-    """One who follows a run."""
+    """A client that follows one run."""
 
     def __init__(self, run_id: str, *, drops: bool) -> None:
         self.run_id = run_id
@@ -101,7 +101,7 @@ class Client:
         self.connections = self.refused = 0
         self.end: str | None = None
         self.placed = asyncio.Event()
-        """Set when it has what there was before."""
+        """Set once it has received everything that happened before it connected."""
         self._place = ""
 
     async def follow(self, session: aiohttp.ClientSession, told: Told) -> None:
@@ -110,7 +110,7 @@ class Client:
             self.connections += 1
             headers = {"Last-Event-ID": self._place} if self._place else {}
             async with session.get(f"/v1/runs/{self.run_id}/events", headers=headers) as answer:
-                if answer.status == TOO_MANY:  # those that left are still counted for a moment
+                if answer.status == TOO_MANY:  # clients that left are still counted for a moment
                     self.refused += 1
                     await asyncio.sleep(float(answer.headers["Retry-After"]))
                     continue
@@ -134,7 +134,7 @@ class Client:
                 elif self._place:
                     self.placed.set()
                 if self.end is not None or (self.drops and count >= DROP_AFTER and is_placed):
-                    return  # between facts: what a fact tells has one place
+                    return  # between messages, because all changes of one message share an id
                 name, data, is_placed = "", "", False
 
     def _take(self, name: str, data: dict[str, Any], told: Told) -> None:
@@ -166,7 +166,7 @@ async def main(arguments: argparse.Namespace) -> None:
 async def measured(
     platform: Platform, api: aiohttp.ClientSession, told: Told, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return what was seen."""
+    """Return the measurements."""
     before_mib = api_mib(platform)
     bodies = [{"pipeline": PIPELINE, "input": {"n": n}} for n in range(arguments.clients)]
     begun = await all_of([posted(api, "/v1/runs", body) for body in bodies])
@@ -223,7 +223,7 @@ async def session(platform: Platform) -> AsyncIterator[aiohttp.ClientSession]:
 
 @asynccontextmanager
 async def unread_lists(platform: Platform, count: int) -> AsyncIterator[None]:
-    """Have clients follow all runs that never read."""
+    """Keep clients connected that follow all runs and never read."""
     place = urlsplit(platform.api_url)
     sockets = []
     for _ in range(count):

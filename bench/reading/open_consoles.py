@@ -1,11 +1,12 @@
-"""What consoles that are open cost the platform, and how soon they show a change.
+"""Measure what open consoles cost the platform, and how soon they show a change.
 
-One platform; its list of runs is open in `--consoles` consoles, each of which keeps the stream of rows
-open as a browser does and reads all of it, in a process of their own. By turns without and with them,
-`--rounds` times each, `--runs` runs of agent6 go through with `--inflight` at once: the ratio of the
-runs per second is what consoles cost. Then `--changes` runs are submitted one at a time, `--gap-ms`
-apart, with the consoles open: printed is the time from before a task is published until a console has
-the row of its run, and from a run's end, as its submitter heard it, until the row says so.
+Uses one platform, whose list of runs is open in `--consoles` consoles. Each keeps the stream of rows
+open, as a browser does, and reads all of it; they run in a separate process. For `--rounds` rounds,
+`--runs` runs of agent6 are executed with `--inflight` at once, alternating between no consoles and all
+of them: the ratio of the runs per second is the cost of the consoles. Then `--changes` runs are
+submitted one at a time, `--gap-ms` apart, with the consoles open. Printed are the time from just before
+a task is published until a console has the row of its run, and the time from when the submitter hears
+of the run's end until the row shows it.
 
     .venv/bin/python -m bench.reading.open_consoles --consoles 50
 """
@@ -82,14 +83,14 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def speed(load: Load, arguments: argparse.Namespace) -> float:
-    """Return how many runs a second go through."""
+    """Return the runs executed per second."""
     measured = await load.run(arguments.runs, arguments.inflight, os.getpid())
     return float(arguments.runs / measured.took_s)
 
 
 @asynccontextmanager
 async def consoles(platform: Platform, count: int) -> AsyncIterator[None]:
-    """Keep so many consoles open, in a process of their own."""
+    """Keep `count` consoles open in a separate process."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.reading.open_consoles", "--watch", platform.api_url),
         *("--consoles", str(count)),
@@ -139,7 +140,8 @@ async def session(url: str, key: str) -> AsyncIterator[aiohttp.ClientSession]:
 async def changes(
     platform: Platform, client: nats.NATS, arguments: argparse.Namespace
 ) -> tuple[list[float], list[float]]:
-    """Submit runs one at a time; return when a console showed each, and its end, in milliseconds."""
+    """Submit runs one at a time; return, in milliseconds, how long a console took to show each run and
+    each end."""
     seen: dict[str, dict[str, float]] = {}
     news = asyncio.Event()
     opened = asyncio.Event()

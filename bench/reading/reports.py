@@ -1,13 +1,13 @@
-"""How long each view of the schema `report` takes over 30 days, what row-level security adds, and what
-reports cost the ledger that books beside them.
+"""Measure each view of `report` over 30 days, row-level security, and booking beside reports.
 
-Fills a database with `--rows` calls in `--runs` runs over 30 days (three tenants, 12 pipelines, retries,
-labels, steps, critical paths), and asks every view for all of it: as the owner, and as a login of one
-tenant against the owner who asks for that tenant. Prints one JSON line per view; with `--plans FOLDER`
-each view's plan goes to a file there. `all_cpu_s` is the processor time of the server
-process, of which other programs take nothing (with `--alone` it is all of it). With `--keep FOLDER` the
-database stays there, and one that was filled there is asked again as it is: nothing is filled, booked or
-dropped.
+Fills a database with `--rows` calls in `--runs` runs over 30 days (three tenants, 12 pipelines,
+retries, labels, steps, critical paths) and queries every view for all of its rows: as the owner, and as
+a login of one tenant compared with the owner filtering for that tenant. Also measures what reports cost
+a ledger that books at the same time. Prints one JSON line per view; with `--plans FOLDER` each view's
+plan is written to a file there. `all_cpu_s` is the CPU time of the server process, which other programs
+do not affect (with `--alone` no parallel workers take part, so it covers everything). With `--keep
+FOLDER` the database stays there, and one that was filled there before is queried as it is: nothing is
+filled, booked or dropped.
 
     .venv/bin/python -m bench.reading.reports --rows 2000000 --runs 200000
 """
@@ -41,7 +41,7 @@ from hocket.schemas.messages import Attribution, UsageRecord
 DAYS = 30
 TENANT = "t0"
 STEPS = 5
-"""Nodes of a run; its calls are spread over them."""
+"""Nodes of a run, over which its calls are spread."""
 PIECE_RUNS = 20_000
 BATCH = 500
 BATCHES = 60
@@ -111,11 +111,11 @@ ALONE = "SET max_parallel_workers_per_gather = 0; SET work_mem = '32MB'; SET jit
 DEAREST_RUNS = "SELECT * FROM report.cost_by_run ORDER BY cost_usd DESC LIMIT 100"
 STEPS_OF_A_RUN = "SELECT * FROM hocket.step WHERE run_id = (SELECT max(run_id) FROM hocket.run)"
 ROWS_OF_RUNS = ("usage", "cost_by_run", "run_critical_path")
-"""Views with a row for each call or run: the 100 dearest runs and latest calls are asked for."""
+"""Views with one row per call or run; queried also for the 100 dearest runs or latest calls."""
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Fill a database of its own, or take the one that was kept, and time."""
+    """Fill a new database, or use the one that was kept, and measure."""
     if arguments.keep is None:
         with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
             await timed(Path(folder), arguments)
@@ -125,7 +125,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def timed(folder: Path, arguments: argparse.Namespace) -> None:
-    """Fill the database of a folder unless it has runs, and time."""
+    """Fill the database in a folder unless it already has runs, and measure."""
     async with EmbeddedServers(folder) as servers:
         await migrate(servers.database_url)
         pool = await connect_pool(servers.database_url, size=3, name="reports")
@@ -151,7 +151,7 @@ async def timed(folder: Path, arguments: argparse.Namespace) -> None:
 async def filled(
     owner: asyncpg.Connection, rows: int, runs: int, days: int, *, steps: int, attempts: int
 ) -> None:
-    """Fill the tables; foreign keys and triggers rest meanwhile."""
+    """Fill the tables, with foreign keys and triggers disabled."""
     await owner.execute("ALTER TABLE hocket.usage DETACH PARTITION hocket.usage_before")
     await owner.execute("DROP TABLE hocket.usage_before")
     await owner.execute(PARTITIONS, days)
@@ -190,7 +190,7 @@ async def rolled_up(pool: asyncpg.Pool) -> None:
 
 
 async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespace) -> None:
-    """Ask every view, and as a tenant's login those that have tenants."""
+    """Time every view, and for views with tenants also as a tenant's login."""
     async with pool.acquire() as owner:
         await report_logins.create(owner, "bench_reader", TENANT, PASSWORD)
         place = url.rpartition("@")[2]
@@ -229,7 +229,7 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
 
 
 async def timed_booking(pool: asyncpg.Pool) -> None:
-    """Book batches alone, and beside somebody who asks for costs all the time."""
+    """Time batches of bookings, alone and beside a reader that queries costs without pause."""
     for beside in (False, True, False, True):
         asking = asyncio.create_task(asked_forever(pool)) if beside else None
         prices, took_ms = KnownPrices(), []
@@ -246,16 +246,16 @@ async def timed_booking(pool: asyncpg.Pool) -> None:
 
 
 async def asked_forever(pool: asyncpg.Pool) -> None:
-    """Ask for costs until cancelled."""
+    """Query costs until cancelled."""
     while True:
         await pool.fetch("SELECT * FROM report.cost_by_pipeline_day")
 
 
 async def timed_day(pool: asyncpg.Pool) -> None:
-    """Let the oldest day of calls be dropped as the janitor does, beside a ledger that books, and the
-    next one be deleted row by row, as it was before there were partitions."""
+    """Drop the oldest day of calls as the janitor does, beside a ledger that books, and delete the next
+    day row by row, as was done before there were partitions."""
     async with pool.acquire() as connection:
-        await usage_partitions.drop_behind(connection, DAYS - 1, pause=_none)  # part of a day
+        await usage_partitions.drop_behind(connection, DAYS - 1, pause=_none)  # a partial day
         booking = asyncio.create_task(booked_forever(pool, took_ms := []))
         begun_s = time.perf_counter()
         rows = await usage_partitions.drop_behind(connection, DAYS - 2, pause=_none)
@@ -285,11 +285,11 @@ async def timed_day(pool: asyncpg.Pool) -> None:
 
 
 async def timed_runs(pool: asyncpg.Pool) -> None:
-    """Let the oldest days of runs be dropped with their steps and attempts, beside a ledger that books
-    and somebody who reads steps; then ask for costs of runs, before those days are rolled up again."""
+    """Drop the oldest days of runs with their steps and attempts, beside a ledger that books and a
+    reader of steps; then query costs of runs before those days are rolled up again."""
     async with pool.acquire() as connection:
         await connection.execute(MAY_DELETE)
-        await step_days.drop_behind(connection, DAYS - 1)  # part of a day
+        await step_days.drop_behind(connection, DAYS - 1)  # a partial day
         for days in range(DAYS - 2, DAYS - 5, -1):
             asked_s: list[float] = []
             took_ms: list[float] = []
@@ -315,7 +315,7 @@ async def timed_runs(pool: asyncpg.Pool) -> None:
 
 
 async def asked_for_runs(pool: asyncpg.Pool, took_s: list[float]) -> None:
-    """Ask for the steps of a run until cancelled."""
+    """Query the steps of a run until cancelled, and record how long each query took."""
     while True:
         begun_s = time.perf_counter()
         await pool.fetch(STEPS_OF_A_RUN)
@@ -323,7 +323,7 @@ async def asked_for_runs(pool: asyncpg.Pool, took_s: list[float]) -> None:
 
 
 async def booked_forever(pool: asyncpg.Pool, took_ms: list[float]) -> None:
-    """Book batches until cancelled."""
+    """Book batches until cancelled, and record how long each took."""
     prices = KnownPrices()
     while True:
         calls = [call(f"{time.time_ns()}-{one}") for one in range(BATCH)]
@@ -333,11 +333,11 @@ async def booked_forever(pool: asyncpg.Pool, took_ms: list[float]) -> None:
 
 
 async def _none() -> None:
-    """Rest for no time."""
+    """Do not pause."""
 
 
 def call(call_id: str) -> Record:
-    """Return a call as gateways tell of it."""
+    """Return a call's usage record as gateways publish it."""
     usage = UsageRecord(
         call_id=call_id,
         attribution=Attribution(
@@ -357,7 +357,7 @@ def call(call_id: str) -> Record:
 
 
 async def in_turn(*pairs: tuple[asyncpg.Connection, str]) -> list[float]:
-    """Return the median of seven times of each, asked in turn, without the first."""
+    """Return each query's median over seven executions, alternating, after one that is not counted."""
     took_s: list[list[float]] = [[] for _ in pairs]
     for _ in range(8):
         for times_s, (connection, asked) in zip(took_s, pairs, strict=True):
@@ -368,8 +368,8 @@ async def in_turn(*pairs: tuple[asyncpg.Connection, str]) -> list[float]:
 
 
 async def median_s(connection: asyncpg.Connection, asked: str) -> dict[str, float]:
-    """Return the medians of three times by the clock and by the processor, without the first, which
-    warms the cache."""
+    """Return the medians of elapsed and CPU time over three executions, after one that warms the cache.
+    x"""
     took_s, took_cpu_s = [], []
     pid = await connection.fetchval("SELECT pg_backend_pid()")
     for _ in range(4):
@@ -381,7 +381,7 @@ async def median_s(connection: asyncpg.Connection, asked: str) -> dict[str, floa
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time that a process of this machine took so far."""
+    """Return the CPU time (s) that a process on this machine has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,8 +1,8 @@
-"""How long lists of runs take over REST and in the console: each filter, the first page and deep ones.
+"""Measure lists of runs over REST and in the console: each filter, first pages and deep ones.
 
-Fills a platform's database with `--runs` runs of three tenants over 30 days, then asks the REST process
-for each page by turns, one at a time, `--rounds` times. Prints one JSON line per page: median and 95th
-percentile in milliseconds.
+Fills a platform's database with `--runs` runs of three tenants over 30 days, then requests each page
+from the REST process in rotation, one request at a time, for `--rounds` rounds. Prints one JSON line
+per page: median and 95th percentile in milliseconds.
 
     .venv/bin/python -m bench.reading.run_lists --runs 1000000
 """
@@ -55,7 +55,7 @@ OPENED = f"""
 UPDATE hocket.rollup_state SET open_day = current_date - {DAYS + 1},
     open_from = (current_date - {DAYS + 1})::timestamp AT TIME ZONE 'UTC'
 """
-"""No day is rolled up yet."""
+"""Marks every day as not yet rolled up."""
 
 PAGES = {
     "all": "",
@@ -81,7 +81,7 @@ PAGES = {
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Fill a platform of its own, and time."""
+    """Fill a new platform, and measure."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with Platform(Path(folder) / "data", services=("admin",)) as platform:
             owner = await asyncpg.connect(platform.database_url)
@@ -99,7 +99,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def filled(owner: asyncpg.Connection, url: str, runs: int) -> None:
-    """Fill the table, and roll up its days; foreign keys and triggers rest meanwhile."""
+    """Fill the table, with foreign keys and triggers disabled, and roll up its days."""
     begun_s = time.perf_counter()
     await owner.execute("SET session_replication_role = replica")
     for first in range(0, runs, PIECE_RUNS):
@@ -115,7 +115,7 @@ async def filled(owner: asyncpg.Connection, url: str, runs: int) -> None:
 
 
 async def addresses(owner: asyncpg.Connection, session: aiohttp.ClientSession) -> dict[str, str]:
-    """Return the pages to ask for by name: first pages, deep ones, and those of the console."""
+    """Return the pages to request, by name: first pages, deep ones, and those of the console."""
     since, until = await owner.fetchrow(
         "SELECT now() - interval '20 days', now() - interval '19 days'"
     )
@@ -164,7 +164,7 @@ async def deep(session: aiohttp.ClientSession, query: str) -> str:
 async def timed(
     session: aiohttp.ClientSession, pages: dict[str, str], rounds: int
 ) -> dict[str, list[float]]:
-    """Ask for every page by turns; the first round warms the caches."""
+    """Request every page in rotation; the first round warms the caches and is not counted."""
     took: dict[str, list[float]] = {name: [] for name in pages}
     for number in range(rounds + 1):
         for name, address in pages.items():
@@ -176,7 +176,7 @@ async def timed(
 
 
 async def asked(session: aiohttp.ClientSession, address: str) -> str:
-    """Return what an address answers; raise BenchFailed for an error."""
+    """Return the response body of an address; raise BenchFailed for an error."""
     async with session.get(address) as answer:
         text = await answer.text()
         if answer.status != 200:

@@ -1,11 +1,12 @@
-"""What traces cost: a platform that sends them by OTLP with the default sampling, and one that does not,
-by turns in one measurement.
+"""Measure the cost of traces: a platform that exports them by OTLP with the default sampling, against
+one that does not.
 
-Both run side by side; while one is loaded, the other rests. A round lasts longer than a trace waits for
-its run's calls (five seconds), so that traces are made and sent under the load that they are of; what is
-left of a round is sent, and counted, before the other side's turn. The endpoint is a process of its own
-that takes everything. Prints the median over the rounds of steps/s and CPU of both, their ratios by
-round, and how often the endpoint was sent traces.
+The two platforms run side by side and are loaded alternately; while one is loaded, the other is idle. A
+round lasts longer than a trace waits for its run's calls (five seconds), so that traces are built and
+sent under the load that they describe. What remains of a round is sent, and counted, before the other
+side's turn. The endpoint is a separate process that accepts everything. Prints the median over the
+rounds of steps/s and CPU time of both, their ratios by round, and how many requests the endpoint
+received.
 
     .venv/bin/python -m bench.reading.tracing --rounds 5
 """
@@ -93,7 +94,7 @@ async def measured(options: argparse.Namespace, url: str) -> dict[str, Any]:
 
 
 async def _round(side: Side, options: argparse.Namespace) -> tuple[float, float]:
-    """Return steps/s, and CPU seconds per 1,000 steps with what follows the last run."""
+    """Return steps/s, and CPU seconds per 1,000 steps including the work that follows the last run."""
     before = sum(cpu_s(side.pid).values())
     loaded = await side.load.run(options.runs, options.inflight, side.pid)
     await asyncio.sleep(REST_S)
@@ -106,7 +107,7 @@ async def _round(side: Side, options: argparse.Namespace) -> tuple[float, float]
 
 
 async def _counted(lines: asyncio.StreamReader) -> int:
-    """Return how often the endpoint was sent traces until it ended."""
+    """Return the number of requests that the endpoint received until it ended."""
     number = 0
     while await lines.readline():
         number += 1
