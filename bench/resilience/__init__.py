@@ -1,1 +1,1 @@
-"""What becomes of runs while servers, coordinators or models are away, and while runs are hostile."""
+"""How runs fare while servers, coordinators or models are down, and next to hostile runs."""

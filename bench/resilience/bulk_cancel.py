@@ -1,16 +1,16 @@
-"""What the cancellation of many runs by one request does to others, and whether it is whole.
+"""Measure how cancelling many runs with one request affects others, and check that no run is missed.
 
-A platform of its own in a temporary folder (coordinator, worker, REST) with two tenants. `parking` has
-runs that wait for a signal and are parked; `default` submits runs of agent6 at a steady rate and asks
-REST for its list of runs, both measured from the moment at which they were due. By turns that load is
-measured alone, for as long as the cancellation before took and no less than `--quiet-s`, and beside one
-request that cancels all parked runs; each round parks so many anew.
+Uses its own platform in a temporary folder (coordinator, worker, REST) with two tenants. `parking` has
+parked runs that wait for a signal. `default` submits runs of agent6 at a steady rate and requests the
+list of its runs from REST; both are measured from the time at which they were due. This load is
+measured alternately alone, for as long as the previous cancellation took and at least `--quiet-s`, and
+beside one request that cancels all parked runs; each round parks `--runs` new ones.
 
-Then a smaller cancellation is begun and REST is killed once it is half done: the next process must go on
-where it was. Every run of every round must have been cancelled and its end told once, progress must
-never go back, the audit must have each request once, and the load's runs must have succeeded. Otherwise
-no figure is printed and the exit code is 1. It is 1 as well where p99 beside a cancellation is
-more than MOST_SLOWER above that alone.
+Then a smaller cancellation is started and REST is killed when it is half done: the next process must
+continue where it stopped. Every run of every round must have been cancelled and its end published once,
+progress must never go backwards, the audit must hold each request once, and the load's runs must have
+succeeded; otherwise no figure is printed and the exit code is 1. It is also 1 if p99 beside a
+cancellation exceeds p99 alone by more than the factor MOST_SLOWER.
 
     .venv/bin/python -m bench.resilience.bulk_cancel --runs 100000 --rounds 3
 """
@@ -53,10 +53,10 @@ WAITING_SPEC = {
 OTHERS = "agent6"
 BATCH = 500
 AHEAD = 5_000
-"""Runs that are published and not yet in Postgres, at most."""
+"""Maximum number of published runs that are not yet in Postgres."""
 BOUND_S = 3_600.0
 WARM = 200
-"""Runs of others before anything is measured."""
+"""Warm-up runs of the other tenant before anything is measured."""
 MOST_SLOWER = 1.20
 LOOK_S = 0.2
 SERVICES = ("coordinator", "worker", "admin")
@@ -64,7 +64,7 @@ SERVICES = ("coordinator", "worker", "admin")
 
 @dataclass
 class Figures:
-    """What others waited, in milliseconds, and what the cancellations took."""
+    """Latencies of the other tenant in milliseconds, and durations of the cancellations."""
 
     runs_ms: dict[str, list[float]] = field(default_factory=lambda: {"alone": [], "beside": []})
     lists_ms: dict[str, list[float]] = field(default_factory=lambda: {"alone": [], "beside": []})
@@ -81,7 +81,7 @@ class Steady:
         self._call = call
 
     async def until(self, ended: Awaitable[Any]) -> list[float]:
-        """Go on until something has ended; return how long each call took since it was due, in
+        """Continue until `ended` is done; return the time from when each call was due to its end, in
         milliseconds."""
         ending = asyncio.ensure_future(ended)
         took_ms: list[float] = []
@@ -100,7 +100,7 @@ class Steady:
 
 
 class Rig:
-    """A platform with its clients, the runs that were parked, and the operations on them."""
+    """A platform with its clients, the number of parked runs, and the operations on them."""
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class Rig:
         self.load = Load(client, OTHERS)
         self.parked = 0
         self.operations: dict[str, int] = {}
-        """How many runs each was to cancel."""
+        """The number of runs that each operation was to cancel."""
         self._client = client
         self._database = database
         self._session = session
         self._api = platform.api(PARKING)
 
     async def park(self, count: int) -> None:
-        """Publish so many tasks, and wait until their runs are parked."""
+        """Publish `count` tasks, and wait until their runs are parked."""
         jetstream = self._client.jetstream(timeout=60, publish_async_max_pending=2 * BATCH)
         subject = subjects.task(PARKING, WAITING)
         before = self.parked
@@ -138,7 +138,7 @@ class Rig:
             await asyncio.sleep(LOOK_S)
 
     async def cancel(self, count: int) -> str:
-        """Ask for the cancellation of all runs that are parked; return the operation's id."""
+        """Request the cancellation of all parked runs; return the operation's id."""
         change = {"action": "cancel", "filter": {"pipeline": WAITING}, "reason": "bench"}
         begun = await asyncio.to_thread(self._api.post, "/v1/bulk/operations", change)
         if begun["matching"] != count:
@@ -147,8 +147,8 @@ class Rig:
         return str(begun["operation_id"])
 
     async def done(self, operation_id: str, enough: int | None = None) -> dict[str, Any]:
-        """Watch an operation until it has ended, or changed so many runs, and its runs have ended;
-        raise RunsMissing where its progress goes back or cannot be seen."""
+        """Watch an operation until it is done and its runs have ended, or until it has changed `enough`
+        runs. Raises RunsMissing if its progress goes backwards."""
         seen: list[int] = []
         while True:
             shown = await self._show(operation_id)
@@ -164,7 +164,7 @@ class Rig:
         return shown
 
     async def _show(self, operation_id: str) -> dict[str, Any] | None:
-        """Return an operation, None where REST has gone."""
+        """Return an operation, or None while REST is down."""
         url = f"{self.platform.api_url}/v1/bulk/operations/{operation_id}"
         try:
             async with self._session.get(url, headers={"X-Hocket-Tenant": PARKING}) as reply:
@@ -173,14 +173,14 @@ class Rig:
             return None
 
     async def list_runs(self) -> None:
-        """Ask for a page of the runs of `default`, as a console does."""
+        """Request a page of the runs of `default`, as a console does."""
         async with self._session.get(f"{self.platform.api_url}/v1/runs?limit=50") as reply:
             page = await reply.json()
             if reply.status != 200 or not page["runs"]:
                 raise RunsMissing(f"the list of runs: {reply.status}")
 
     async def check(self) -> None:
-        """Raise RunsMissing unless all is as it should be."""
+        """Raise RunsMissing unless runs, ends, audit and the load's steps are complete."""
         rows = await self._database.fetch(
             "SELECT status, count(*) FROM hocket.run WHERE tenant = $1 GROUP BY 1", PARKING
         )
@@ -279,7 +279,7 @@ async def _beside(
     kind: str,
     arguments: argparse.Namespace,
 ) -> None:
-    """Measure others until something has ended."""
+    """Measure the other tenant's load until `ended` is done."""
     ending = asyncio.ensure_future(ended)
     runs_ms, lists_ms = await asyncio.gather(
         Steady(arguments.runs_per_s, rig.load.one).until(ending),
@@ -292,7 +292,7 @@ async def _beside(
 
 
 def _told(figures: Figures, arguments: argparse.Namespace) -> int:
-    """Print the figures; return whether others were slowed too much."""
+    """Print the figures; return 1 if others were slowed too much, otherwise 0."""
     code = 0
     for what, found in (("runs", figures.runs_ms), ("lists", figures.lists_ms)):
         shown = {kind: _summary(took_ms) for kind, took_ms in found.items()}

@@ -1,15 +1,17 @@
-"""How long a NATS cluster is without a leader after a server goes, seen by a client of another make.
+"""Measure how long a NATS cluster has no leader after a server stops, as seen by an independent client.
 
-Three servers with nothing of Hocket, streams of three replicas, and `nats-py` alone. Messages go through
-three streams, as a run's do through TASKS, LOG and STEPS: relays take them from the durable consumer of
-one and publish them to the next. Whatever is not answered is asked again after RETRY_S. A trial ends the
-server that leads the first stream (`kill -9`, or SIGTERM, so that it hands its leaders over), starts it
-again, and measures
+Uses three servers without any part of Hocket, streams with three replicas, and plain `nats-py`.
+Messages pass through three streams, as a run's messages pass through TASKS, LOG and STEPS: relays read
+them from the durable consumer of one stream and publish them to the next. Requests that are not
+answered are repeated after RETRY_S. A trial ends the server that leads the first stream (`kill -9`, or
+SIGTERM, so that it hands its leaderships over), starts it again, and measures
 
-- publish: the longest wait for an acknowledgement of what was published to the first stream after that,
-- through: the longest time from such a publish until it was read from the last stream.
+- publish: the longest wait for the acknowledgement of a message published to the first stream after
+  that,
+- through: the longest time from such a publish until the message was read from the last stream.
 
-This is the floor under `make cluster-test`: what a client of such streams waits for the servers alone.
+This is the lower bound for `make cluster-test`: how long a client of such streams waits for the servers
+alone.
 
     .venv/bin/python -m bench.resilience.election --trials 20
     .venv/bin/python -m bench.resilience.election --trials 20 --signal TERM
@@ -45,20 +47,20 @@ DURABLE = "reader"
 EVERY_S = 0.05
 RETRY_S = 0.25
 ACK_WAIT_S = 2
-"""What was handed out and not acknowledged comes again so soon."""
+"""A message that is not acknowledged is redelivered after this long."""
 BEFORE_S = 2.0
 AFTER_S = 12.0
-"""NATS elects after a silence of 4 to 9 s, which each follower draws."""
+"""NATS holds an election after 4 to 9 s of silence; each follower draws its own time."""
 WHOLE_S = 60.0
 LINE_S = 6.0
-"""What is wanted of a run during a change of leader."""
+"""The goal for a run during a change of leader."""
 
 AWAY = (nats.errors.Error, nats.js.errors.Error, TimeoutError)
-"""How the client tells that nobody answers."""
+"""The client's errors when no server answers."""
 
 
 class Cluster:
-    """Three servers, each a process with a folder of its own."""
+    """Three servers, each a process with its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -107,7 +109,7 @@ class Flow:
         self.waiting: set[asyncio.Task[None]] = set()
 
     async def publish(self) -> None:
-        """Publish every EVERY_S, for ever."""
+        """Publish every EVERY_S, forever."""
         while True:
             number = len(self.published)
             self.published[number] = time.monotonic()
@@ -136,7 +138,7 @@ class Flow:
                 return
 
     async def relay(self, number: int) -> None:
-        """Pass on from a stream to the next, for ever; read from the last."""
+        """Pass messages from one stream to the next, forever; record those read from the last."""
         if number + 1 < len(STREAMS):
             await self._take(STREAMS[number], partial(self._until_stored, STREAMS[number + 1]))
         else:
@@ -152,14 +154,15 @@ class Flow:
                 try:
                     for one in await pull.fetch(64, timeout=RETRY_S):
                         name, number = one.data.decode().split()
-                        if name == self._name:  # not of an earlier trial
+                        if name == self._name:  # not from an earlier trial
                             await handle(int(number))
                         await one.ack()
                 finally:
                     await pull.unsubscribe()
 
     def waits(self, since: float, done: dict[int, float]) -> list[float]:
-        """Return how long each message waited that was published from some time on."""
+        """Return how long each message waited that was published in the AFTER_S / 2 seconds from
+        `since`."""
         numbers = [n for n, at in self.published.items() if since <= at < since + AFTER_S / 2]
         if missing := [n for n in numbers if n not in done]:
             raise BenchFailed(f"{len(missing)} messages did not get there in {AFTER_S:g} s")
@@ -167,7 +170,8 @@ class Flow:
 
 
 async def _whole(client: Client) -> int:
-    """Wait until all streams have all their replicas; return the server that leads the first."""
+    """Wait until all replicas of all streams are current; return the server that leads the first
+    stream."""
     jetstream = client.jetstream(timeout=2)
     until = time.monotonic() + WHOLE_S
     while time.monotonic() < until:
@@ -188,11 +192,11 @@ def _is_whole(cluster: Any) -> bool:
 
 
 async def _quiet(error: Exception) -> None:
-    """That connections are lost is what is wanted here."""
+    """Ignore the error: lost connections are expected here."""
 
 
 async def _made(client: Client) -> None:
-    """Make the streams and their consumers, once the servers know each other."""
+    """Create the streams and their consumers, once the servers know each other."""
     jetstream = client.jetstream(timeout=5)
     until = time.monotonic() + WHOLE_S
     for name in STREAMS:
@@ -210,8 +214,8 @@ async def _made(client: Client) -> None:
 
 
 async def _trial(cluster: Cluster, how: signal.Signals) -> tuple[float, float]:
-    """End the leader of the first stream under a flow whose client is connected to the others; return
-    the longest waits."""
+    """End the leader of the first stream while messages flow; the client is connected only to the other
+    servers. Return the longest waits."""
     async with connected(cluster.urls) as client:
         await _made(client)
         leader = await _whole(client)

@@ -1,16 +1,16 @@
-"""What becomes of pipelines while one model after the other dies under load.
+"""Measure how pipelines fare while one model after another dies under load.
 
-A platform of its own, and four emulated engines as processes of their own: a writer, which the pipeline
-needs, and three models that it can do without: `tagger` (an optional node), `ranker` (a node with a
-fallback) and `drafter`, whose dedicated engine has a serverless one beside it (`mode: auto`). While
-`--inflight` runs are under way all the time, each of the engines that can be missed is killed (SIGKILL)
-in turn, stays away for `--down-s`, and is started again.
+Uses its own platform, and four emulated engines as separate processes: a writer, which the pipeline
+requires, and three models that it can do without: `tagger` (an optional node), `ranker` (a node with a
+fallback) and `drafter`, whose dedicated engine is paired with a serverless one (`mode: auto`). While
+`--inflight` runs are kept in flight, each of the three dispensable engines in turn is killed (SIGKILL),
+stays down for `--down-s`, and is started again.
 
 Printed for each engine: when its breaker opened after the kill, and when it closed after the engine
-answered again, by the gateway's log; how many runs ended how in that time; for the drafter how many
-calls each of its engines got, and whether any step failed for it. Goals: at least 99.5 % of the runs
-complete (degraded counts), a breaker opens within 1 s and closes within 2 s; no call of the drafter
-fails, the first one after the kill included.
+responded again, from the gateway's log; how many runs ended with which status in that time; and for the
+drafter how many calls each of its engines received, and whether any step failed because of it. Goals:
+at least 99.5 % of the runs complete (degraded counts); a breaker opens within 1 s and closes within 2
+s; no call to the drafter fails, including the first one after the kill.
 
     .venv/bin/python -m bench.resilience.gateway_faults
 """
@@ -57,7 +57,7 @@ MAX_WAIT_S = 15.0
 
 
 class Engine:
-    """An emulated engine as a process, on a port that it keeps."""
+    """An emulated engine as a process, on a fixed port."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Engine:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> float:
-        """Start it and return when it answered (Unix ms)."""
+        """Start it, and return when it first responded (Unix ms)."""
         command = [str(Path(sys.executable).with_name("hocket")), "emulate"]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -82,7 +82,7 @@ class Engine:
         return time.time() * 1000
 
     async def kill(self) -> float:
-        """Kill it and return when (Unix ms)."""
+        """Kill it, and return when (Unix ms)."""
         assert self._process is not None
         at_ms = time.time() * 1000
         self._process.send_signal(signal.SIGKILL)
@@ -139,12 +139,12 @@ def pipeline() -> dict[str, Any]:
 
 @dataclass
 class Load:
-    """Keeps runs under way until it is stopped; notes when each began and how it ended."""
+    """Keeps runs in flight until stopped; records when each began and how it ended."""
 
     client: Client
     stopped: bool = False
     ends: list[tuple[float, float, str, str]] = field(default_factory=list)
-    """Begin and end (Unix ms), status, error code."""
+    """Begin and end (Unix ms), status and error code of each run."""
 
     async def run(self, inflight: int) -> None:
         jetstream = self.client.jetstream(timeout=CONNECT_TIMEOUT_S)
@@ -176,13 +176,13 @@ class Load:
 
 
 class GatewayLog:
-    """What the gateway said, by its log file."""
+    """The gateway's log file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def first_ms(self, event: str, backend: str, since_ms: float) -> float | None:
-        """Return when it first said something of a backend after a moment (Unix ms)."""
+        """Return when a message about a backend first appears at or after a given time (Unix ms)."""
         for entry in self._entries():
             at_ms = datetime.fromisoformat(entry["timestamp"]).timestamp() * 1000
             if entry["event"] == event and entry.get("backend") == backend and at_ms >= since_ms:
@@ -197,7 +197,7 @@ class GatewayLog:
 
 
 async def main(options: argparse.Namespace) -> int:
-    """Play it, print the result, and return the exit code."""
+    """Run the bench, print the result, and return the exit code."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         engines = {name: Engine(name, Path(folder)) for name in ENGINES}
@@ -228,7 +228,7 @@ async def main(options: argparse.Namespace) -> int:
 async def fault(
     engine: Engine, log: GatewayLog, down_s: float, loading: "asyncio.Task[None]"
 ) -> dict[str, Any]:
-    """Kill an engine, let it be away, start it again, and wait until it is in use."""
+    """Kill an engine, keep it down for a while, start it again, and wait until it is in use."""
     killed_ms = await engine.kill()
     await asyncio.sleep(down_s)
     if loading.done():
@@ -251,8 +251,8 @@ async def fault(
 
 
 async def drafts(database_url: str, seen: dict[str, Any]) -> dict[str, Any]:
-    """Return what the ledger says of the drafter's calls while its dedicated engine was away, and of the
-    steps that made them."""
+    """Return what the ledger holds about the drafter's calls while its dedicated engine was down, and
+    about the steps that made them."""
     connection = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
     try:
         window = [seen["killed_ms"] / 1000, seen["until_ms"] / 1000]

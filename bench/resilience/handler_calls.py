@@ -1,6 +1,8 @@
-"""What `context.call_node` costs: the time of a run whose handler calls a node that does nothing, so
-many times one after the other, less that of a run that calls none, for each call. On a platform of
-processes, run by turns.
+"""Measure the cost of one `context.call_node`, on a platform of processes.
+
+Runs whose handler calls a node that does nothing `--calls` times, one after another, alternate with
+runs whose handler calls none. The cost of a call is the difference of the medians, divided by the
+number of calls.
 
     .venv/bin/python -m bench.resilience.handler_calls --calls 20 --rounds 10
 """
@@ -24,19 +26,19 @@ HERE = "bench.resilience.handler_calls"
 
 
 async def calls_so_often(given: dict[str, Any], context: Context) -> int:
-    """Call a node so many times, one after the other."""
+    """Call a node `calls` times, one after another."""
     for number in range(given["calls"]):
         await context.call_node("nothing", {"n": number})
     return context.step.attempt
 
 
 async def nothing(given: dict[str, Any]) -> dict[str, Any]:
-    """Give what was given."""
+    """Return the input."""
     return given
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Run the pipelines by turns, and print what a call took."""
+    """Alternate the two kinds of run, and print what a call took."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-", dir=arguments.folder) as folder:
         environment = {"HOCKET_HANDLERS": HERE, "PYTHONPATH": str(Path.cwd())}
@@ -54,7 +56,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 def pipeline(calls: int) -> dict[str, Any]:
-    """Return the pipeline that is run."""
+    """Return the pipeline."""
     node = {
         "type": "python",
         "handler": f"{HERE}:calls_so_often",
@@ -66,7 +68,7 @@ def pipeline(calls: int) -> dict[str, Any]:
 
 
 async def took_ms(api: Any, calls: int) -> float:
-    """Return how long a run took from its acceptance to its end."""
+    """Return a run's duration from its acceptance to its end, in milliseconds."""
     asked = {"pipeline": "calls", "input": {"calls": calls}}
     begun = await asyncio.to_thread(api.post, "/v1/runs", asked)
     async with asyncio.timeout(BOUND_S):

@@ -1,9 +1,9 @@
-"""What `context.step` costs: the time of one call to a function that does nothing, with its journal on a
-real NATS, whose disk is that of `--folder`, kept by a coordinator's door in another process.
+"""Measure the cost of one `context.step`: a call to a function that does nothing, with its journal.
 
-Several steps run side by side in one worker (`--side-by-side`), each with `--calls` calls. Printed are
-the percentiles over all calls as a line of JSON. What a journal costs that nobody uses tells
-`bench.throughput.worker_loop --against` a checkout without journals.
+The journal is on a real NATS server, whose store is in `--folder`, and is kept by a coordinator's door
+in another process. Several steps run concurrently in one worker (`--side-by-side`), each with `--calls`
+calls. The percentiles over all calls are printed as a line of JSON. For the cost of a journal that is
+not used, run `bench.throughput.worker_loop --against` a checkout without journals.
 
     .venv/bin/python -m bench.resilience.journal_cost --folder /var/tmp
 """
@@ -74,14 +74,14 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def keep_journals(nats_url: str) -> None:
-    """Answer for journals, until the process ends."""
+    """Serve journals until the process ends."""
     bus = await Bus.connect(nats_url, name="journal-door")
     async with JournalDoor(bus, CAPABILITIES).open():
         await asyncio.Event().wait()
 
 
 async def measured(bus: Bus, at_once: int, calls: int) -> list[float]:
-    """Return the milliseconds of each call."""
+    """Return the duration of each call in milliseconds."""
     took_ms: list[float] = []
     ended = asyncio.Semaphore(0)
 

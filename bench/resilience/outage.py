@@ -1,15 +1,15 @@
-"""Postgres or NATS away for a minute, under load: what is lost (nothing), what memory it takes, what the
-processes say meanwhile, and how soon runs end again.
+"""Take Postgres or NATS away for a minute under load, and measure losses, memory, health and recovery.
 
-A platform of its own in a temporary folder (2 coordinators, worker, gateway, ledger, REST) and a load
-of tasks at a fixed rate; a run has two `python` steps and a model call between them. A part takes one
-server away: frozen (SIGSTOP to it and all its sessions, so that connections stand and nobody answers)
-or killed (SIGKILL, started again when the time is over). Every SAMPLE_S the memory of every process is
-printed, with what `/readyz` of each says is not well.
+Uses its own platform in a temporary folder (2 coordinators, worker, gateway, ledger, REST) and a load
+of tasks at a fixed rate; each run has two `python` steps with a model call between them. Each part of
+the bench takes one server away: frozen (SIGSTOP to it and all its sessions, so that connections stay
+open and nothing responds) or killed (SIGKILL, and restarted when the time is over). Every SAMPLE_S the
+memory of every process is printed, with the components that each `/readyz` reports as unwell.
 
-A task counts as accepted when NATS acknowledged it; a publish without an answer is repeated under its
-key. At the end of each part every accepted task must have one run that succeeded, each end must stand
-once in EVENTS, and the ledger must have one row for each run's model call; otherwise the exit code is 1.
+A task counts as accepted when NATS has acknowledged it; a publish without an answer is repeated with
+the same key. At the end of each part every accepted task must have one run that succeeded, each end
+must be in EVENTS exactly once, and the ledger must have one row for each run's model call; otherwise
+the exit code is 1.
 
     .venv/bin/python -m bench.resilience.outage --away 60 --rate 40
 """
@@ -87,7 +87,7 @@ class Load:
         return self._client
 
     async def open(self) -> None:
-        """Connect, and hear ends from now on."""
+        """Connect, and listen for ends from now on."""
         self._client = await nats.connect(
             self._url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_quiet,
             ping_interval=5,
@@ -95,7 +95,7 @@ class Load:
         await self._client.subscribe(subjects.EVENT_FILTER, cb=self._hear)
 
     async def run(self) -> None:
-        """Publish until `stop`, and end when everything is accepted."""
+        """Publish until `stop` is called; return when every task is accepted."""
         began_s, number = time.monotonic(), 0
         while not self._stopping.is_set():
             task = asyncio.create_task(self._publish(number))
@@ -131,11 +131,11 @@ class Load:
 
 
 async def _quiet(error: Exception) -> None:
-    """Outages are what is wanted here."""
+    """Ignore the error: outages are expected here."""
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Play each part on a platform of its own and print one line of JSON for it."""
+    """Run each part on a fresh platform and print one line of JSON for it."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     for server, how in PARTS:
         if arguments.only in ("", server, f"{server}-{how}"):
@@ -240,7 +240,7 @@ async def _sampled(
 
 
 async def _unwell(platform: Platform) -> dict[str, set[str]]:
-    """Return which components each process says are not well."""
+    """Return the components that each process reports as unwell."""
     found: dict[str, set[str]] = {}
     for name, process in platform.processes.items():
         url = health_url(platform.data_dir / "run", process.pid)
@@ -263,7 +263,7 @@ async def _all_ended(platform: Platform, accepted: int) -> None:
 
 async def _check(platform: Platform, load: Load) -> None:
     connection = await asyncpg.connect(platform.database_url)
-    async with asyncio.timeout(BOUND_S):  # the ledger may still write
+    async with asyncio.timeout(BOUND_S):  # the ledger may still be writing
         rows = "SELECT count(*), count(DISTINCT run_id) FROM hocket.usage WHERE kind = 'call'"
         while (booked := tuple(await connection.fetchrow(rows)))[1] < load.accepted:  # noqa: ASYNC110
             await asyncio.sleep(0.25)

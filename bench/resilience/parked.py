@@ -1,13 +1,13 @@
-"""What many runs cost that wait for a person, and whether they wake: 100,000 runs parked on an approval.
+"""Measure what many waiting runs cost, and check that they wake up: 100,000 runs parked on an approval.
 
-A platform of its own in a temporary folder (coordinator, worker, REST), and a pipeline whose runs wait
-for an approval and then do one step. Runs are published in batches; the curve of every process' memory
-is printed while they come and are parked (their state stands in Postgres then,
-docs/how-to/runs.md). Before, WARM runs of another kind go through, so that what the processes hold
-anyway is not counted.
+Uses its own platform in a temporary folder (coordinator, worker, REST), and a pipeline whose runs wait
+for an approval and then execute one step. Runs are published in batches; the memory of every process is
+printed as a curve while they arrive and are parked (from then on their state is in Postgres only,
+docs/how-to/runs.md). WARM runs of another pipeline are executed first, so that the memory which
+processes hold in any case is not counted.
 
-Then the coordinator is killed and what it holds after its start is measured again, and some of the runs
-are approved: each must succeed, and the others must stay parked. Otherwise the exit code is 1.
+Then the coordinator is killed and its memory is measured again after the restart, and some of the runs
+are approved: each of these must succeed, and the others must stay parked. Otherwise the exit code is 1.
 
     .venv/bin/python -m bench.resilience.parked --runs 100000 --wake 1000
 """
@@ -45,7 +45,7 @@ PARKED_SPEC = {
 WARM = 5_000
 BATCH = 500
 AHEAD = 5_000
-"""Runs that are published and not yet in Postgres, at most."""
+"""Maximum number of published runs that are not yet in Postgres."""
 BOUND_S = 1_200.0
 SAMPLE_S = 5.0
 
@@ -67,7 +67,7 @@ class Rig:
         self._sampled_s = 0.0
 
     async def publish(self, pipeline: str, count: int) -> None:
-        """Publish so many tasks, not too far ahead of what is accepted."""
+        """Publish `count` tasks, staying at most AHEAD in front of what is accepted."""
         jetstream = self._client.jetstream(timeout=60, publish_async_max_pending=2 * BATCH)
         for first in range(0, count, BATCH):
             number = min(BATCH, count - first)
@@ -77,7 +77,8 @@ class Rig:
             await self.until(pipeline, "true", first + number - AHEAD)
 
     async def until(self, pipeline: str, what: str, count: int) -> None:
-        """Wait until so many runs of a pipeline are as `what` (SQL) says; print the curve meanwhile."""
+        """Wait until `count` runs of a pipeline satisfy `what` (SQL); print the memory curve meanwhile.
+        x"""
         query = f"SELECT count(*) FROM hocket.run WHERE pipeline = $1 AND {what}"
         while (found := await self._database.fetchval(query, pipeline)) < count:
             self.sample(f"{pipeline}: {found} {what}")
@@ -89,7 +90,7 @@ class Rig:
             self.curve.sample(note)
 
     async def approve(self, count: int) -> list[str]:
-        """Approve runs, as REST does: by a message to the log of their partition."""
+        """Approve runs as REST does: with a message to the log of their partition."""
         query = "SELECT run_id, partition FROM hocket.run WHERE pipeline = 'asking' LIMIT $1"
         jetstream = self._client.jetstream(timeout=60)
         rows = await self._database.fetch(query, count)
@@ -114,7 +115,7 @@ class Rig:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Park, kill, wake, check, print."""
+    """Park runs, kill the coordinator, wake some runs, check and print."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         services = ("coordinator", "worker", "admin")

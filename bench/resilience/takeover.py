@@ -1,14 +1,14 @@
-"""How long runs stand still when a coordinator is killed or asked to stop.
+"""Measure how long runs stand still when a coordinator is killed or asked to stop.
 
-A platform of its own in a temporary folder, with several coordinators that share the partitions, and
-a load of runs that are chains of short steps, so that every partition dispatches all the time. A trial
-ends one coordinator (`kill -9` without a restart, or SIGTERM) and measures, for each partition that it
-owned, the time until a step that was never dispatched before goes out under a new owner's epoch:
-handing the attempts in flight out again does not count as moving. Then the coordinator is started
-again, and the next trial waits until the partitions are shared out fairly.
+Uses its own platform in a temporary folder, with several coordinators that share the partitions, and a
+load of runs that are chains of short steps, so that every partition dispatches constantly. A trial ends
+one coordinator (`kill -9` without a restart, or SIGTERM) and measures, for each partition that it
+owned, the time until a step that was never dispatched before is sent under a new owner's epoch:
+redispatching attempts in flight does not count. Then the coordinator is started again; the next trial
+waits until the partitions are evenly distributed.
 
-At the end every run that was published must have succeeded, each of its ends told once; otherwise no
-figure is printed and the exit code is 1.
+At the end every published run must have succeeded and each end must have been published exactly once;
+otherwise no figure is printed and the exit code is 1.
 
     .venv/bin/python -m bench.resilience.takeover --trials 50
 """
@@ -45,20 +45,20 @@ STEPS = 25
 STEP_S = 0.2
 BOUND_S = 60.0
 SETTLED_S = 1.0
-"""How long runs flow undisturbed before each trial."""
+"""How long runs proceed undisturbed before each trial."""
 
 
 class RunsMissing(Exception):
-    """Something that was published is not there, or not as it should be."""
+    """A published run is missing or did not end as it should."""
 
 
 class Watch:
-    """Hears every step on its way to the workers, and when each partition's runs moved last."""
+    """Observes every step sent to the workers, and records when each partition's runs first moved."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
         self.moved_at_s: dict[tuple[int, int], float] = {}
-        """By partition and epoch: when the first step went out that was never sent before."""
+        """By partition and epoch: when the first step was sent that had never been sent before."""
         self._sent: set[tuple[str, str]] = set()
         self._changed = asyncio.Event()
 
@@ -75,7 +75,7 @@ class Watch:
         self._changed.set()
 
     async def moved(self, partition: int, after_epoch: int) -> float:
-        """Return when a partition's runs moved under a later epoch."""
+        """Return when a partition's runs first moved under an epoch later than `after_epoch`."""
         while True:
             found = [
                 at for (p, e), at in self.moved_at_s.items() if p == partition and e > after_epoch
@@ -101,7 +101,7 @@ class Load:
         return [asyncio.create_task(self._one_after_the_other()) for _ in range(runs)]
 
     def stop(self) -> None:
-        """Publish no more; the tasks end with their runs."""
+        """Stop publishing; each task ends with its current run."""
         self._stopping = True
 
     async def _one_after_the_other(self) -> None:
@@ -112,7 +112,7 @@ class Load:
             ended = self._ended[token] = asyncio.Event()
             headers = {REPLY_TO: f"{self._inbox}.{token}"}
             await jetstream.publish(subjects.task(TENANT, PIPELINE), b"{}", headers=headers)
-            while not ended.is_set():  # an answer is told once, and may be lost with its teller
+            while not ended.is_set():  # an answer is sent once, and may be lost with its sender
                 try:
                     await asyncio.wait_for(ended.wait(), STEPS * STEP_S + BOUND_S)
                 except TimeoutError:
@@ -123,7 +123,7 @@ class Load:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start a platform, end its coordinators again and again, check, print."""
+    """Start a platform, end its coordinators again and again, check and print."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config = Path(folder) / "hocket.yaml"
@@ -163,7 +163,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def _trial(platform: Platform, watch: Watch, how: str, trial: int) -> list[float]:
-    """End one coordinator and return, for each of its partitions, how long its runs stood still."""
+    """End one coordinator; return, for each of its partitions, how long its runs stood still (ms)."""
     names = [name for name in platform.processes if name.startswith("coordinator")]
     await _balanced(platform, names)
     await asyncio.sleep(SETTLED_S)
@@ -185,7 +185,7 @@ async def _trial(platform: Platform, watch: Watch, how: str, trial: int) -> list
 
 
 async def _balanced(platform: Platform, names: list[str]) -> None:
-    """Wait until the coordinators say that they own fair shares."""
+    """Wait until the coordinators report fair shares of the partitions."""
     async with asyncio.timeout(BOUND_S):
         while True:
             shares = [await _share(platform, name) for name in names]
@@ -211,7 +211,7 @@ async def _owned_by(platform: Platform, name: str) -> list[int]:
 
 
 async def _check(platform: Platform, client: Client, published: int) -> None:
-    """Raise RunsMissing unless every run succeeded and every end was told once."""
+    """Raise RunsMissing unless every run succeeded and every end was published once."""
     connection = await asyncpg.connect(platform.database_url)
     rows = await connection.fetch("SELECT status, count(*) AS runs FROM hocket.run GROUP BY status")
     await connection.close()
