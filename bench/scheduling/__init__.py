@@ -1,1 +1,1 @@
-"""Which step goes first: deadlines, overload, races that are cancelled."""
+"""Scheduling: deadlines, overload, races that are cancelled, autoscaling, and teams on one platform."""

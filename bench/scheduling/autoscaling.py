@@ -1,27 +1,30 @@
-"""An hour of production in a minute, on workers that come and go: what scalers cost, and miss.
+"""Compare autoscalers on an hour of production traffic replayed in a minute: their cost and missed
+deadlines.
 
 The requests are those of Azure's trace of a chat service (19,366 in an hour; `--every` 2 takes every
-second), sixty times as fast: a request takes as long as its tokens would (8,000 a second read, 40 a
-second written), 60 % are due within two minutes and 40 % within ten, here 2 s and 10 s. Each is a run
-of one step that sleeps; a worker process has `--slots` slots. Three schedules of workers are played,
-one after the other, on one platform:
+second one), replayed sixty times as fast. A request takes as long as its tokens would (8,000 a second
+read, 40 a second written); 60 % are due within two minutes and 40 % within ten, here 2 s and 10 s. Each
+is a run of one step that sleeps; a worker process has `--slots` slots. Three schedules of workers are
+played one after another on one platform:
 
-- `clairvoyant`: made beforehand by somebody who knows all requests (`bench/support/scaling_plan.py`),
-  with the time that a worker takes to start and the overhead of a step as they are measured here. A
-  schedule that misses more than 2 % when it is played is none: it is made again for steps that cost
-  5 % more, until one holds;
-- `slots wanted`: what KEDA and the autoscaler of Kubernetes make of `hocket_worker_slots_wanted`,
-  which the coordinator tells;
-- `queue length`: the same of ready and handed-out steps, `hocket_steps_held + hocket_steps_out`.
+- `clairvoyant`: computed beforehand with knowledge of all requests (`bench/support/scaling_plan.py`),
+  from the start-up time of a worker and the overhead of a step as measured here. If such a schedule
+  misses more than 2 % when it is played, it is computed again for steps that cost 5 % more, until one
+  holds;
+- `slots wanted`: what KEDA and the Kubernetes autoscaler make of `hocket_worker_slots_wanted`,
+  which the coordinator reports;
+- `queue length`: the same with the number of ready and handed-out steps,
+  `hocket_steps_held + hocket_steps_out`.
 
-Both fill a worker's slots to 105 %, look each 15 s (0.25 s here), tell apart 10 %, at most double at a
-time, and take one worker away in 30 s, when fewer were wanted for a minute. Workers are processes: one
-is paid for from its start until it has ended; the coordinator is told that one takes two minutes to
-come (2 s). The first five minutes and what comes after the hour do not count. A deadline is met where
-the run succeeded before it, counted from before its task was published.
+Both autoscalers fill a worker's slots to 105 %, decide every 15 s (0.25 s here), ignore deviations up
+to 10 %, at most double the workers at a time, and remove one worker every 30 s if fewer were wanted for
+a minute. Workers are processes; one costs from its start until it has ended. The coordinator is
+configured to expect that a worker takes two minutes to come (2 s). The first five minutes, and whatever
+follows the hour, do not count. A deadline is met if the run succeeded before it, counted from just
+before its task was published.
 
-The exit code is 1 unless `slots wanted` meets 98 % of the deadlines at 1.15 times the clairvoyant's
-cost at most.
+The exit code is 1 unless `slots wanted` meets 98 % of the deadlines at no more than 1.15 times the
+clairvoyant schedule's cost.
 
     .venv/bin/python -m bench.scheduling.autoscaling
 """
@@ -77,35 +80,38 @@ MAX_WORKERS = 16
 SYNC_S = 15 / SPEED
 TOLERANCE = 0.1
 FILL = 1.05
-"""Slots wanted for each slot of a worker: counts of workers are rounded up, half a worker on average."""
+"""Target for the slots wanted per slot of a worker. It exceeds 1 because worker counts are rounded up,
+by half a worker on average."""
 CALM_S = 60 / SPEED
 DOWN_EVERY_S = 30 / SPEED
 HORIZON_S = 120 / SPEED
 SEGMENT_S = 150 / SPEED
 UNCOUNTED_S = 300 / SPEED
 KNOWN_RUNS = 600
-"""Runs before all, from which the coordinator learns how long a step takes, and we what a slot loses."""
+"""Runs before all others, from which the coordinator learns a step's duration, and the bench the
+overhead per slot."""
 KNOWN_WORKERS = 8
 SETTLED_S = 30.0
 OVERHEAD_STEP = 0.05
-"""Of a step's time, added to what a step costs beside it until a schedule holds when it is played."""
+"""Fraction of a step's time by which the assumed overhead is raised until a schedule holds when it is
+played."""
 MIN_MET = 0.98
 MAX_COST = 1.15
 
 
 class Workers:
-    """The worker processes of a platform, of which some run; the last that was started goes first."""
+    """The worker processes of a platform, some of which run; the one started last is stopped first."""
 
     def __init__(self, platform: Platform) -> None:
         names = [name for name in platform.processes if name.partition("-")[0] == "worker"]
         self._processes = [platform.processes[name] for name in names]
         self.count = len(names)
         self.paid: list[list[float]] = [[time.monotonic()] for _ in names]
-        """By process: when it was started and had ended, by turns."""
+        """By process: its start and end times, alternating."""
         self._changing: set[asyncio.Task[None]] = set()
 
     def scale(self, count: int) -> None:
-        """Begin to start or to stop processes, until so many run."""
+        """Begin to start or stop processes until `count` of them run."""
         for number in range(self.count, count):
             self._begin(self._start(number))
         for number in range(self.count - 1, count - 1, -1):
@@ -113,14 +119,14 @@ class Workers:
         self.count = count
 
     async def settled(self) -> None:
-        """Wait until what was begun is done, and those that run are ready."""
+        """Wait until all pending changes are done and the running processes are ready."""
         while self._changing:
             await asyncio.gather(*self._changing)
         for process in self._processes[: self.count]:
             await process.wait_ready()
 
     async def start_s(self) -> float:
-        """Start one more, stop it again; return how long it took until it was ready."""
+        """Start one more worker and stop it again; return how long it took to become ready."""
         began, number = time.monotonic(), self.count
         await self._start(number)
         await self._processes[number].wait_ready()
@@ -129,7 +135,7 @@ class Workers:
         return took_s
 
     def paid_s(self, from_s: float, to_s: float) -> float:
-        """Return the worker-seconds of some time."""
+        """Return the worker-seconds between two times."""
         total_s = 0.0
         for moments in self.paid:
             for place in range(0, len(moments), 2):
@@ -157,7 +163,8 @@ class Workers:
 
 @dataclass
 class Autoscaler:
-    """What Kubernetes' autoscaler does with a metric that KEDA brings, `slots` of it for each worker."""
+    """Imitates the Kubernetes autoscaler with a metric from KEDA, of which each worker accounts for
+    `slots`."""
 
     workers: Workers
     slots: int
@@ -171,7 +178,7 @@ class Autoscaler:
             self.decide(await self.metric(), time.monotonic())
 
     def decide(self, metric: float, now_s: float) -> None:
-        """Scale by one reading."""
+        """Scale according to one reading of the metric."""
         have = self.workers.count
         target = FILL * self.slots
         wanted = math.ceil(metric / target)
@@ -191,7 +198,7 @@ class Autoscaler:
 
 
 async def follow(schedule: Schedule, workers: Workers, start_s: float, began_s: float) -> None:
-    """Have as many workers as a schedule says when it says so: starting takes a while."""
+    """Scale workers as a schedule says, ahead of time by how long a worker takes to start."""
     while True:
         passed_s = time.monotonic() - began_s
         now, soon = schedule.at(passed_s), schedule.at(passed_s + start_s)
@@ -213,7 +220,7 @@ class Play:
     plays: int = 0
 
     async def one(self, name: str, schedule: Schedule, start_s: float) -> dict[str, float]:
-        """Play the requests under one scaler; return what it met and what it cost."""
+        """Play the requests under one scaler; return the share of deadlines met and the cost."""
         self.plays += 1
         known = f"{name} {self.plays}"
         await self._scaled_to(schedule.workers[0])
@@ -233,8 +240,8 @@ class Play:
         return met | {"worker_s": self.workers.paid_s(began_s + UNCOUNTED_S, ended_s)}
 
     async def learn(self) -> float:
-        """Play more runs than there are slots; return the time of a slot that a step takes beside its
-        own, until the next one has begun."""
+        """Play more runs than there are slots; return the slot time (s) that a step uses beyond its own
+        duration, until the next step has begun."""
         await self._scaled_to(KNOWN_WORKERS)
         some = self.asked[:KNOWN_RUNS]
         for number, one in enumerate(some):
@@ -247,7 +254,7 @@ class Play:
             " FROM hocket.step s JOIN hocket.run r USING (run_id)"
             " WHERE r.input->>'play' = 'known' ORDER BY s.started_at"
         )
-        begun = rows[KNOWN_RUNS // 6 :]  # all slots are busy from here on, until the last begins
+        begun = rows[KNOWN_RUNS // 6 :]  # all slots are busy from here until the last step begins
         from_s, to_s = begun[0]["began"], begun[-1]["began"]
         busy_s = sum(max(0.0, min(row["ended"], to_s) - max(row["began"], from_s)) for row in rows)
         lost_s = (KNOWN_WORKERS * self.slots * (to_s - from_s) - busy_s) / len(begun)
@@ -309,7 +316,7 @@ class Play:
 
 
 async def played(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Play all schedules; return what was found."""
+    """Play all schedules; return the results."""
     asked = requests(arguments.every)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config = Path(folder) / "hocket.yaml"

@@ -1,10 +1,10 @@
-"""The coordinator's rules over simulated time: what a load of runs comes to under one order of steps.
+"""Simulate the coordinator's rules over virtual time: how a load of runs ends under one order of steps.
 
-The rules are the product's own and unchanged: `accept` and `apply` unfold every run, the outlook gives
-deadlines and slack from durations as they are measured (they enter once a second, as in the product),
-the gate (`core/scheduling/gate.py`) holds and orders what waits. Simulated are the clock, the
-workers (slots per node type that take steps from lanes by the worker's weights) and the ways
-between them (1 ms each).
+The rules are the product's own, unchanged: `accept` and `apply` unfold every run; the outlook derives
+deadlines and slack from measured durations (updated once a second, as in the product); the gate
+(`core/scheduling/gate.py`) holds and orders waiting steps. Simulated are the clock, the workers (slots
+per node type, which take steps from lanes according to the worker's weights) and the latency between
+them (1 ms each way).
 """
 
 import heapq
@@ -50,7 +50,7 @@ TENANT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of the load: when it comes, its deadline counted from there, what its steps will take by
+    """A task of the load: its arrival, its deadline relative to that, and the durations of its steps by
     node name."""
 
     at_ms: float
@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run's end: `latency_ms` from its task's coming."""
+    """The end of a run; `latency_ms` counts from its task's arrival."""
 
     task: Task
     status: str
@@ -70,7 +70,7 @@ class Ended:
 
 @dataclass(slots=True)
 class _Pool:
-    """The workers of one node type, and what is in their stream."""
+    """The workers of one node type, and the steps in their stream."""
 
     slots: int
     lanes: dict[str, deque[StepRequested]] = field(
@@ -91,8 +91,10 @@ class _Pool:
 
 
 class Simulation:
-    """Plays runs through the gate. `slots`: of the workers by node type. `enforced`: whether a run
-    ends at its deadline, as in the product, or goes on to its end."""
+    """Plays runs through the gate.
+
+    `slots`: the workers' slots by node type. `enforced`: whether a run ends at its deadline, as in the
+    product, or continues beyond it."""
 
     def __init__(
         self, plan: Plan, slots: Mapping[str, int], *, order: Order, enforced: bool
@@ -115,10 +117,10 @@ class Simulation:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self.busy_ms = dict.fromkeys(slots, 0.0)
-        """Slot time used by node type."""
+        """Slot time used, by node type."""
 
     def play(self, tasks: Sequence[Task]) -> list[Ended]:
-        """Return how the runs of a load end, in order of their ends."""
+        """Return the ends of all runs of a load, in order."""
         for number, task in enumerate(tasks):
             run_id = f"r{number}"
             self._tasks[run_id] = task
@@ -260,7 +262,7 @@ class Simulation:
             self._later(took_ms, partial(self._finish, pool, request.type, name, finished))
 
     def _finish(self, pool: _Pool, kind: str, name: str, finished: AttemptFinished) -> None:
-        if name in pool.running:  # else it was stopped
+        if name in pool.running:  # otherwise it was stopped
             pool.running.discard(name)
             self.busy_ms[kind] += finished.finished_at_ms - finished.started_at_ms
             self._later(WAY_MS, partial(self._apply, finished))

@@ -1,25 +1,26 @@
-"""Runs that cannot make their deadline any more: what is spent on them, and what degrading saves.
+"""Measure what is spent on runs that can no longer meet their deadline, and what degrading saves.
 
-A pipeline of five model calls in a row (plan, research, enrich, draft, check; 2.75 s on average, 5 s to
-the deadline) whose times are drawn from `--seed` with long tails, so that many runs are doomed on the
-way; the calls' slots are as busy as `--utilisation` says. The same tasks are played three times, each on
-a platform of its own (NATS, Postgres, coordinator, worker, gateway, ledger):
+The pipeline has five model calls in a row (plan, research, enrich, draft, check; 2.75 s on average, 5 s
+to the deadline), whose durations are drawn from `--seed` with long tails, so that many runs become
+doomed on the way; the calls' slots are utilised as `--utilisation` says. The same tasks are played
+three times, each on a new platform (NATS, Postgres, coordinator, worker, gateway, ledger):
 
-- `hope`: steps go as they came, and nothing is done about runs that are late (`continue`);
+- `hope`: steps run in order of arrival, and nothing is done about runs that are late (`continue`);
 - `fail`: the product's order, `on_infeasible: fail`;
-- `degrade`: the product's order, `on_infeasible: degrade`; what has a long tail can be spared:
-  `enrich` is optional, `research` and `draft` have a `fast` variant, as of a smaller model: a fifth
-  of the mean, and no long tail.
+- `degrade`: the product's order, `on_infeasible: degrade`; nodes with long tails can be spared:
+  `enrich` is optional, and `research` and `draft` have a `fast` variant that stands in for a smaller
+  model: a fifth of the mean, and no long tail.
 
-A run became infeasible at the first moment at which what was left until its deadline was less than the
-means (those that times are drawn with, which the platform has to find out) of the steps that it had
-still to start. It is worked out here from the times at which its steps were ready, began and ended. A
-doomed run is one that missed its deadline. What is spent is what the model meters,
-call by call, stopped ones too; the ledger must agree about every call that was not stopped. A call that
-was under way at that moment is counted in proportion.
+A run became infeasible when the time left until its deadline first fell below the sum of the means of
+the steps that it had not yet started. (These are the means that durations are drawn with; the platform
+has to learn them.) This moment is computed here from the times at which the run's steps became ready,
+began and ended. A doomed run is one that missed its deadline. Spending is what the model meters call by
+call, including stopped calls; the ledger must agree about every call that was not stopped. A call in
+progress when its run became infeasible is counted in proportion.
 
-The exit code is 1 unless with `fail` less than 2 % of what doomed runs spent was spent after they became
-infeasible, and with `degrade` 99 % of the runs that `hope` missed end well inside the deadline.
+The exit code is 1 unless with `fail` less than 2 % of what doomed runs spent was spent after they
+became infeasible, and with `degrade` 99 % of the runs that missed their deadline with `hope` end well
+within it.
 
     .venv/bin/python -m bench.scheduling.infeasible
 """
@@ -54,7 +55,7 @@ from hocket.schemas import subjects
 
 MEANS_MS = {"plan": 300.0, "research": 500.0, "enrich": 450.0, "draft": 1_200.0, "check": 300.0}
 SPREAD = {"plan": 0.2, "research": 0.8, "enrich": 0.8, "draft": 0.8, "check": 0.2}
-"""Standard deviation of a call's time, as a share of its mean (lognormal)."""
+"""Standard deviation of a call's duration, as a fraction of its mean (lognormal)."""
 FAST = ("research", "draft")
 FAST_SHARE = 0.2
 FAST_SPREAD = 0.2
@@ -62,9 +63,9 @@ SLO_MS = 5_000.0
 MAX_TIMES_MEAN = 6.0
 USD_PER_MTOK = 10
 USD_PER_MS = USD_PER_MTOK / 1e6
-"""The model makes a token in each millisecond."""
+"""Price of a millisecond, in which the model generates one token."""
 WARMUP_S = 8.0
-"""Runs of the first seconds measure the steps and are not counted."""
+"""Runs that arrive in these first seconds serve to measure the steps and are not counted."""
 MAX_LATE_SPEND = 0.02
 MIN_SAVED = 0.99
 TENANT = "default"
@@ -84,7 +85,7 @@ class DoesNotHold(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of the load, and what its calls will take by node."""
+    """A task of the load, and the durations of its calls by node."""
 
     at_s: float
     took_s: Mapping[str, float]
@@ -101,8 +102,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A run as Postgres has it (epoch ms), with its calls; `ready` are its steps in order, and since
-    when each was."""
+    """A run as stored in Postgres (epoch ms), with its calls. `ready` lists its steps in order, with
+    the time at which each became ready."""
 
     number: int
     status: str
@@ -142,7 +143,7 @@ def _time_s(dice: random.Random, mean_ms: float, spread: float) -> float:
 
 
 def pipeline(on_infeasible: str) -> dict[str, Any]:
-    """Return the pipeline with its policy."""
+    """Return the pipeline with the given policy."""
     nodes: dict[str, Any] = {}
     for number, name in enumerate(MEANS_MS):
         needs = [list(MEANS_MS)[number - 1]] if number else []
@@ -175,7 +176,7 @@ def _node(seconds: str, mean_ms: float, spread: float) -> dict[str, Any]:
 
 
 async def play(tasks: Sequence[Task], name: str, slots: int) -> list[Played]:
-    """Play the tasks on a platform of its own; return how their runs went."""
+    """Play the tasks on a new platform; return the runs."""
     order, on_infeasible = PLAYS[name]
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config, meter = Path(folder) / "hocket.yaml", Path(folder) / "meter"
@@ -214,7 +215,7 @@ async def play(tasks: Sequence[Task], name: str, slots: int) -> list[Played]:
 
 
 async def _publish(client: nats.NATS, tasks: Sequence[Task]) -> None:
-    """Publish each task at its time."""
+    """Publish each task when it is due."""
     jetstream = client.jetstream(publish_async_max_pending=len(tasks) + 1)
     subject = subjects.task(TENANT, "infeasible")
     begun_s = time.monotonic()
@@ -255,8 +256,8 @@ async def _played(database_url: str, meter: Path, tasks: int) -> list[Played]:
 
 
 async def _calls(connection: asyncpg.Connection, meter: Path) -> dict[str, list[Call]]:
-    """Return the model's calls by run, once the ledger has them all; raise DoesNotHold where it does
-    not agree about those that were answered."""
+    """Return the model's calls by run, once the ledger has all of them; raise DoesNotHold if the ledger
+    disagrees about the answered ones."""
     while True:
         text = await asyncio.to_thread(meter.read_text, "utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
@@ -293,7 +294,7 @@ FROM hocket.run
 
 
 def infeasible_since_ms(run: Played) -> float | None:
-    """Return when a run became infeasible by the means of its steps, or None."""
+    """Return when a run became infeasible by the means of its steps (epoch ms), or None."""
     nodes = list(MEANS_MS)
     began = {call.node: call.begun_ms for call in run.calls}
     for place, (node, ready_ms) in enumerate(run.ready):
@@ -310,7 +311,8 @@ def infeasible_since_ms(run: Played) -> float | None:
 
 
 def late_spend(runs: Sequence[Played]) -> tuple[int, float, float]:
-    """Return how many runs were doomed, what they spent, and what of it after they were (USD)."""
+    """Return the number of doomed runs, what they spent, and how much of it after they were infeasible
+    (USD)."""
     doomed, spent_ms, late_ms = 0, 0.0, 0.0
     for run in runs:
         if run.met:
@@ -324,7 +326,7 @@ def late_spend(runs: Sequence[Played]) -> tuple[int, float, float]:
 
 
 def report(plays: Mapping[str, Sequence[Played]], arguments: argparse.Namespace) -> None:
-    """Print a table and a line of JSON; raise DoesNotHold."""
+    """Print a table and a line of JSON; raise DoesNotHold if a goal is missed."""
     missed = {run.number for run in plays["hope"] if not run.met}
     figures: dict[str, Any] = {}
     print("| | met | of those missed by hope | doomed | spent | of it too late |")
@@ -366,7 +368,7 @@ def report(plays: Mapping[str, Sequence[Played]], arguments: argparse.Namespace)
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Play three times, print, judge."""
+    """Play three times, print, and check the goals."""
     print(machine_text(), file=sys.stderr)
     tasks = load(arguments)
     counted = {n for n, task in enumerate(tasks) if task.at_s >= WARMUP_S}

@@ -1,16 +1,18 @@
-"""How fast the losers of a race are stopped: their handlers, and their calls at the model's server.
+"""Measure how fast the losers of a race are stopped: their handlers, and their calls at the model's
+server.
 
-A platform of its own in a temporary folder (embedded NATS and Postgres, coordinator, worker, gateway,
+Uses its own platform in a temporary folder (embedded NATS and Postgres, coordinator, worker, gateway,
 ledger, REST), and in this process an HTTP server that the gateway calls as a model. Each run is a race
-of three `python` nodes that call a model: one is answered after 20 ms, two never. When the first has
-won, the moment each loser's handler is cancelled is written down by the handler, and the moment its
-connection is closed by the server. Both are compared with the race's own end in the log of events,
-`finished_at` of its step: when NATS stored the winner's result, before the coordinator saw it, so what
-is shown includes the decision and all of the way.
+of three `python` nodes that call a model: one call is answered after 20 ms, the other two never. After
+the first has won, each loser's handler records when it is cancelled, and the server records when the
+handler's connection is closed. Both are compared with the race's end in the log of events,
+`finished_at` of its step: the time at which NATS stored the winner's result, before the coordinator saw
+it, so the figures include the decision and the whole path.
 
-At the end nothing may be left: no slot of the worker taken, no call in the gateway, no connection at the
-server; and the ledger must have every call, the losers' as `speculation`. Else the exit code is 1.
-One line of JSON: milliseconds, and how many of each were measured. With `--inflight` races overlap.
+At the end nothing may be left over: no occupied worker slot, no call in the gateway, no connection at
+the server; and the ledger must have every call, with those of the losers as `speculation`. Otherwise
+the exit code is 1. Prints one line of JSON: milliseconds, and the number of measurements. With
+`--inflight` races overlap.
 
     .venv/bin/python -m bench.scheduling.race_cancel --races 200
 """
@@ -61,7 +63,7 @@ class RaceWrong(Exception):
 
 
 class ModelServer:
-    """Answers the model `fast` after a moment and no other; knows when a caller goes away."""
+    """Answers the model `fast` after a moment and no other model; records when a caller disconnects."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -83,7 +85,7 @@ class ModelServer:
         return web.json_response({"choices": [{"message": message}], "usage": usage})
 
     async def start(self) -> tuple[web.AppRunner, str]:
-        """Serve on a free port; return what stops it, and the address."""
+        """Serve on a free port; return the runner that stops it, and the address."""
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self.answer)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
@@ -93,7 +95,7 @@ class ModelServer:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start a platform and the server, run the races, check, print."""
+    """Start a platform and the server, run the races, check and print."""
     server = ModelServer()
     runner, base_url = await server.start()
     try:
@@ -148,7 +150,7 @@ async def measure(
 
 
 async def races(api: Api, count: int, inflight: int) -> list[str]:
-    """Run so many races, some at a time; return their runs."""
+    """Run `count` races, `inflight` at a time; return the ids of their runs."""
     run_ids: list[str] = []
     left = iter(range(count))
 
@@ -165,7 +167,7 @@ async def races(api: Api, count: int, inflight: int) -> list[str]:
 
 
 async def settled(platform: Platform, server: ModelServer) -> None:
-    """Wait until nothing of any race is left anywhere; raise RaceWrong where it stays."""
+    """Wait until nothing of any race is left; raise RaceWrong if something stays."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         left = {
@@ -197,7 +199,7 @@ async def metrics(platform: Platform, name: str) -> Mapping[str, float]:
 
 
 async def check(connection: asyncpg.Connection, races: int) -> None:
-    """Raise RaceWrong unless the ledger has each call once, the losers' as speculation."""
+    """Raise RaceWrong unless the ledger has each call once, and those of the losers as speculation."""
     wanted = {("fast", "call", "ok"): races}
     wanted |= {(loser, "speculation", "cancelled"): races for loser in BRANCHES[1:]}
     deadline = time.monotonic() + SETTLE_S

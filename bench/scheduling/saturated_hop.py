@@ -1,30 +1,30 @@
-"""What the order of steps does for deadlines when one hop is nearly saturated: least slack against
-FIFO.
+"""Measure how the order of steps affects deadlines when one hop is nearly saturated: least slack
+against FIFO.
 
-One pipeline of 7 steps in a row, all runs of one class and one tenant. The fourth step, a model
+The pipeline has 7 steps in a row; all runs have one class and one tenant. The fourth step, a model
 call, has few slots and is busy most of the time; the others have slots to spare. Tasks bring
-deadlines of their own: 30 % have 2 s, 40 % have 8 s, 30 % have 30 s, whatever the run needs (0.7 s
-on average). Arrivals and durations are drawn from `--seed`, and are the same for every order.
-`--arrivals bursty` (the default) has 15 to 25 s of 0.7 times the mean rate, 8 to 12 s of 1.6 times;
-`poisson` has one rate; `azure` has the gaps of the Azure LLM inference trace (`HOCKET_DATA`), and
-the hot step's time goes by its generated tokens.
+their own deadlines: 30 % have 2 s, 40 % have 8 s, 30 % have 30 s, regardless of the time the run needs
+(0.7 s on average). Arrivals and durations are drawn from `--seed` and are the same for every order.
+`--arrivals bursty` (the default) alternates 15 to 25 s at 0.7 times the mean rate with 8 to 12 s at 1.6
+times; `poisson` has a constant rate; `azure` uses the gaps of the Azure LLM inference trace
+(`HOCKET_DATA`), and the duration of the hot step follows its generated tokens.
 
-Three plays of the same load:
-- `fifo`: steps go as they came (`HOCKET_DISPATCH_ORDER=arrival`), runs end at their deadlines;
-- `fifo, patient`: the same, but runs go on beyond their deadline: this shows how late they would be;
+The same load is played three times:
+- `fifo`: steps run in order of arrival (`HOCKET_DISPATCH_ORDER=arrival`); runs end at their deadlines;
+- `fifo, patient`: the same, but runs continue beyond their deadline, which shows how late they would
+  be;
 - `slack`: the product as it is.
 
-`met` is the share of runs that succeeded before their deadline. `p99` of a kind is over all its
-runs; one that ended at its deadline without a result counts as infinitely late. `p99/slo` is over
-all runs, each by its own deadline. The exit code is 1 unless slack order meets more deadlines than
-FIFO and holds every kind's p99 within its deadline where patient FIFO's p99 of the tightest kind is
-twice the deadline or more.
+`met` is the share of runs that succeeded before their deadline. `p99` of a kind is over all its runs; a
+run that ended at its deadline without a result counts as infinitely late. `p99/slo` is over all runs,
+each relative to its own deadline. The exit code is 1 unless slack order meets more deadlines than FIFO
+and holds every kind's p99 within its deadline, while patient FIFO's p99 of the tightest kind is twice
+the deadline or more.
 
 In simulation (the default) the product's own decisions and gate run over simulated workers and time
-(`hop_simulation.py`). With `--real` a platform of its own is started for each play: NATS, Postgres,
-coordinator, worker, gateway; the hot step calls a model that sleeps, and all measures are taken
-from the table of runs. There patient runs get 20 times their deadline, which arrival order does not
-look at.
+(`hop_simulation.py`). With `--real` each play has its own platform: NATS, Postgres, coordinator,
+worker, gateway; the hot step calls a model that sleeps, and all figures are taken from the table of
+runs. There, patient runs get 20 times their deadline, which arrival order does not look at.
 
     .venv/bin/python -m bench.scheduling.saturated_hop
     .venv/bin/python -m bench.scheduling.saturated_hop --real --seconds 60
@@ -63,10 +63,10 @@ from hocket.schemas.pipeline.plan import compile_pipeline
 TRACE = DATA / "AzureLLMInferenceTrace_conv.csv.gz"
 KINDS = (("tight", 0.3, 2_000.0), ("medium", 0.4, 8_000.0), ("loose", 0.3, 30_000.0))
 HOPS_MS = {"s1": 20, "s2": 60, "s3": 80, "s4": 400, "s5": 100, "s6": 60, "s7": 30}
-"""Mean time of each step."""
+"""Mean duration of each step."""
 HOT = "s4"
 SPREAD = 0.5
-"""Standard deviation of a step's time, as a share of its mean (lognormal)."""
+"""Standard deviation of a step's duration, as a fraction of its mean (lognormal)."""
 MAX_TIMES_MEAN = 4.0
 BURST_RATE = 1.6
 BURST_S = (8.0, 12.0)
@@ -74,7 +74,7 @@ QUIET_S = (15.0, 25.0)
 QUIET_RATE = 0.7
 PATIENCE = 20
 WARMUP_S = 5.0
-"""Runs of the first seconds measure the steps and are not counted."""
+"""Runs that arrive in these first seconds serve to measure the steps and are not counted."""
 TENANT = "default"
 PIPELINE = {
     "pipeline": "hops",
@@ -151,7 +151,7 @@ def _bursty(dice: random.Random, rate_per_s: float, until_s: float) -> Iterator[
 
 
 def _azure(dice: random.Random, rate_per_s: float, until_s: float) -> list[tuple[float, float]]:
-    """Return a stretch of the trace, from a place that the dice choose, at the wanted mean rate."""
+    """Return a section of the trace from a random place, scaled to the wanted mean rate."""
     with gzip.open(TRACE, "rt", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     wanted = round(rate_per_s * until_s)
@@ -183,7 +183,7 @@ def simulate(tasks: Sequence[Task], arguments: argparse.Namespace) -> dict[str, 
 
 
 async def perform(tasks: Sequence[Task], arguments: argparse.Namespace) -> dict[str, list[Ended]]:
-    """Play the load under each order on a platform of its own."""
+    """Play the load under each order, each on a new platform."""
     return {
         "fifo": await _play(tasks, arguments, "arrival", 1),
         "fifo, patient": await _play(tasks, arguments, "arrival", PATIENCE),
@@ -228,7 +228,7 @@ async def _play(
 
 
 async def _publish(client: nats.NATS, tasks: Sequence[Task], patience: int) -> None:
-    """Publish each task at its time."""
+    """Publish each task when it is due."""
     jetstream = client.jetstream(publish_async_max_pending=len(tasks) + 1)
     subject = subjects.task(TENANT, PIPELINE["pipeline"])
     begun_s = time.monotonic()
@@ -246,7 +246,7 @@ async def _publish(client: nats.NATS, tasks: Sequence[Task], patience: int) -> N
 
 
 async def _ends(database_url: str, tasks: Sequence[Task]) -> list[Ended]:
-    """Return how the runs ended, once all have."""
+    """Return how the runs ended, once all have ended."""
     connection = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
     try:
         async with asyncio.timeout(END_TIMEOUT_S):
@@ -270,7 +270,7 @@ FROM hocket.run
 
 
 def report(plays: dict[str, list[Ended]], arguments: argparse.Namespace) -> None:
-    """Print a table and a line of JSON; raise DoesNotHold."""
+    """Print a table and a line of JSON; raise DoesNotHold if a goal is missed."""
     figures = {name: _figures(ends) for name, ends in plays.items()}
     print("| order | met | " + " | ".join(f"{k} met | {k} p99 s" for k, _, _ in KINDS), end="")
     print(" | p99/slo |\n|---|---|" + "---|---|" * len(KINDS) + "---|")
@@ -327,7 +327,7 @@ def _place(values: Sequence[float], place: float) -> float:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Play, print, judge."""
+    """Play, print, and check the goals."""
     print(machine_text(), file=sys.stderr)
     tasks = load(arguments)
     plays = await perform(tasks, arguments) if arguments.real else simulate(tasks, arguments)

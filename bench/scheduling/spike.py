@@ -1,26 +1,27 @@
-"""Ten times the load for a minute, over a model that scales itself: who waits, who is refused, and how.
+"""Measure ten times the load for a minute on a model that autoscales: who waits, who is refused, and
+how.
 
-A platform of its own (NATS, Postgres, coordinator, worker, gateway, ledger, REST), and `hocket emulate`
-with `--replicas` engines that live 10 times as fast as real ones: one is warm, the others are cold and
-take 85 s for a machine and 65 s for the model, 15 s here. This script is their autoscaler: once a second
-it asks for as many engines as the calls that the gateway holds would fill, as a KEDA trigger would; a
-cold engine refuses its calls.
+Uses its own platform (NATS, Postgres, coordinator, worker, gateway, ledger, REST), and `hocket emulate`
+with `--replicas` engines that run 10 times as fast as real ones: one is warm; the others are cold and
+take 85 s to get a machine and 65 s to load the model, 15 s here in total. This script is their
+autoscaler: once a second it requests as many engines as the calls held by the gateway would fill, as a
+KEDA trigger would; a cold engine refuses its calls.
 
-Each run is a step, a model call of 0.26 s on an idle engine, and a step. 30 % are interactive (2 s to
-their deadline), 15 % standard (60 s), 10 % batch (300 s), 40 % batch that is of use within 1.5 s only
-(`soon`: `on_overload: reject`), and 5 % batch that may wait for 8 s (`patient`: it queues until it can
-be done, and is refused when it cannot any more). While one engine serves, interactive, standard and
-`soon` alone are more than it can do. Tasks come with Poisson gaps from `--seed`:
-20 s at `--rate` a second, 60 s at ten times as much, then 20 s as before, and the end of every run is
-waited for. An interactive run that was admitted must be served as ever; batch may wait; what is refused
-must say so with a code and when to come again. Times are from before a task's publish to its end as the
-publisher hears it; a run that did not succeed counts as infinitely late. What the interactive runs of
-the spike waited for is read from their critical paths.
+Each run is a step, a model call of 0.26 s on an idle engine, and another step. 30 % of the runs are
+interactive (2 s to their deadline), 15 % standard (60 s), 10 % batch (300 s), 40 % batch that is useful
+only within 1.5 s (`soon`: `on_overload: reject`), and 5 % batch that can wait up to 8 s (`patient`: it
+queues until it can be done, and is refused when it no longer can). While one engine serves,
+interactive, standard and `soon` alone exceed its capacity. Tasks arrive as a Poisson process drawn from
+`--seed`: 20 s at `--rate` per second, 60 s at ten times as much, then 20 s as before; the bench waits
+for the end of every run. An admitted interactive run must be served as well as ever; batch may wait; a
+refusal must say so with a code and when to try again. Times are from just before a task is published to
+its end as heard by the publisher; a run that did not succeed counts as infinitely late. What the
+interactive runs of the spike waited for is read from their critical paths.
 
-The exit code is 1 unless interactive p95 in the spike is at most 1.5 times that of the steady time
+The exit code is 1 unless interactive p95 in the spike is at most 1.5 times that of the steady phase
 before, tasks were refused, every refusal is structured (a code, a class, and in its details
-`retry_after_ms` and `limited_by`), and every other run ends well (of `soon` and `patient`, who were
-predicted to: in time, or stopped at their deadline).
+`retry_after_ms` and `limited_by`), and every other run ends well (runs of `soon` and `patient` were
+predicted to: they must end in time, or be stopped at their deadline).
 
     .venv/bin/python -m bench.scheduling.spike
 """
@@ -64,9 +65,9 @@ KINDS = (
     ("soon", 0.4, {"class": "batch", "slo_ms": 1_500, "on_overload": "reject"}),
     ("patient", 0.05, {"class": "batch", "slo_ms": 8_000}),
 )
-"""Pipelines: name, share of the tasks, how they are to be served."""
+"""Pipelines: name, share of the tasks, and service settings."""
 PHASES = (("steady", 20.0, 1.0), ("spike", 60.0, 10.0), ("after", 20.0, 1.0))
-"""Name, seconds, rate as a multiple."""
+"""Name, seconds, and multiple of the rate."""
 WARMUP_RUNS = 40
 SPEED = 10
 MAX_RUNNING = 8
@@ -82,13 +83,14 @@ PROFILE = {
 SCALE_EVERY_S = 1.0
 MOST_WORSE = 1.5
 MOST_DISTURBED = 1.25
-"""A steady time whose p95 is more than so much of its median says nothing about the spike."""
+"""If p95 of the steady phase exceeds its median by more than this factor, it says nothing about the
+spike."""
 MAY_BE_LATE_S = {"soon": 1.5, "patient": 8.0}
-"""Kinds whose runs may be stopped at their deadline: the time that they have."""
+"""Kinds whose runs may be stopped at their deadline, with the time that they have."""
 STOPPED_WITHIN_S = 0.1
-"""Of the deadline."""
+"""How close to its deadline such a run must be stopped."""
 SLOWEST = 0.1
-"""Of the interactive runs, how many are looked at by what they waited for."""
+"""Share of the interactive runs, the slowest ones, whose waiting times are broken down."""
 PIECES = """
     SELECT node, kind, sum(ms) AS ms FROM report.run_critical_path
     WHERE run_id = ANY($1) GROUP BY node, kind ORDER BY ms DESC
@@ -103,7 +105,7 @@ class DoesNotHold(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a publisher heard of its task."""
+    """A publisher's view of its task."""
 
     kind: str
     phase: str
@@ -114,7 +116,7 @@ class Told:
 
 
 def pipeline(kind: str, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pipeline of a kind."""
+    """Return the pipeline of one kind."""
     step = {"type": "python", "handler": "handlers:pass_along"}
     return {
         "pipeline": kind,
@@ -136,7 +138,7 @@ def pipeline(kind: str, service: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engines(replicas: int) -> dict[str, Any]:
-    """Return the emulator's configuration: one engine that is warm, and others that are not."""
+    """Return the emulator's configuration: one warm engine and several cold ones."""
     return {
         "speed": SPEED,
         "engines": [
@@ -147,7 +149,7 @@ def engines(replicas: int) -> dict[str, Any]:
 
 
 class Autoscaler:
-    """Asks for engines by the calls that the gateway holds; `asked` says how many, and when."""
+    """Requests engines for the calls that the gateway holds; `asked` records when, and how many."""
 
     def __init__(self, urls: Sequence[str], metrics_url: str) -> None:
         self.asked: list[tuple[float, int]] = [(time.monotonic(), 1)]
@@ -155,7 +157,7 @@ class Autoscaler:
         self._metrics_url = metrics_url
 
     async def run(self) -> None:
-        """Scale until cancelled; engines stay once they are there."""
+        """Scale until cancelled; engines are never removed."""
         while True:
             await asyncio.sleep(SCALE_EVERY_S)
             calls = _sample(await _get(self._metrics_url), "hocket_gateway_in_flight")
@@ -189,7 +191,7 @@ def _sample(text: str | None, name: str) -> float:
 
 
 class Load:
-    """Publishes tasks at their times and hears what became of them."""
+    """Publishes tasks when they are due and hears how they end."""
 
     def __init__(self, client: Client, seed: int) -> None:
         self._jetstream = client.jetstream(publish_async_max_pending=10_000)
@@ -205,12 +207,12 @@ class Load:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._heard)
 
     async def warm_up(self) -> None:
-        """Run some tasks one after the other."""
+        """Run some tasks one after another."""
         for number in range(WARMUP_RUNS):
             await self._one(KINDS[number % len(KINDS)][0], "warm-up")
 
     async def run(self, rate_per_s: float) -> list[Told]:
-        """Go through the phases; return what was heard when all have ended."""
+        """Go through the phases; return the results when all runs have ended."""
         tasks: list[asyncio.Task[Told]] = []
         at_s = time.monotonic()
         for phase, seconds, times in PHASES:
@@ -246,13 +248,13 @@ class Load:
     async def _heard(self, message: Msg) -> None:
         heard = self._waiting.pop(message.subject.rpartition(".")[2], None)
         if heard is None:
-            self.repeats += 1  # an answer may come twice
+            self.repeats += 1  # an answer may be delivered twice
         else:
             heard.set_result((json.loads(message.data), time.monotonic()))
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start everything, play, print, judge."""
+    """Start everything, play, print, and check the goals."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with emulated(Path(folder), engines(arguments.replicas)) as found:
@@ -313,8 +315,8 @@ async def _play(
 
 
 async def _waited_for(database_url: str, told: Sequence[Told]) -> dict[str, dict[str, float]]:
-    """Return where the time of interactive runs in the spike went: ms by node and kind, on average over
-    all and over the slowest."""
+    """Return where interactive runs in the spike spent their time: ms by node and kind, averaged over
+    all runs and over the slowest."""
     runs = sorted(
         (t for t in told if (t.kind, t.phase) == ("interactive", "spike") and t.run_id),
         key=lambda t: t.took_s,
@@ -342,7 +344,7 @@ def report(
     waited_for: Mapping[str, Mapping[str, float]],
     arguments: argparse.Namespace,
 ) -> None:
-    """Print a table and a line of JSON; raise DoesNotHold."""
+    """Print a table and a line of JSON; raise DoesNotHold if a goal is missed."""
     figures: dict[str, Any] = {}
     print(
         "| class | phase | runs | refused | p50 s | p95 s | max s |\n|---|---|---|---|---|---|---|"

@@ -1,23 +1,24 @@
-"""What one team's dead or flooded queue costs another team on the same platform.
+"""Measure what one team's dead or flooded queue costs another team on the same platform.
 
-Two teams, `blue` and `red`, have a tenant, a package and a worker process of their own
-(`hocket-worker`). A run has two steps: one of the team's own type (`blue.rate`), and one of a type that
-both teams have, each with a function of its own (`desk.find`), divided by queues (`desk.find@blue`). A
-handler takes `--handler-ms`.
+Two teams, `blue` and `red`, each have their own tenant, package and worker process (`hocket-worker`). A
+run has two steps: one of the team's own type (`blue.rate`), and one of a type that both teams provide,
+each with its own function (`desk.find`), separated by queues (`desk.find@blue`). A handler takes
+`--handler-ms`.
 
-Blue publishes `--rate` tasks a second until it has `--runs`; the p99 of its runs, from publishing a task
-to hearing its end, is measured while red does one of these:
+Blue publishes `--rate` tasks per second until it has published `--runs`. The p99 of its runs, from
+publishing a task to hearing its end, is measured while red does one of the following:
 
 - `steady`: red publishes a quarter of that rate, and its worker keeps up;
-- `dead`: the same tasks, and red's worker is gone: its steps wait;
-- `flooded`: red has `--backlog` runs waiting before blue begins, and publishes four times as many tasks.
+- `dead`: the same tasks, but red's worker is dead, so its steps wait;
+- `flooded`: red has `--backlog` runs waiting before blue begins, and publishes four times as many
+  tasks.
 
-Red's worker runs one step of each type at once (25 a second), so what a flood adds to `steady` is a long
-queue, and a worker that is always busy.
+Red's worker runs one step of each type at a time (25 a second), so what a flood adds to `steady` is a
+long queue and a worker that is always busy.
 
-The three are played in turns, `--rounds` times, each on a platform of its own. Printed are a JSON line
-for each, and last the median over rounds of p99 divided by `steady`'s p99 of the same round. Before a
-play ends it is checked that no function of a team was called for the other's run.
+The three are played in rotation, `--rounds` times, each on a new platform. Printed are a JSON line for
+each play, and finally the median over rounds of p99 divided by the same round's `steady` p99. Each play
+ends with a check that no function of one team was called for a run of the other.
 
     .venv/bin/python -m bench.scheduling.two_teams
 """
@@ -90,7 +91,7 @@ class DoesNotHold(Exception):
 
 @dataclass
 class Team:
-    """One team's tasks, and what its functions were called for."""
+    """One team's tasks, and the calls of its functions."""
 
     name: str
     folder: Path
@@ -119,11 +120,11 @@ class Team:
         }
 
     async def listen(self) -> None:
-        """Hear how runs end."""
+        """Listen for the ends of runs."""
         await self.client.subscribe(f"{self._inbox}.*", cb=self._ended)
 
     async def run(self) -> None:
-        """Publish a task, wait until its run has ended well, and note how long that took."""
+        """Publish a task, wait until its run has succeeded, and record how long that took."""
         began_s = time.perf_counter()
         ended = await self.publish()
         async with asyncio.timeout(BOUND_S):
@@ -134,7 +135,7 @@ class Team:
         self.run_ids.add(end["run_id"])
 
     async def publish(self) -> asyncio.Future[dict[str, Any]]:
-        """Publish a task, and return what will be its end."""
+        """Publish a task, and return a future for its end."""
         self._numbers += 1
         ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[str(self._numbers)] = ended
@@ -146,7 +147,8 @@ class Team:
         return ended
 
     def calls(self) -> list[list[str]]:
-        """Return the calls of the team's functions: name, run, tenant, and the team in the input."""
+        """Return the calls of the team's functions: name, run, tenant, and the team in the input of
+        each."""
         return [line.split() for line in (self.folder / "calls").read_text().splitlines()]
 
     async def _ended(self, message: Msg) -> None:
@@ -166,7 +168,7 @@ class Stage:
     @classmethod
     @asynccontextmanager
     async def open(cls, slots: dict[str, int], handler_ms: float) -> AsyncIterator["Stage"]:
-        """Start the platform and a worker of each team, and apply their pipelines."""
+        """Start the platform and each team's worker, and apply the pipelines."""
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hkt-")))
             services = ("coordinator", "admin")
@@ -195,8 +197,8 @@ class Stage:
         await worker.wait()
 
     def check_calls(self) -> dict[str, int]:
-        """Return how many calls each team's functions had; raise DoesNotHold where one was for the other
-        team, or a step of a run that ended well is missing."""
+        """Return the number of calls of each team's functions. Raises DoesNotHold if one was for the
+        other team, or if a step of a successful run has no call."""
         counts = {}
         for name, team in self.teams.items():
             calls = team.calls()
@@ -220,7 +222,7 @@ class Stage:
             )  # fmt: skip
 
     async def _until_served(self) -> None:
-        """Wait until each team's own types and queues have a worker."""
+        """Wait until each team's types and queues have a worker."""
         wanted = {("desk.find", name) for name in TEAMS} | {(f"{n}.rate", "default") for n in TEAMS}
         api = self.platform.api()
         async with asyncio.timeout(BOUND_S):
@@ -238,7 +240,8 @@ class Stage:
 
 
 async def both(stage: Stage, runs: int, at_once: int) -> dict[str, int]:
-    """Let both teams run `runs` tasks, `at_once` at a time each, and return how many calls each had."""
+    """Let both teams run `runs` tasks, `at_once` at a time each, and return the number of calls of each
+    team's functions."""
 
     async def one_after_the_other(team: Team, left: Any) -> None:
         for _ in left:
@@ -256,7 +259,7 @@ async def both(stage: Stage, runs: int, at_once: int) -> dict[str, int]:
 
 
 async def play(kind: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Measure blue's runs while red does what `kind` says."""
+    """Measure blue's runs while red behaves as `kind` says."""
     async with Stage.open({"blue": given.slots, "red": 1}, given.handler_ms) as stage:
         blue, red = (stage.teams[name] for name in TEAMS)
         await both(stage, WARM_UP_RUNS, 4)
@@ -280,7 +283,7 @@ async def play(kind: str, given: argparse.Namespace) -> dict[str, Any]:
 
 
 async def paced(team: Team, rate: float, runs: int) -> None:
-    """Run tasks that come at a fixed rate, whatever becomes of those before."""
+    """Run tasks that arrive at a fixed rate, regardless of earlier ones."""
     began_s = time.monotonic()
     async with asyncio.TaskGroup() as group:
         for number in range(runs):
@@ -289,7 +292,7 @@ async def paced(team: Team, rate: float, runs: int) -> None:
 
 
 async def publish_at(team: Team, rate: float) -> None:
-    """Publish tasks at a fixed rate, and wait for none."""
+    """Publish tasks at a fixed rate without waiting for their ends."""
     began_s, number = time.monotonic(), 0
     while True:
         number += 1
@@ -298,7 +301,7 @@ async def publish_at(team: Team, rate: float) -> None:
 
 
 async def runs_open(stage: Stage) -> int:
-    """Return how many runs of red are accepted and have not ended."""
+    """Return the number of red's runs that are accepted and have not ended."""
     connection = await asyncpg.connect(stage.platform.database_url, timeout=BOUND_S)
     try:
         return int(await connection.fetchval(_OPEN))
@@ -307,14 +310,14 @@ async def runs_open(stage: Stage) -> int:
 
 
 async def until_waiting(stage: Stage, runs: int) -> None:
-    """Wait until so many runs of red are open."""
+    """Wait until `runs` runs of red are open."""
     async with asyncio.timeout(BOUND_S):
         while await runs_open(stage) < runs:  # noqa: ASYNC110 - not our process
             await asyncio.sleep(POLL_S)
 
 
 async def main(given: argparse.Namespace) -> None:
-    """Play, print, judge."""
+    """Play, print, and check."""
     print(machine_text(), file=sys.stderr)
     ratios: dict[str, list[float]] = {kind: [] for kind in PLAYS}
     for _ in range(given.rounds):
@@ -332,7 +335,7 @@ _OPEN = "SELECT count(*) FROM hocket.run WHERE tenant = 'red' AND finished_at IS
 
 
 def arguments(texts: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command's options."""
+    """Parse the command's options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -347,7 +350,7 @@ def arguments(texts: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 async def isolation(given: argparse.Namespace) -> None:
-    """Let both teams run `--runs` tasks, and print how many calls each had."""
+    """Let both teams run `--runs` tasks, and print the number of calls of each team's functions."""
     async with Stage.open(dict.fromkeys(TEAMS, 16), handler_ms=1.0) as stage:
         calls = await both(stage, given.runs, 16)
     print(json.dumps({"runs_each": given.runs, "calls": calls, "astray": 0}))
