@@ -1,1 +1,1 @@
-"""What a step, or the key of a request, costs in one part alone, without servers."""
+"""What a step, or the key of a request, costs in one component alone, without servers."""

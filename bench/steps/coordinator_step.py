@@ -1,13 +1,14 @@
-"""What a step costs in a coordinator without its servers: intake, core, gate and storage, from the bytes
-that NATS sends to the bytes that go to it and the columns that go to Postgres.
+"""Measure what a step costs in a coordinator without its servers: intake, core, gate and storage.
 
-A coordinator's own parts are put together as its service does it, with capabilities, over a NATS and a
-Postgres that this process plays: tasks and results come as bytes of the protocol, posts are
-acknowledged, and what would be written is only turned into columns. What playing takes is not counted.
-Sockets, asyncpg, and all that happens by the clock come on top in a real one (`overhead.py`).
+The measurement covers everything from the bytes that NATS sends to the bytes sent to it and the columns
+for Postgres. A coordinator's own components are wired up as its service does it, with capabilities, on
+a NATS and a Postgres that this process simulates: tasks and results arrive as bytes of the protocol,
+posts are acknowledged, and rows to be written are only converted to columns. The cost of the simulation
+is not counted. A real coordinator additionally has sockets, asyncpg, and everything that is triggered
+by the clock (`overhead.py`).
 
-Printed are the microseconds of CPU a step, the best and the median of all rounds; the machine is shown
-on stderr. `--profile` writes what cProfile saw of one more round.
+Printed are the CPU microseconds per step, the best and the median of all rounds; the machine is shown
+on stderr. `--profile` writes the cProfile output of one more round.
 
     .venv/bin/python -m bench.steps.coordinator_step --rounds 9 --runs 500
 """
@@ -67,12 +68,12 @@ from hocket.schemas.capabilities import Capabilities
 INFLIGHT = 256
 SLOTS = 64
 MAX_RESULTS = 10
-"""In one message."""
+"""Maximum number of results in one message."""
 MESSAGES_A_READ = 8
 ANNOUNCED_EVERY_MS = 1_000.0
 NEVER_S = 1e6
 MOST_IDLE = 20_000
-"""Reads in a row with nothing to read, after which the runs will not end any more."""
+"""After this many consecutive reads with nothing to read, the runs will never end."""
 EVENT = "hocket.event."
 
 
@@ -81,7 +82,7 @@ class RunsStalled(Exception):
 
 
 class Stopwatch:
-    """The CPU time of this process without that of what `plays` it."""
+    """This process's CPU time, excluding the time between `plays` and `played`."""
 
     def __init__(self) -> None:
         self._played_ns = 0
@@ -98,7 +99,7 @@ class Stopwatch:
 
 
 class PlayedStore(Store):
-    """Postgres, as far as a coordinator asks it here; it keeps nothing."""
+    """A stand-in for Postgres, as far as a coordinator uses it here; it stores nothing."""
 
     def __init__(self) -> None:
         super().__init__(cast(asyncpg.Pool, None))
@@ -129,7 +130,7 @@ class PlayedPipelines(PipelineStore):
 
 
 class PlayedClient:
-    """nats-py's client, as far as a bus uses it, and the socket under it."""
+    """A stand-in for nats-py's client, as far as a bus uses it, and for the socket under it."""
 
     is_connected, is_closed, max_payload = True, False, 1 << 20
     _flush_queue = None
@@ -166,7 +167,7 @@ class PlayedClient:
         self.written += commands
 
     def ask(self, subject: str, *_: object) -> asyncio.Future[RawMessage]:
-        """Answer what the bus asks, at once."""
+        """Answer the bus's request at once."""
         answer: dict[str, Any] = {}
         if "STREAM.INFO" in subject:
             answer = {"ts": "2020-01-01T00:00:00Z", "state": {"first_seq": 1, "last_seq": 0}}
@@ -176,7 +177,7 @@ class PlayedClient:
 
 
 class Played:
-    """NATS and the workers: acknowledges posts, keeps the log, gives tasks, runs steps."""
+    """Simulates NATS and the workers: acknowledges posts, keeps the log, delivers tasks, runs steps."""
 
     def __init__(self, client: PlayedClient, pipeline: str, acks: str, at_ms: float) -> None:
         self.client = client
@@ -195,11 +196,11 @@ class Played:
         )
 
     def listen(self) -> None:
-        """Know where the log and tasks are awaited; none come in batches."""
+        """Remember the inboxes for the log and for tasks; the one for batches stays unused."""
         self._log_inbox, self._task_inbox, _ = list(self.client.inboxes)[-3:]
 
     def read(self) -> list[bytes]:
-        """Return what comes by what was written, read by read."""
+        """Return the server's responses to what was written, as one item per read."""
         self._at_ms += 2.0
         found: list[bytes] = []
         written, self.client.written = self.client.written, []
@@ -285,7 +286,7 @@ class Played:
 
 
 class Rig:
-    """A coordinator's parts with one partition, and the servers that are played to it."""
+    """A coordinator's components with one partition, and the simulated servers."""
 
     def __init__(self, name: str, workload: Workload) -> None:
         self.watch = Stopwatch()
@@ -344,18 +345,18 @@ class Rig:
         self.played = Played(client, name, publisher.inbox, self._now_ms)
 
     async def open(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         acks = await self._client.subscribe(self._publisher.inbox + ".*")
         self._client.wire.direct[acks._id] = self._publisher.acknowledged
         self._gate.types.announced("w1", {"python": SLOTS}, time.monotonic() * 1_000)
         for work in (self._partition.read(), self._committer.run(), self._intake.run()):
             self._tasks.append(asyncio.create_task(cast(Any, work)))
-            for _ in range(20):  # each subscribes in its turn
+            for _ in range(20):  # lets each subscription be made
                 await asyncio.sleep(0)
         self.played.listen()
 
     async def run(self, runs: int) -> float:
-        """Play so many runs; return the CPU time, in microseconds."""
+        """Play `runs` runs; return the CPU time in microseconds."""
         played, watch = self.played, self.watch
         played.to_begin, done = runs, played.ended + runs
         began_us, idle = watch.read_us(), 0
@@ -383,7 +384,7 @@ class Rig:
             self._partition.upkeep()
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -432,5 +433,5 @@ if __name__ == "__main__":
     parser.add_argument("--profile", help="a file for one more round's profile")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for reader in (log_reader, consumer):
-        reader.SILENCE_S = NEVER_S  # a server that is played sends no heartbeats
+        reader.SILENCE_S = NEVER_S  # a simulated server sends no heartbeats
     uvloop.run(main(parser.parse_args()))

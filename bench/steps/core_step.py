@@ -1,11 +1,11 @@
-"""What a step costs in the core alone.
+"""Measure what a step costs in the core alone.
 
-Each round drives so many runs of a workload (`chain10`, `agent6`, `fan8`): the acceptance, each
-result, and what the shell needs of them, that is the message of each step and of the end as bytes,
-and the rows of what changed. The events are made before; so is every identifier. Nothing else of a
+Each round drives `--runs` runs of a workload (`chain10`, `agent6`, `fan8`): the acceptance, each
+result, and what the shell needs of them, that is, the message of each step and of the end as bytes,
+and the rows that changed. The events and all identifiers are created beforehand. No other part of a
 coordinator runs: no NATS, no Postgres, no gate.
 
-Printed are the microseconds of CPU a step, the best and the median of all rounds, as one line of
+Printed are the CPU microseconds per step, the best and the median of all rounds, as one line of
 JSON for each workload; the machine is shown on stderr.
 
     .venv/bin/python -m bench.steps.core_step --rounds 9 --runs 300
@@ -38,7 +38,7 @@ SLO_MS = 60_000.0
 
 @dataclass(frozen=True)
 class Play:
-    """The events of one run, and the moments at which the log has them."""
+    """The events of one run, and the log's time of each."""
 
     accepted: RunAccepted
     results: list[tuple[AttemptFinished, float]]
@@ -69,7 +69,7 @@ def _measured(name: str, rounds: int, runs: int) -> dict[str, object]:
 
 
 def _timed(work: Callable[[], int]) -> float:
-    """Return the CPU time of some work, in microseconds."""
+    """Return the CPU time of some work in microseconds."""
     gc.collect()
     begin_ns = time.process_time_ns()
     work()
@@ -77,7 +77,7 @@ def _timed(work: Callable[[], int]) -> float:
 
 
 def _play(plan: Plan, number: int) -> Play:
-    """Drive a run, and write down what came."""
+    """Drive a run, and record its events."""
     accepted = RunAccepted(
         run_id=f"r{number:024x}",
         tenant=TENANT,
@@ -96,7 +96,7 @@ def _play(plan: Plan, number: int) -> Play:
     )
     todo = [one for one in outcome.commands if isinstance(one, messages.Dispatch)]
     results = []
-    for dispatch in todo:  # it grows
+    for dispatch in todo:  # the list grows during the loop
         now_ms += 1.0
         result = AttemptFinished(
             run_id=accepted.run_id,

@@ -1,13 +1,13 @@
-"""What the check of a key costs a request, from what a process holds in memory, without servers.
+"""Measure what checking a key costs a request, from what a process holds in memory, without servers.
 
-Measured are, each over so many keys: the book alone (`book`), a former secret while a key is rotated
-(`former`), a token of an identity provider whose signature was read before (`token`), and the whole way
-through REST's access control to an endpoint that does nothing (`door`, and `door-token`), less what the
-same call costs without it. Kinds take turns, so that all see the same moments of the machine. Nothing is
-printed that was refused: each check must name its bearer.
+Each kind is measured over `--keys` keys: the book alone (`book`); a previous secret while a key is
+being rotated (`former`); a token of an identity provider whose signature was verified before (`token`);
+and the whole way through REST's access control to an endpoint that does nothing (`door`, and
+`door-token`), minus the same call without access control. Kinds alternate, so that all are exposed to
+the same state of the machine. Every check must name a bearer: the bench fails if one is refused.
 
-Printed are the microseconds of CPU a check, the best and the median of all rounds, one line of JSON for
-each kind. Where a median is above MOST_US the exit code is 1.
+Printed are the CPU microseconds per check, the best and the median of all rounds, one line of JSON for
+each kind. The exit code is 1 if a median exceeds MOST_US.
 
     .venv/bin/python -m bench.steps.key_check --keys 1000 --rounds 21
 """
@@ -41,7 +41,7 @@ from hocket.schemas.access.keys import hashed, key_text
 
 MOST_US = 50.0
 PER_S = 1e9
-"""No rate is in the way."""
+"""A rate limit that is never reached."""
 FORMER_FOR_S = 86_400.0
 CLIENT_ID = "hocket"
 
@@ -53,7 +53,7 @@ class KeysMissing(Exception):
 
 
 class Keys:
-    """So many keys, told in one page; each is rotated, so that two secrets count."""
+    """A number of keys, delivered in one page; each is being rotated, so that two secrets are valid."""
 
     def __init__(self, count: int) -> None:
         until_s = time.time() + FORMER_FOR_S
@@ -84,7 +84,7 @@ class Keys:
 
 
 class Door:
-    """REST's access control before an endpoint that does nothing, or that endpoint alone."""
+    """REST's access control in front of an endpoint that does nothing, or that endpoint alone."""
 
     def __init__(self, book: KeyBook, tokens: TokenBearers) -> None:
         self._guarded = AccessControl(
@@ -98,19 +98,19 @@ class Door:
         )
 
     async def guarded(self, key: str) -> object:
-        """Go through the access control; return the bearer."""
+        """Call the endpoint through access control; return the bearer."""
         scope = _scope(key)
         await self._guarded(scope, _receive, _send)
         return scope.get(BEARER)
 
     async def alone(self, key: str) -> object:
-        """Do the same without it."""
+        """Call the endpoint directly."""
         await _endpoint(_scope(key), _receive, _send)
         return key
 
 
 async def main(options: argparse.Namespace) -> int:
-    """Measure in turns; return the exit code."""
+    """Measure all kinds in alternation; return the exit code."""
     print(machine_text(), file=sys.stderr)
     keys = Keys(options.keys)
     book = KeyBook(keys)
@@ -138,7 +138,7 @@ async def main(options: argparse.Namespace) -> int:
 
 
 async def _timed(check: Check, shown: Sequence[str]) -> float:
-    """Return the CPU time of a check in microseconds; raise KeysMissing."""
+    """Return the CPU time of a check in microseconds; raise KeysMissing if a check names no bearer."""
     began_ns = time.process_time_ns()
     for text in shown:
         if await check(text) is None:
@@ -147,7 +147,7 @@ async def _timed(check: Check, shown: Sequence[str]) -> float:
 
 
 def _told(name: str, keys: int, found: Sequence[float]) -> bool:
-    """Print what a kind of check costs; return whether it is little enough."""
+    """Print what a kind of check costs; return whether it is within the limit."""
     median = statistics.median(found)
     us = {"best": round(min(found), 1), "median": round(median, 1)}
     print(json.dumps({"check": name, "keys": keys, "us": us}), flush=True)
@@ -160,7 +160,7 @@ async def _endpoint(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 def _scope(key: str) -> Scope:
-    """Return a request as a server hands it in."""
+    """Return a request as an ASGI server passes it in."""
     headers = [
         (b"host", b"127.0.0.1:8080"),
         (b"authorization", f"Bearer {key}".encode()),
@@ -187,7 +187,7 @@ async def _send(message: Message) -> None:
 
 @asynccontextmanager
 async def _provider() -> AsyncIterator[tuple[TokenBearers, str]]:
-    """Serve an identity provider; yield who knows its bearers, and a token of it that was shown once."""
+    """Serve an identity provider; yield its verifier of tokens, and a token that was presented once."""
     key = RSAKey.generate_key(2048, {"kid": "bench"})
     app = web.Application()
     runner = web.AppRunner(app)

@@ -1,12 +1,13 @@
-"""What part of a request the check of its key is: runs submitted to REST, calls through the HTTP door.
+"""Measure the share of a request that checking its key takes, at REST and at the gateway's HTTP door.
 
-A platform of its own with REST and gateway, and one REST and one gateway more that take requests at
-their word which ask for it (`bench/steps/trusting.py`); a model's endpoint that answers at once. To
-those two go the same requests by turns, over `--connections` connections that stay open: checked,
-trusted, trusted, checked, and the other way round in every other round. Compared are the CPU time of the
-process for a request and the time by the clock; printed is the median of the rounds' ratios, one line of
-JSON for each door. An answer that is not as it must be ends the bench. The exit code is 1 where the
-check of a key costs more than MOST_SHARE of the CPU.
+Requests are submissions of runs to REST and model calls to the door. Uses its own platform with REST
+and gateway, plus one REST process and one gateway that skip the check for requests that ask for it
+(`bench/steps/trusting.py`), and a model endpoint that answers at once. The latter two processes receive
+the same requests alternately, over `--connections` connections that stay open: checked, trusted,
+trusted, checked, and the other way round in every other round. Compared are CPU time of the process per
+request and elapsed time per request; printed is the median of the rounds' ratios, one line of JSON for
+each door. A wrong answer ends the bench. The exit code is 1 if checking keys costs more than MOST_SHARE
+of the CPU time.
 
     .venv/bin/python -m bench.steps.key_share --requests 3000 --rounds 15
 """
@@ -44,7 +45,7 @@ Send = Callable[[int], Awaitable[None]]
 
 @dataclass
 class Side:
-    """A process, and what a request took in each round: its CPU time and the time by the clock."""
+    """One kind of request to a process, and what a request took in each round: CPU and elapsed time."""
 
     pid: int
     send: Send
@@ -62,7 +63,7 @@ class Side:
 
 
 async def main(options: argparse.Namespace) -> int:
-    """Measure by turns; return the exit code."""
+    """Measure both kinds in alternation; return the exit code."""
     print(machine_text(), file=sys.stderr)
     code = 0
     async with AsyncExitStack() as stack:
@@ -146,7 +147,8 @@ async def _doors(stack: AsyncExitStack, folder: Path) -> dict[str, tuple[Side, S
 
 
 async def _beside(stack: AsyncExitStack, platform: Platform, name: str) -> tuple[int, int]:
-    """Start a process as another of the platform is, which trusts; return its process id and port."""
+    """Start a trusting process with the settings of one of the platform's; return its process id and
+    port."""
     port, alike = free_port(), platform.process(name)
     trusting = PlatformProcess(
         f"trusting-{name}",

@@ -1,5 +1,7 @@
-"""REST or a gateway that looks at a key once, and then takes at their word the requests that ask for it
-(`X-Api-Key: trust`, beside their key): what the checks of keys are held against.
+"""A REST process or a gateway that checks the first key, then trusts requests that ask for it.
+
+Requests ask with `X-Api-Key: trust`, beside their key. The cost of checking keys is measured against
+them.
 
 .venv/bin/python -m bench.steps.trusting admin|gateway
 """
@@ -22,9 +24,9 @@ _known, _open = AccessControl._known, OpenRequests.open
 _key, _open_door = DoorKeys.key, DoorKeys.open
 _NOTHING = nullcontext()
 _bearers: list[Principal] = []
-"""The first one, and its double that those have who are trusted."""
+"""The first bearer, and a copy of it that is given to trusted requests."""
 _keys: list[Key | None] = []
-"""Likewise."""
+"""The same for keys."""
 
 
 def _trusting_known(self: AccessControl, headers: Mapping[str, str]) -> Principal | None:
