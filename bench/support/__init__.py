@@ -1,1 +1,1 @@
-"""What benchmarks share: handlers and models of their processes, emulators, memory curves."""
+"""Code shared by benchmarks: handlers and models for their processes, emulators, load, memory curves."""

@@ -1,4 +1,4 @@
-"""`hocket emulate` as a process of its own, for benchmarks."""
+"""Run `hocket emulate` as a separate process for benchmarks."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ class NotStarted(Exception):
 async def emulated(
     folder: Path, document: Mapping[str, Any]
 ) -> AsyncIterator[Mapping[str, list[str]]]:
-    """Run the engines of a configuration; yield the base URLs of each model."""
+    """Run the engines of a configuration; yield the base URLs by model."""
     config = folder / "engines.yaml"
     config.write_text(yaml.safe_dump(dict(document)), "utf-8")
     process = await asyncio.create_subprocess_exec(

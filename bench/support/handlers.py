@@ -1,4 +1,4 @@
-"""Handlers of the benchmarks: they do nothing, so that what is measured is Hocket alone."""
+"""Handlers for benchmarks. They do nothing, so that only Hocket itself is measured."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from hocket.workers.replay import Task, sleep
 from hocket.workers.runtime.execution.context import Context
 
 JOURNAL = "WORKFLOW_JOURNAL"
-"""The variable that names the file in which handlers keep their journal."""
+"""Environment variable that names the file to which handlers write their journal."""
 
 
 async def pass_along(value: Any) -> Any:
@@ -20,13 +20,13 @@ async def pass_along(value: Any) -> Any:
 
 
 async def rest(given: dict[str, float]) -> None:
-    """Take some time without using any."""
+    """Sleep for `seconds`, without using CPU time."""
     await asyncio.sleep(given["seconds"])
 
 
 async def replay(task: Task, context: Context) -> Any:
-    """Take as long as the task took, and write when it began and ended (the machine's monotonic
-    clock, which all its processes share)."""
+    """Sleep as long as the original task took, and record its begin and end (monotonic clock, which all
+    processes of the machine share)."""
     begun_s = time.monotonic()
     _write(context.step.run_id, task.task, "begin", begun_s)
     done = await sleep(task)
@@ -35,7 +35,7 @@ async def replay(task: Task, context: Context) -> Any:
 
 
 async def call_model(value: dict[str, Any], context: Context) -> str:
-    """Call a model with the run's id; write when that is cancelled (the machine's wall clock)."""
+    """Call a model with the run's id; record when the call is cancelled (wall clock)."""
     try:
         reply = await context.model(value["model"], context.step.run_id)
     except asyncio.CancelledError:
@@ -45,7 +45,7 @@ async def call_model(value: dict[str, Any], context: Context) -> str:
 
 
 async def call_in_turn(value: dict[str, Any], context: Context) -> str:
-    """Call a model so many times, one after the other, and return its last answer."""
+    """Call a model `calls` times, one after another, and return the last answer."""
     text = ""
     for _ in range(value["calls"]):
         text = (await context.model(value["model"], value["text"], max_tokens=16)).text
@@ -56,7 +56,7 @@ def _write(run_id: str, task: str, what: str, at_s: float) -> None:
     line = json.dumps([run_id, task, what, at_s]) + "\n"
     os.write(
         _journal(), line.encode()
-    )  # one write of one line: appends of several processes keep whole
+    )  # one write per line: appends by several processes do not mix
 
 
 @cache

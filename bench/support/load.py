@@ -1,4 +1,5 @@
-"""Workloads of no-op steps, a load that publishes their tasks and hears the ends, and their check."""
+"""Workloads of no-op steps, a load generator that publishes tasks and hears their ends, and the final
+check."""
 
 import asyncio
 import json
@@ -40,11 +41,12 @@ class Workload:
 
     @property
     def steps(self) -> int:
-        """Steps of one run."""
+        """Number of steps of one run."""
         return len(self.needs)
 
     def pipeline(self, name: str) -> dict[str, Any]:
-        """Return its spec. Every step's input is the body again, taken from one of its parents."""
+        """Return the pipeline's spec. Every step's input is the task's body, taken from one of its
+        parents."""
         return {
             "pipeline": name,
             "input": {
@@ -131,7 +133,8 @@ class Load:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._ended)
 
     async def run(self, runs: int, inflight: int, pids_of: int) -> Round:
-        """Publish `runs` tasks, `inflight` at a time, and wait for the end of every one."""
+        """Publish `runs` tasks, `inflight` at a time, and wait for all to end. CPU time is that of the
+        processes below `pids_of`."""
         latencies_ms: list[float] = []
         left = iter(range(runs))
 
@@ -147,8 +150,8 @@ class Load:
         return Round(took_s, latencies_ms, used)
 
     async def one(self) -> float:
-        """Publish a task and wait for the end of its run; return how long both took, in milliseconds.
-        Raises RunsMissing."""
+        """Publish a task and wait for the end of its run; return the time from publish to end in
+        milliseconds. Raises RunsMissing."""
         self.published += 1
         token = str(self.published)
         ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -177,7 +180,7 @@ class Load:
 
 
 async def check(database_url: str, pipeline: str, runs: int, steps: int) -> None:
-    """Raise RunsMissing unless Postgres holds every run, with every step, succeeded."""
+    """Raise RunsMissing unless Postgres holds every run with every step, all succeeded."""
     connection = await asyncpg.connect(
         database_url, timeout=CONNECT_TIMEOUT_S, command_timeout=QUERY_TIMEOUT_S
     )
@@ -197,7 +200,7 @@ async def check(database_url: str, pipeline: str, runs: int, steps: int) -> None
 
 
 def slots(concurrency: int, *types: str) -> dict[str, Any]:
-    """Return the configuration of a worker that runs so many steps of each type at once."""
+    """Return the configuration of a worker that runs `concurrency` steps of each type at once."""
     return {"node_types": {name: {"concurrency": concurrency} for name in types}}
 
 

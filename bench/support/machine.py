@@ -1,4 +1,4 @@
-"""What machine this is, and what CPU and memory the processes below one use. Linux only."""
+"""Describe the machine, and report the CPU time and memory of the processes below one. Linux only."""
 
 import os
 import platform as machine
@@ -13,7 +13,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def children(root: int) -> list[int]:
-    """Return the processes below a process (Linux: /proc/PID/stat, field 4 is the parent)."""
+    """Return all descendants of a process (Linux: /proc/PID/stat, field 4 is the parent)."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -25,8 +25,8 @@ def children(root: int) -> list[int]:
 
 
 def cpu_s(root: int) -> Mapping[str, float]:
-    """Return user and system time of all processes below a process, by what they are; that of those
-    which ended stands with their parents (fields 14 to 17)."""
+    """Return user and system time of all descendants of a process, by name. The time of ended processes
+    is counted with their parents (fields 14 to 17)."""
     used: defaultdict[str, float] = defaultdict(float)
     for pid in children(root):
         if fields := _stat(pid):
@@ -35,8 +35,7 @@ def cpu_s(root: int) -> Mapping[str, float]:
 
 
 def exact_cpu_s(pid: int) -> float:
-    """Return user and system time of the threads of one process, to the nanosecond; `cpu_s` counts
-    ticks of 10 ms."""
+    """Return the CPU time of a process's threads to the nanosecond; `cpu_s` counts ticks of 10 ms."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
@@ -52,7 +51,8 @@ def _name(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third (the state) on; none where it has ended."""
+    """Return the fields of /proc/PID/stat from the third (the state) on; empty if the process has
+    ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -68,7 +68,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def machine_text() -> str:
-    """Say what machine this is, and how busy."""
+    """Describe this machine and its load."""
     cpus = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -85,7 +85,7 @@ def machine_text() -> str:
 
 
 def speed_text() -> str:
-    """Say how fast this machine runs Python at the moment: a guest of a crowded host is slower."""
+    """Report how fast this machine runs Python at the moment: a guest on a crowded host is slower."""
     times_ms = []
     for _ in range(SPEED_ROUNDS):
         begin_s = time.perf_counter()

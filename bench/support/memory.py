@@ -1,7 +1,7 @@
-"""How much memory each process of a platform holds, as a curve over time. Linux only.
+"""Record the memory of each process of a platform as a curve over time. Linux only.
 
 A process counts with its resident set. Postgres counts with the proportional set of all its sessions,
-so that the buffers which they share are counted once.
+so that buffers that they share are counted once.
 """
 
 import re
@@ -16,7 +16,7 @@ from hocket.kit.embedded.errors import ServerStopped
 
 KIB_PER_MIB = 1024
 GONE = (OSError, ServerStopped)
-"""What is raised for a process that is not there just now."""
+"""Exceptions raised for a process that does not exist at the moment."""
 
 
 class Curve:
@@ -49,7 +49,7 @@ class Curve:
 
 
 def memory_mib(platform: Platform) -> dict[str, float]:
-    """Return what each process holds now; one that is not there just now is left out."""
+    """Return the memory of each process in MiB, leaving out those that do not exist at the moment."""
     found: dict[str, float] = {}
     for name, process in platform.processes.items():
         with suppress(*GONE):
@@ -64,7 +64,7 @@ def memory_mib(platform: Platform) -> dict[str, float]:
 
 
 def children(pid: int) -> Iterable[int]:
-    """Return what a process has started."""
+    """Return the direct children of a process."""
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 

@@ -9,4 +9,4 @@ DATA = Path(os.environ.get("HOCKET_DATA", ROOT.parent / "shared" / "data"))
 """Real data sets, which are not part of the repository."""
 
 HANDLERS = str(BENCH / "support")
-"""PYTHONPATH of worker and gateway processes that import `handlers` and the models of that folder."""
+"""PYTHONPATH for worker and gateway processes, which import `handlers` and the models of that folder."""

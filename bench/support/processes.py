@@ -1,4 +1,4 @@
-"""Processes beside a benchmark: started, answering, on a port of their own."""
+"""Run processes for a benchmark, each on a free port, and wait until they respond."""
 
 import asyncio
 import os

@@ -1,4 +1,5 @@
-"""A model in the gateway's process that answers at once, and counts its calls where others see it."""
+"""A model in the gateway's process that answers at once and counts its calls where other processes can
+read it."""
 
 import mmap
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 from hocket.schemas.messages import CallRequest, Completion
 
 CALLS_FILE = "BENCH_CALLS_FILE"
-"""The variable that names the file with the count."""
+"""Environment variable that names the file with the count."""
 COUNTER = struct.Struct("q")
 INPUT_TOKENS, OUTPUT_TOKENS = 12, 3
 _REPLY = Completion(

@@ -1,5 +1,4 @@
-"""Requests of an hour in production, sixty times as fast, and the schedule of workers of somebody who
-knew them all beforehand."""
+"""An hour of production requests, sixty times as fast, and a clairvoyant schedule of workers for it."""
 
 import csv
 import gzip
@@ -23,7 +22,7 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, in the seconds of the play: when it comes, how long it takes, which kind it is."""
+    """One request, in seconds of the replay: its arrival, its duration and its kind."""
 
     at_s: float
     takes_s: float
@@ -35,8 +34,8 @@ class Request:
 
 
 def requests(every: int) -> list[Request]:
-    """Return each so-many-th request of the trace. The trace tells times and tokens; which of them
-    may wait is drawn."""
+    """Return every `every`-th request of the trace. Times and tokens come from the trace; which
+    requests are urgent is drawn at random."""
     dice = random.Random(SEED)
     found: list[Request] = []
     with gzip.open(TRACE, "rt") as file:
@@ -57,8 +56,8 @@ def _seconds(timestamp: str) -> float:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What workers are like: slots of each, what a step costs beside its own time, how long one takes to
-    start (it is paid from then)."""
+    """The properties of workers: slots of each, overhead of a step beyond its own duration, and
+    start-up time, which is paid for."""
 
     slots: int
     overhead_s: float
@@ -67,7 +66,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Workers that serve, by segments of `segment_s`."""
+    """The number of serving workers in each segment of `segment_s` seconds."""
 
     workers: Sequence[int]
     segment_s: float
@@ -76,15 +75,15 @@ class Schedule:
         return self.workers[min(int(second / self.segment_s), len(self.workers) - 1)]
 
     def cost_s(self, fleet: Fleet) -> float:
-        """Return the worker-seconds, with those of starting."""
+        """Return the worker-seconds, including those of starting."""
         pairs = zip(self.workers, self.workers[1:], strict=False)
         started = sum(max(0, after - before) for before, after in pairs)
         return sum(self.workers) * self.segment_s + started * fleet.start_s
 
 
 def missed(requests: Sequence[Request], fleet: Fleet, schedule: Schedule) -> int:
-    """Return how many deadlines are missed where the earliest deadline goes first, and steps that were
-    begun end."""
+    """Return the number of missed deadlines if the earliest deadline goes first and started steps run
+    to their end."""
     ready: list[tuple[float, float]] = []
     ends: list[float] = []
     late, coming, now_s = 0, 0, 0.0
@@ -98,7 +97,7 @@ def missed(requests: Sequence[Request], fleet: Fleet, schedule: Schedule) -> int
         while ready and len(ends) < schedule.at(now_s) * fleet.slots:
             due_s, takes_s = heapq.heappop(ready)
             if now_s + takes_s > due_s:
-                late += 1  # it is not begun
+                late += 1  # it would miss its deadline, so it is never started
             else:
                 heapq.heappush(ends, now_s + takes_s)
         next_s = [requests[coming].at_s] if coming < len(requests) else []
@@ -113,9 +112,11 @@ def missed(requests: Sequence[Request], fleet: Fleet, schedule: Schedule) -> int
 def clairvoyant(
     requests: Sequence[Request], fleet: Fleet, segment_s: float, max_missed: int
 ) -> Schedule:
-    """Return a schedule that is cheap for somebody who knows all requests: of the smallest constant
-    number of workers, in each segment as many fewer as may be missing, until nothing can be taken off
-    any more."""
+    """Return a cheap schedule that knows all requests in advance and misses at most `max_missed`
+    deadlines.
+
+    It starts from the smallest constant number of workers and removes workers from segments as long as
+    that lowers the cost."""
     count = int(requests[-1].at_s / segment_s) + 1
     workers = 1
     while missed(requests, fleet, Schedule([workers] * count, segment_s)) > max_missed:

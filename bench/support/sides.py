@@ -1,4 +1,5 @@
-"""Platforms that stand side by side, each a process of its own: while one is loaded, the other rests."""
+"""Platforms that are measured against each other, each in its own process: one is loaded, the other
+idle."""
 
 import argparse
 import asyncio
@@ -25,7 +26,7 @@ START_S = 60.0
 
 @dataclass
 class Side:
-    """One of the platforms, and what was measured of it."""
+    """One of the platforms, and its measurements."""
 
     name: str
     load: Load
@@ -36,7 +37,7 @@ class Side:
 
 
 def of_hocket(pipeline: str) -> list[str]:
-    """Return Python's arguments for a platform that has a workload's pipeline."""
+    """Return the Python arguments that start a platform with a workload's pipeline."""
     return ["-m", "bench.support.sides", pipeline]
 
 
@@ -44,8 +45,10 @@ def of_hocket(pipeline: str) -> list[str]:
 async def opened(
     name: str, command: list[str], env: Mapping[str, str], pipeline: str
 ) -> AsyncIterator[Side]:
-    """Start a platform and connect to it. `command` prints its NATS and Postgres as JSON, and lives
-    until its standard input ends."""
+    """Start a platform and connect to it.
+
+    `command` prints the URLs of its NATS and Postgres as JSON, and lives until its standard input
+    ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
@@ -70,7 +73,7 @@ async def opened(
 
 
 async def serve(pipeline: str) -> None:
-    """Be a platform until the standard input ends."""
+    """Run a platform until standard input ends."""
     env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS}
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with Platform(Path(folder), env=env, log_level="warning") as platform:

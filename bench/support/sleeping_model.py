@@ -1,7 +1,7 @@
-"""A model that takes as long as its prompt says, in the gateway's process; it meters what it does.
+"""A model in the gateway's process that takes as long as its prompt says, and meters its calls.
 
-It makes a token in each millisecond. Where `SLEEPING_MODEL_METER` names a file, every call leaves a line
-there when it ends or is stopped: run, node, tokens asked for, begin and end (seconds of the wall
+It generates one token per millisecond. If `SLEEPING_MODEL_METER` names a file, every call adds a line
+to it when it ends or is stopped: run, node, tokens requested, begin and end (seconds of the wall
 clock), and whether it was answered.
 """
 
@@ -17,7 +17,7 @@ METER = "SLEEPING_MODEL_METER"
 
 
 async def sleep(request: CallRequest) -> Completion:
-    """Take as many seconds as the last message says."""
+    """Sleep for the number of seconds in the last message."""
     begun_s = time.time()
     seconds, answered = float(request.messages[-1].content), False
     tokens = round(seconds * 1_000)

@@ -1,4 +1,5 @@
-"""A model's endpoint that answers at once: one chat completion for every request, over kept connections.
+"""A model endpoint that answers every request at once with one chat completion, over keep-alive
+connections.
 
 .venv/bin/python -m bench.support.upstream PORT
 """
@@ -40,7 +41,7 @@ LENGTH = b"content-length:"
 
 
 class Connection(asyncio.Protocol):
-    """Reads a request to its end and answers it."""
+    """Reads each request to its end and answers it."""
 
     def __init__(self) -> None:
         self._buffer = b""
