@@ -1,1 +1,1 @@
-"""What Hocket itself costs: runs a second, CPU and memory, as runs, workers and graphs grow."""
+"""What Hocket itself costs: runs per second, CPU and memory, as runs, workers and graphs grow."""

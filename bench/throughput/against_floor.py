@@ -1,12 +1,14 @@
-"""Hocket against the floor of 5d479bd, by turns in one measurement.
+"""Compare Hocket with the floor of commit 5d479bd, in alternating rounds of one measurement.
 
-The floor (the module `floor` of that bench, with the kit and the store that it had) is taken out of the
-repository's history into a temporary folder, and both platforms run side by side: while one is measured,
-the other has nothing to do. Each round loads the floor and then Hocket, the next one the other way
-round, so that a busy machine costs both. The floor moves what the workload's graph says, stage by stage.
+The floor (that commit's bench module `floor`, with the kit and the store of that time) is extracted
+from the repository's history into a temporary folder, and both platforms run side by side: while one is
+measured, the other is idle. Each round loads the floor and then Hocket, and the next round the other
+way round, so that a busy machine affects both. The floor moves messages along the workload's graph,
+stage by stage.
 
-For each workload: steps/s and CPU at `--inflight` runs, p50 and p99 of one run at a time, all as the
-median over the rounds, and what Hocket is of the floor. At the end Postgres of both must hold every run.
+For each workload: steps/s and CPU time at `--inflight` runs, p50 and p99 of one run at a time, all as
+the median over the rounds, and the ratio of Hocket to the floor. At the end the Postgres of both must
+hold every run.
 
     .venv/bin/python -m bench.throughput.against_floor --workloads agent6 chain10 fan8
 """
@@ -36,7 +38,7 @@ from bench.support.sides import Side
 
 COMMIT = "5d479bd"
 MIN_WARMUP_RUNS = 200
-# in the folder of the old commit: its floor, with the stages of a workload
+# written into the folder of the old commit: its floor, with the stages of a workload
 OLD_FLOOR = """
 import asyncio, json, os, sys, tempfile, types
 from pathlib import Path
@@ -63,7 +65,7 @@ else:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Measure each workload, and print."""
+    """Measure each workload and print its figures."""
     flags = sysconfig.get_config_var("CONFIG_ARGS") or "unknown"
     print(machine_text(), f"Python built with {flags}", sep="\n", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-floor-") as folder:
@@ -126,7 +128,7 @@ def _show(side: Side, workload: Workload, number: int) -> None:
 
 
 def _take_out(folder: Path) -> None:
-    """Put the floor of COMMIT and the code that it stands on into a folder."""
+    """Extract the floor of COMMIT and the code that it depends on into a folder."""
     parts = ["bench", "schemas", "services", "workers", "migrations"]
     archive = subprocess.run(
         ["git", "archive", COMMIT, *parts], cwd=ROOT, check=True, capture_output=True
@@ -150,7 +152,7 @@ def _commands(name: str, workload: Workload, old: Path) -> dict[str, tuple[list[
 
 
 def _stages(workload: Workload) -> list[list[str]]:
-    """Return the nodes of a workload by what they wait for."""
+    """Return a workload's nodes in stages, each of which depends only on earlier stages."""
     left, done, stages = dict(workload.needs), set[str](), list[list[str]]()
     while left:
         stages.append([node for node, needs in left.items() if done.issuperset(needs)])

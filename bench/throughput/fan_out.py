@@ -1,16 +1,16 @@
-"""What a fan-out costs beyond its slowest branch, with many sessions at once.
+"""Measure what a fan-out costs beyond its slowest branch, with many sessions at once.
 
-A pipeline of 4 parallel `python` steps, each of which sleeps as long as its task says: 50 ms to 4
-s, drawn evenly over the logarithm. `--sessions` publish one task after the other, all at once, each
-with an inbox of its own, on a platform of its own (NATS, Postgres with fsync on, coordinator, one
-worker, gateway, ledger, REST). What is measured of each run is the time from before its publish to
-its end as the publisher hears it (after the commit), less the sleep of its slowest branch, as it
-was asked for: publishing (an fsync), intake, dispatch, what timers are late, results, joining, the
-commit of the end.
+The pipeline has 4 parallel `python` steps, each of which sleeps as long as its task says: 50 ms to 4
+s, log-uniformly distributed. `--sessions` sessions publish concurrently, each one task after another
+with its own inbox, on a new platform (NATS, Postgres with fsync on, coordinator, one worker, gateway,
+ledger, REST). The measure of each run is the time from just before its publish to its end as the
+publisher hears it (after the commit), minus the requested sleep of its slowest branch. This includes
+publishing (an fsync), intake, dispatch, late timers, results, joining, and the commit of the end.
 
-Where that time goes is shown beside it: before the acceptance, by kind of the critical path
-(docs/reference/critical-path.md; a branch's execution less its sleep), and after the end was
-decided. Warm-up runs come first. `--rounds` measures again on the same platform; all rounds count.
+The breakdown of that time is shown beside it: before the acceptance, by kind of the critical path
+(docs/reference/critical-path.md; a branch's execution minus its sleep), and after the end was
+decided. Warm-up runs come first. `--rounds` repeats the measurement on the same platform; all rounds
+count.
 
     .venv/bin/python -m bench.throughput.fan_out
 """
@@ -51,7 +51,7 @@ SLOTS = 512
 TENANT = "default"
 WARMUP_S = 0.1
 WARMUP_RUNS = 4
-"""Of each session, with short branches."""
+"""Warm-up runs of each session, with short branches."""
 MEAN_GOAL_MS, P99_GOAL_MS = 10.0, 25.0
 CONNECT_TIMEOUT_S = 10.0
 RUN_TIMEOUT_S = 60.0
@@ -74,7 +74,7 @@ class RunWrong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run as its session saw it (epoch seconds)."""
+    """A run as seen by its session (epoch seconds)."""
 
     run_id: str
     slowest_s: float
@@ -89,7 +89,7 @@ class Ran:
 
 
 class Sessions:
-    """Publish tasks and hear of their ends."""
+    """Publish tasks and hear their ends."""
 
     def __init__(self, client: Client, seed: int) -> None:
         self._jetstream = client.jetstream(timeout=CONNECT_TIMEOUT_S)
@@ -106,8 +106,8 @@ class Sessions:
     async def run(
         self, sessions: int, runs: int, most_s: float = MOST_S, *, spread_s: float = 0.0
     ) -> list[Ran]:
-        """Let so many sessions publish so many tasks each, one after the other; they begin within
-        `spread_s`."""
+        """Run `sessions` concurrent sessions that each publish `runs` tasks one after another; the
+        sessions start within `spread_s`."""
 
         async def session() -> list[Ran]:
             await asyncio.sleep(self._dice.uniform(0, spread_s))
@@ -150,7 +150,7 @@ class Sessions:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start a platform, measure, print."""
+    """Start a platform, measure and print."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config = Path(folder) / "hocket.yaml"
@@ -197,7 +197,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def _parts(database_url: str, ran: Sequence[Ran]) -> Mapping[str, float]:
-    """Return the mean of each part of the time beyond the slowest branch."""
+    """Return the mean of each part of the time beyond the slowest branch (ms)."""
     connection = await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
     try:
         rows = await connection.fetch(_PIECES, [r.run_id for r in ran])

@@ -1,15 +1,15 @@
-"""What NATS, Postgres and the least Python take for the messages and rows of agent6: the floor under
-`overhead.py`.
+"""Measure what NATS, Postgres and minimal Python need for agent6's messages and rows, as a floor.
 
-The same servers, streams, durability, messages (number, way, size) and rows as Hocket's, moved by two
-processes that decide nothing: no deadlines, no gate, no validation, no retries, no state but a counter
-for each run. `coordinator` pulls tasks, notes each in the log, hands steps out, reads results, commits
-run and steps with the coordinator's own statement, tells the end and acknowledges the task. `worker`
-pulls steps and gives back what is in them, results that come together in one message. Rows are written
-once; Hocket writes some of them twice. Both use the bus of `hocket.kit`, the fastest way to NATS that we
-know in Python (9 us for a post with its acknowledgement).
+This is the lower bound for `overhead.py`. The servers, streams, durability, messages (number, path,
+size) and rows are the same as Hocket's, but they are moved by two processes that decide nothing: no
+deadlines, no gate, no validation, no retries, no state except a counter for each run. `coordinator`
+pulls tasks, notes each in the log, dispatches steps, reads results, commits run and steps with the
+coordinator's own statement, publishes the end and acknowledges the task. `worker` pulls steps and
+returns their content; results that are ready together share a message. Rows are written once; Hocket
+writes some of them twice. Both use the bus of `hocket.kit`, the fastest way to NATS that we know in
+Python (9 us for a post with its acknowledgement).
 
-What Hocket needs beyond this is what its decisions cost; what is here it cannot do without as long as
+Whatever Hocket needs beyond this is the cost of its decisions; it cannot be faster than this as long as
 it has these streams and messages.
 
     .venv/bin/python -m bench.throughput.floor --mode throughput --runs 4000 --inflight 256 --rounds 3
@@ -78,7 +78,7 @@ class Coordinator:
         self._number = 0
 
     def task(self, frame: RawMessage) -> None:
-        """Note a task in the log."""
+        """Record a task in the log."""
         self._number += 1
         run_id = b"run-%020d" % self._number
         self._runs[run_id] = [frame, 0, 0]
@@ -113,7 +113,7 @@ class Coordinator:
             self._bus.publish_durable(STEP_SUBJECT, body, msg_id=f"{run_id.decode()}:{name}:1")
 
     async def commit(self) -> None:
-        """Commit what has ended, all that is there at a time, and tell it."""
+        """Commit ended runs, as many as there are at a time, and publish their ends."""
         number = 0
         while True:
             await self._some.wait()
@@ -187,7 +187,7 @@ def step_row(run_id: str, name: str, at_ms: float) -> Row:
 
 
 async def coordinate(nats_url: str, database_url: str) -> None:
-    """Be the coordinator until killed."""
+    """Run the coordinator until killed."""
     bus = await Bus.connect(nats_url, name="floor coordinator")
     store = Store(await connect_pool(database_url, size=2, name="floor"))
     offset = await store.acquire(0, "floor")
@@ -213,7 +213,7 @@ async def coordinate(nats_url: str, database_url: str) -> None:
 
 
 class Worker:
-    """Gives back what is in steps."""
+    """Returns each step's content as its result."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -252,7 +252,7 @@ class Worker:
 
 
 async def work(nats_url: str, _database_url: str) -> None:
-    """Be the worker until killed."""
+    """Run the worker until killed."""
     bus = await Bus.connect(nats_url, name="floor worker")
     config = {
         "durable_name": DURABLE,
@@ -277,7 +277,7 @@ ROLES.update({"hocket.floor.coordinator": coordinate, "hocket.floor.worker": wor
 
 @asynccontextmanager
 async def floor(folder: Path) -> AsyncIterator[EmbeddedServers]:
-    """Give servers with both processes on them."""
+    """Yield servers with both processes running on them."""
     async with EmbeddedServers(folder) as servers:
         await migrate(servers.database_url)
         bus = await Bus.connect(servers.nats_url, name="floor")
@@ -305,7 +305,7 @@ async def floor(folder: Path) -> AsyncIterator[EmbeddedServers]:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Start the floor, measure, check, print."""
+    """Start the floor, measure, check and print."""
     workload = WORKLOADS[PIPELINE]
     inflight = options.inflight if options.mode == "throughput" else 1
     print(machine_text(), file=sys.stderr)

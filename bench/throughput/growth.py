@@ -1,11 +1,11 @@
-"""What a run costs as it grows: a map of n items, a loop of n rounds, n sub-pipelines in each other.
+"""Measure what a run costs as it grows: a map of n items, a loop of n rounds, n nested sub-pipelines.
 
-A platform of its own in a temporary folder (embedded NATS and Postgres, coordinator, one worker, REST),
-and on it each shape at a quarter, at half and at the whole of its size; steps do nothing. One line of
-JSON per run: how long it took, what NATS read from its connections and what Postgres wrote to its WAL
-per step, the CPU time of the coordinator per step, and how much each process' memory grew at its
-highest (VmHWM, which is reset before each run). What is linear per run is flat per step. At the end
-Postgres is asked for the steps of every run; where some are missing the exit code is 1. Linux only.
+Uses its own platform in a temporary folder (embedded NATS and Postgres, coordinator, one worker, REST),
+and runs each shape at a quarter, half and all of its size; steps do nothing. Prints one line of JSON
+per run: its duration; per step, the bytes that NATS read from its connections, the bytes that Postgres
+wrote to its WAL, and the coordinator's CPU time; and the peak growth of each process's memory (VmHWM,
+which is reset before each run). What is linear per run is flat per step. At the end Postgres is asked
+for the steps of every run; if some are missing, the exit code is 1. Linux only.
 
     .venv/bin/python -m bench.throughput.growth --items 10000 --rounds 1000 --depth 20
 """
@@ -42,7 +42,8 @@ class RunsMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pipeline (or several that call each other, the last one first to run), and its steps."""
+    """A pipeline (or several that call each other, of which the last is run), and the number of its
+    steps."""
 
     name: str
     n: int
@@ -52,7 +53,7 @@ class Shape:
 
 
 def a_map(n: int) -> Shape:
-    """A map over n items, all of which may run at once, and a step that needs the whole list."""
+    """A map over n items, all of which may run concurrently, and a step that needs the whole list."""
     mapped = {"map": {"over": "input.xs", "max_items": n, "concurrency": min(n, 10_000)}}
     nodes = {
         "items": STEP | mapped | {"with": {"x": "{{ item }}"}},
@@ -63,7 +64,7 @@ def a_map(n: int) -> Shape:
 
 
 def a_loop(n: int) -> Shape:
-    """A loop of n rounds, each of which is given the output of the one before."""
+    """A loop of n rounds, each of which gets the output of the previous one."""
     loop = {"until": f"round >= {n}", "max_rounds": n}
     nodes = {"rounds": STEP | {"loop": loop, "with": {"count": "{{ round }}"}}}
     document = {"pipeline": f"loop-{n}", "nodes": nodes, "slo_ms": WAIT_S * 1000}
@@ -71,7 +72,7 @@ def a_loop(n: int) -> Shape:
 
 
 def a_nesting(n: int) -> Shape:
-    """A pipeline that calls one that calls one ... n deep."""
+    """Pipelines that call one another, n levels deep."""
     leaf = {"pipeline": f"nest-{n}-0", "nodes": {"leaf": STEP | {"with": {"count": n}}}}
     callers = [
         {
@@ -84,7 +85,7 @@ def a_nesting(n: int) -> Shape:
 
 
 class Meter:
-    """What the processes of a platform used since it was made."""
+    """What the processes of a platform have used since `start`."""
 
     def __init__(self, platform: Platform, connection: asyncpg.Connection) -> None:
         self._connection = connection
@@ -92,7 +93,7 @@ class Meter:
         self._nats = platform.servers.nats.pid
 
     async def start(self) -> None:
-        """Count from here."""
+        """Start counting."""
         for pid in self._pids.values():
             _forget_peak(pid)
         self._before_kib = {name: _status_kib(pid, "VmRSS") for name, pid in self._pids.items()}
@@ -100,7 +101,7 @@ class Meter:
         self._cpu_s, self._began_s = _cpu_s(self._pids["coordinator"]), time.perf_counter()
 
     async def result(self, steps: int) -> dict[str, Any]:
-        """Return the figures, those that should be flat per step."""
+        """Return the figures; those that should be flat are given per step."""
         took_s = time.perf_counter() - self._began_s
         grown = {
             name: (_status_kib(pid, "VmHWM") - self._before_kib[name]) / KIB
@@ -120,7 +121,7 @@ class Meter:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start a platform, run every shape, print."""
+    """Start a platform, run every shape and print."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS}
         async with Platform(
@@ -129,7 +130,7 @@ async def main(arguments: argparse.Namespace) -> None:
             connection = await asyncpg.connect(platform.database_url)
             try:
                 api = platform.api()
-                await measure(api, Meter(platform, connection), a_map(10))  # a warm-up
+                await measure(api, Meter(platform, connection), a_map(10))  # warm-up
                 for shape in shapes(arguments):
                     result = await measure(api, Meter(platform, connection), shape)
                     await check(connection, shape)
@@ -139,7 +140,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 def shapes(arguments: argparse.Namespace) -> Iterator[Shape]:
-    """Return every shape, small to large."""
+    """Return every shape at every size, smallest first."""
     for make, n in (
         (a_map, arguments.items),
         (a_loop, arguments.rounds),
@@ -150,7 +151,7 @@ def shapes(arguments: argparse.Namespace) -> Iterator[Shape]:
 
 
 async def measure(api: Api, meter: Meter, shape: Shape) -> dict[str, Any]:
-    """Apply a shape's pipelines, run the last and return what that cost."""
+    """Apply a shape's pipelines, run the last one, and return what that cost."""
     for document in shape.documents:
         await asyncio.to_thread(api.post, "/v1/pipelines", document)
     await meter.start()
@@ -162,7 +163,7 @@ async def measure(api: Api, meter: Meter, shape: Shape) -> dict[str, Any]:
 
 
 async def check(connection: asyncpg.Connection, shape: Shape) -> None:
-    """Raise RunsMissing unless Postgres holds every step of a shape's run, succeeded."""
+    """Raise RunsMissing unless Postgres holds every step of a shape's run, all succeeded."""
     names = [document["pipeline"] for document in shape.documents]
     rows = await connection.fetch(_STEPS, names)
     found = {row["state"]: row["steps"] for row in rows}
@@ -182,7 +183,7 @@ def _status_kib(pid: int, field: str) -> int:
 
 
 def _read_bytes(pid: int) -> int:
-    """Return what a process has read, from connections too (rchar)."""
+    """Return the bytes that a process has read, including from connections (rchar)."""
     return int(Path(f"/proc/{pid}/io").read_text("ascii").split()[1])
 
 

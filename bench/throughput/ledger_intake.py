@@ -1,9 +1,9 @@
-"""How usage records reach Postgres: the ledger's own reading against FastStream's batch subscriber.
+"""Compare two readers of usage records: the ledger's own, and FastStream's batch subscriber.
 
-Three phases per reader: `--records` that wait in the stream (records/s, CPU per record), single records
-40 ms apart (publish to committed row), and silence (CPU of an idle reader). Decoding and INSERT are
-the ledger's in both. Readers take turns, so that a busy machine is unfair to all of them alike. Prints
-one JSON line per reader and round; docs/decisions/0002-faststream.md was decided with it.
+There are three phases per reader: `--records` records that wait in the stream (records/s, CPU per
+record), single records 40 ms apart (publish to committed row), and silence (CPU of an idle reader).
+Both use the ledger's decoding and INSERT. Readers alternate, so that a busy machine affects them alike.
+Prints one JSON line per reader and round; docs/decisions/0002-faststream.md is based on it.
 
     .venv/bin/python -m bench.throughput.ledger_intake --records 20000 --rounds 3
 """
@@ -47,7 +47,7 @@ SILENCE_S = 5.0
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Let the readers take turns on one pair of servers."""
+    """Alternate the readers on one pair of servers."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with EmbeddedServers(Path(folder)) as servers:
             await migrate(servers.database_url)
@@ -131,14 +131,14 @@ async def reading(reader: str, bus: Bus, pool: asyncpg.Pool, nats_url: str) -> A
 
 
 async def rows_are(pool: asyncpg.Pool, expected: int, pause_s: float) -> None:
-    """Wait until the ledger has this many rows."""
+    """Wait until the ledger has `expected` rows."""
     counted = "SELECT count(*) FROM hocket.usage"
-    while await pool.fetchval(counted) < expected:  # noqa: ASYNC110 - nobody signals a row
+    while await pool.fetchval(counted) < expected:  # noqa: ASYNC110 - nothing signals a new row
         await asyncio.sleep(pause_s)
 
 
 def payload(call_id: str) -> bytes:
-    """Return a usage record of a usual size."""
+    """Return a usage record of typical size."""
     record = UsageRecord(
         call_id=call_id,
         attribution=Attribution(pipeline="report", version=1, run_id="r" * 25, node="draft"),

@@ -1,10 +1,10 @@
-"""What MCP adds to a call: the time of a call of a tool at `hocket mcp --http` less that of the same run
-begun over REST, and the CPU that the process takes for it.
+"""Measure what MCP adds to a call, in time and CPU, compared with the same run started over REST.
 
-Both are asked by turns over connections that are kept, by a client that does next to nothing
-(`http.client`), so that what is measured is the server's. `now` is the protocol that names its version
-with each request, `before` the one with a handshake. With `--against` a second `hocket mcp` of another
-checkout is asked in turn. Printed is a line of JSON for each protocol.
+The tool is called at `hocket mcp --http`. Both are requested in alternation over keep-alive
+connections, by a client that does next to nothing (`http.client`), so that the time measured is the
+server's. `now` is the protocol that names its version with each request, `before` the one with a
+handshake. With `--against` the `hocket mcp` of another checkout takes part as well. Prints a line of
+JSON for each protocol.
 
     .venv/bin/python -m bench.throughput.mcp_calls --calls 300 --against ../other
 """
@@ -65,7 +65,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def serving(platform: Platform, checkout: Path) -> AsyncIterator[tuple[str, int]]:
-    """Run `hocket mcp --http` of a checkout; yield its address and its process."""
+    """Run `hocket mcp --http` from a checkout; yield its address and process id."""
     words = ["-m", "hocket.cli", "--data-dir", str(platform.data_dir), "mcp", "--http"]
     folders = [str(checkout / name) for name in ("schemas", "services", "workers")]
     process = await asyncio.create_subprocess_exec(
@@ -87,7 +87,8 @@ async def serving(platform: Platform, checkout: Path) -> AsyncIterator[tuple[str
 def measured(
     platform: Platform, sides: Mapping[str, tuple[str, int]], version: str, calls: int
 ) -> dict[str, Any]:
-    """Return what calls of one protocol took beyond runs without it, by turns."""
+    """Return what calls under one protocol took beyond the same runs over REST, measured in
+    alternation."""
     key = {"Authorization": f"Bearer {platform.api_key}"}
     rest = Kept(platform.api_url, key)
     clients = {
@@ -119,13 +120,13 @@ def measured(
 
 
 def headers_of(version: str) -> dict[str, str]:
-    """Return the headers of a client's requests."""
+    """Return the headers of a client's requests under a protocol version."""
     found = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version}
     return found | ({"Mcp-Method": "tools/call", "Mcp-Name": NAME} if version == NOW else {})
 
 
 def request_of(version: str, number: int) -> dict[str, Any]:
-    """Return a call of the tool."""
+    """Return the request that calls the tool."""
     params: dict[str, Any] = {"name": NAME, "arguments": GIVEN}
     if version == NOW:
         params["_meta"] = {
@@ -137,7 +138,7 @@ def request_of(version: str, number: int) -> dict[str, Any]:
 
 
 class Kept:
-    """A client with one connection that is kept."""
+    """A client with one keep-alive connection."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         place = urlsplit(url)
@@ -145,7 +146,7 @@ class Kept:
         self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
 
     def post(self, path: str, body: Any) -> Any:
-        """Send a body and return the answer's."""
+        """Send a JSON body and return the decoded answer."""
         self._connection.request("POST", path, json.dumps(body).encode(), self._headers)
         answer = self._connection.getresponse()
         data = answer.read()
@@ -154,7 +155,7 @@ class Kept:
 
 
 def timed(took_ms: list[float], do: Callable[[], Any]) -> Any:
-    """Return what a call gives, and note how long it took."""
+    """Return the result of a call, and append its duration to `took_ms`."""
     began = time.perf_counter()
     found = do()
     took_ms.append((time.perf_counter() - began) * 1000)
@@ -162,7 +163,7 @@ def timed(took_ms: list[float], do: Callable[[], Any]) -> Any:
 
 
 def cpu_ms_of(pid: int) -> float:
-    """Return what a process has taken of a core."""
+    """Return the CPU time of a process in milliseconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

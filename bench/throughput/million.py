@@ -1,15 +1,15 @@
-"""Very many runs through one instance: is the memory of every process flat after the warm-up?
+"""Check that the memory of every process stays flat over very many runs on one instance.
 
-A platform of its own in a temporary folder, with every service, and one-step runs through it, so many in
-flight at a time. Every `--every` runs the memory of each process is printed, with the rate. The warm-up
-is the first quarter (memories that are bounded by number fill, Postgres fills its buffers), and at least
-WARM_UP_S: NATS keeps message ids for a window of time, and the expired ones until they are two thirds of
-its list. What grew after it is told at the end, per process, by a straight line and by the means of the
-first and of the second half of the samples.
+Uses its own platform in a temporary folder, with every service, and executes one-step runs with a fixed
+number in flight. Every `--every` runs it prints the memory of each process, and the rate. The warm-up
+is the first quarter (memory that is bounded by number fills up, Postgres fills its buffers), and at
+least WARM_UP_S: NATS keeps message ids for a window of time, and expired ones until they are two thirds
+of its list. Growth after that is reported per process, by a straight line and by the means of the first
+and second half of the samples.
 
-The exit code is 1 where a mean rose by more than FLAT_SHARE and FLAT_MIB, or where Postgres has not as
-many runs that succeeded as were published. A million takes 15 to 20 minutes on two cores with nothing
-beside it.
+The exit code is 1 if a mean rose by more than FLAT_SHARE and FLAT_MIB, or if Postgres does not have as
+many successful runs as were published. A million runs take 15 to 20 minutes on two otherwise idle
+cores.
 
     .venv/bin/python -m bench.throughput.million --runs 1000000
 """
@@ -48,7 +48,7 @@ PER = 100_000
 WARM_UP = 0.25
 WARM_UP_S = 3.0 * EVENTS_DEDUP_WINDOW_S
 MIN_WARM = 10
-"""Samples after the warm-up without which nothing is said of growth."""
+"""Number of samples after the warm-up that are needed to judge growth."""
 FLAT_SHARE = 0.1
 FLAT_MIB = 10.0
 SILENT_S = 120.0
@@ -63,8 +63,8 @@ class NotFlat(Exception):
 
 
 class Load:
-    """Publishes tasks, so many in flight at a time, and counts ends. A listener may hear one twice:
-    where the stream's acknowledgement came late, the coordinator posted it again."""
+    """Publishes tasks, a fixed number in flight at a time, and counts ends. An end may be heard twice:
+    if the stream's acknowledgement came late, the coordinator posted the end again."""
 
     def __init__(self, client: Client, in_flight: int) -> None:
         self._ended: set[str] = set()
@@ -75,14 +75,14 @@ class Load:
 
     @property
     def ended(self) -> int:
-        """Runs whose end was heard."""
+        """Number of runs whose end was heard."""
         return len(self._ended)
 
     async def listen(self) -> None:
         await self._client.subscribe(f"hocket.event.{TENANT}.{PIPELINE}.>", cb=self._hear)
 
     async def run(self, runs: int) -> None:
-        """Publish so many more, and wait for all ends."""
+        """Publish `runs` more tasks, and wait for all ends."""
         jetstream = self._client.jetstream(timeout=60, publish_async_max_pending=4 * BATCH)
         subject = subjects.task(TENANT, PIPELINE)
         until = self._published + runs
@@ -108,7 +108,7 @@ class Load:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Run, print the curve, check."""
+    """Run, print the curve and check it."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with Platform(Path(folder) / "data", env={"HOCKET_LOG_LEVEL": "warning"}) as platform:

@@ -1,30 +1,31 @@
-"""What Hocket itself costs per run and step: throughput, latency, CPU and memory of the whole product.
+"""Measure what Hocket itself costs per run and step: throughput, latency, CPU and memory of the whole
+product.
 
-A platform of its own in a temporary folder: embedded NATS and Postgres (fsync on), coordinator, one
+Uses its own platform in a temporary folder: embedded NATS and Postgres (fsync on), coordinator, one
 separate worker process, gateway, ledger, REST API. The pipeline is applied over REST; its steps are
 `python` nodes whose handler returns its input, 200 bytes of JSON. Workloads: `chain10` (10 steps in
 a row), `agent6` (plan -> {retrieve, sql, classify} -> llm -> verify), `fan8` (split -> 8 parallel ->
 join).
 
-Tasks are published to JetStream with nats-py, each with an inbox of its own in `Hocket-Reply-To`, and
-without an idempotency key: the run's identity is the message's place and time in TASKS, so intake needs
-no look-up in Postgres. A run's latency is from before its publish to its RunFinished, which the
-coordinator sends after the commit of its end. `--mode latency` has one run at a time, `throughput` has
-`--inflight` of them; `idle` has none, and tells what the processes use meanwhile. Warm-up runs come
-first and are not measured. With `--rounds` the measurement is repeated on the same platform and the
-best round is printed (a shared machine only ever slows it down); every round is shown on stderr, and
-so is the machine.
+Tasks are published to JetStream with nats-py, each with its own inbox in `Hocket-Reply-To` and without
+an idempotency key: the run's identity is the message's time and position in TASKS, so intake needs no
+look-up in Postgres. A run's latency is measured from just before its publish to its RunFinished, which
+the coordinator sends after the commit of its end. `--mode latency` runs one run at a time, `throughput`
+keeps `--inflight` runs in flight; `idle` runs none and reports what the processes use meanwhile.
+Warm-up runs come first and are not measured. With `--rounds` the measurement is repeated on the same
+platform and the best round is printed (a shared machine only ever slows it down); every round is shown
+on stderr, and so is the machine.
 
-`cpu_s_per_1000_steps` is user and system time of all processes of the platform, NATS, Postgres and what
-they start included, from /proc; the load generator (this process) is left out. `rss_mb` is the sum of
-their resident sets at the end, in MiB; pages that Postgres' processes share are counted once per
-process. `per_hop_ms` is p50 divided by the steps on the longest path.
+`cpu_s_per_1000_steps` is the user and system time of all processes of the platform, including NATS,
+Postgres and their children, from /proc; the load generator (this process) is excluded. `rss_mb` is the
+sum of their resident sets at the end, in MiB; pages that Postgres' processes share are counted once per
+process. `per_hop_ms` is p50 divided by the number of steps on the longest path.
 
-At the end Postgres is asked: every run that was published, warm-up included, must stand there as
-succeeded with all its steps succeeded, and the ends heard must be as many, each with the output that
+At the end Postgres is checked: every published run, including the warm-up, must be there as
+succeeded with all its steps succeeded, and as many ends must have been heard, each with the output that
 was put in. Otherwise no figure is printed and the exit code is 1.
 
-    .venv/bin/python -m bench.throughput.overhead --workload agent6 --mode throughput \
+    .venv/bin/python -m bench.throughput.overhead --workload agent6 --mode throughput \\
         --runs 5000 --inflight 64
 """
 
@@ -59,13 +60,13 @@ from hocket.cli.local.platform import Platform
 from hocket.workers.configuration import MAX_CONCURRENCY
 
 IDLE_FROM_S = 10.0
-"""After the last run, so that what follows it is over."""
+"""Delay after the last run, so that its aftermath is over."""
 IDLE_S = 30.0
 MIN_WARMUP_RUNS = 20
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Start a platform, measure, check, print."""
+    """Start a platform, measure, check and print."""
     workload = WORKLOADS[arguments.workload]
     inflight = arguments.inflight if arguments.mode == "throughput" else 1
     print(machine_text(), file=sys.stderr)
@@ -118,7 +119,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def idle(root: int) -> dict[str, Any]:
-    """Return what the platform uses while nobody asks anything of it, in per cent of a core."""
+    """Return the CPU that the platform uses without any request, in per cent of a core."""
     await asyncio.sleep(IDLE_FROM_S)
     before = cpu_s(root)
     await asyncio.sleep(IDLE_S)
@@ -128,7 +129,7 @@ async def idle(root: int) -> dict[str, Any]:
 
 
 def written(folder: Path, concurrency: int | None) -> Path | None:
-    """Write the configuration file, where the default does not do, and return it."""
+    """Write a configuration file if the default does not suffice, and return it."""
     if concurrency is None:
         return None
     config = folder / "hocket.yaml"

@@ -1,12 +1,12 @@
-"""How many runs a second REST takes: one by one, and many with one request, by turns.
+"""Measure how many runs per second REST accepts: one by one, and many per request, in alternation.
 
-Starts a platform of its own (embedded NATS and Postgres, one REST process, one coordinator unless
+Uses its own platform (embedded NATS and Postgres, one REST process, one coordinator unless
 `--rest-only`), and submits runs of a pipeline that waits for a signal, over `--connections` connections
-that stay open. One line of JSON per round: how many runs a second were taken (answered, and so on disk
-in NATS), and the CPU time of each process per run, this client's as `bench`. A round begins when all
-runs of those before are parked: they would be begun and parked beside it. At the end Postgres is asked
-for every run; where some are missing the exit code is 1. Everything shares the machine: name its
-load beside the figures.
+that stay open. Prints one line of JSON per round: runs accepted per second (answered, and therefore on
+disk in NATS), and the CPU time of each process per run, with this client as `bench`. A round begins
+when all earlier runs are parked, because otherwise they would be started and parked at the same time.
+At the end Postgres is asked for every run; if some are missing, the exit code is 1. Everything shares
+the machine: report its load with the figures.
 
     .venv/bin/python -m bench.throughput.rest_submit --runs 6000 --bulk-runs 20000 --rounds 3
 """
@@ -45,14 +45,14 @@ class SubmissionRefused(Exception):
 
 
 class Client:
-    """Sends one request after another over a connection that stays open, at the least cost."""
+    """Sends one request after another over a connection that stays open, at minimal cost."""
 
     def __init__(self, url: str, key: str) -> None:
         place = urlsplit(url)
         self._host, self._port, self._key = place.hostname, place.port, key
 
     async def send(self, path: str, body: bytes, times: int) -> int:
-        """Send a body so many times; return how many runs were taken. Raises SubmissionRefused."""
+        """Send a body `times` times; return the number of runs accepted. Raises SubmissionRefused."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
@@ -70,7 +70,7 @@ class Client:
 
 
 async def _taken(reader: asyncio.StreamReader) -> int:
-    """Read an answer; return how many runs it takes."""
+    """Read an answer; return the number of runs that it accepts."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = next(
         int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length:")
@@ -84,7 +84,7 @@ async def _taken(reader: asyncio.StreamReader) -> int:
 
 
 async def main(arguments: argparse.Namespace) -> int:
-    """Start a platform, submit by turns, and look whether every run is there."""
+    """Start a platform, submit in alternation, and check that every run was stored."""
     services = ("admin",) if arguments.rest_only else ("admin", "coordinator")
     environment = {"HOCKET_KEY_REQUESTS_PER_S": "1000000"}
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
@@ -134,7 +134,7 @@ async def _rounds(client: Client, database_url: str | None, arguments: argparse.
 
 
 async def _missing(database_url: str, taken: int, count: str = COUNT) -> int:
-    """Wait until every run that was taken is counted; return 1 where some are missing."""
+    """Wait until all accepted runs are counted; return 1 if some are missing."""
     connection = await asyncpg.connect(database_url)
     until_s = time.monotonic() + STORED_WITHIN_S
     stored = 0

@@ -1,9 +1,9 @@
-"""How much memory runs take in the coordinator's core, and whether any is kept of those that ended.
+"""Measure how much memory runs take in the coordinator's core, and whether ended runs leave any behind.
 
-`--runs` runs of a workload are begun and driven up to their last result but one, with events that are
-read from their bytes as a partition reads them; they stay in the partition's table of runs in flight.
-Printed is what the resident set grew by, in bytes a run. Then `--ends` more are begun and ended one
-after the other, and the resident set is printed ten times on the way: it must stay where it is.
+`--runs` runs of a workload are started and driven up to their last result but one, with events that are
+read from bytes as a partition reads them; they stay in the partition's table of runs in flight. Printed
+is the growth of the resident set in bytes per run. Then `--ends` more runs are started and finished one
+after another, and the resident set is printed ten times on the way: it must not grow.
 
     .venv/bin/python -m bench.throughput.run_memory --runs 20000 --ends 200000
 """
@@ -38,7 +38,7 @@ PAGE_BYTES = 4_096
 
 @dataclass
 class Partition:
-    """What a partition needs to apply events of one pipeline, and the runs that it has."""
+    """What a partition needs to apply events of one pipeline, and its runs."""
 
     plan: PipelinePlan
     forecast: PlanForecast
@@ -47,7 +47,7 @@ class Partition:
     begun: int = 0
 
     def begin(self) -> Iterator[Run]:
-        """Drive a run, and give it before each of its results."""
+        """Drive a run to its end, yielding it before each of its results."""
         self.begun += 1
         now_ms = AT_MS + self.begun
         event = self._read("accepted", _accepted(f"r{self.begun:024x}", self.plan, now_ms))
@@ -73,7 +73,7 @@ class Partition:
         return event
 
     def _kept(self, outcome: Outcome) -> list[messages.Dispatch]:
-        """Do what the shell does with an outcome; return what is to be run."""
+        """Do what the shell does with an outcome; return the steps to run."""
         run = outcome.run
         for step in outcome.changed:
             step.is_changed = False

@@ -1,10 +1,10 @@
-"""Throughput with more coordinators and more workers, on one machine.
+"""Measure throughput with more coordinators and more workers on one machine.
 
-For each pair of `--coordinators` and `--workers` a platform of its own (8 partitions), agent6, measured
-as in `overhead.py`. On a machine with few cores the rate does not say what several processes can do on
-several machines: what it shows is whether another process costs more CPU for the same step, and where.
-So CPU per step stands beside each rate, by process; `coordinator_share` is how busy each coordinator
-was, in cores.
+Each pair of `--coordinators` and `--workers` gets a new platform (8 partitions) that runs agent6,
+measured as in `overhead.py`. On a machine with few cores the rate does not show what several processes
+could do on several machines; it shows whether another process costs more CPU for the same step, and
+where. Therefore CPU per step is given with each rate, by process; `coordinator_share` is how busy each
+coordinator was, in cores.
 
     .venv/bin/python -m bench.throughput.scaling --coordinators 1 2 4 --workers 1 2 4
 """
@@ -40,7 +40,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 async def measured(arguments: argparse.Namespace, coordinators: int, workers: int) -> list[Round]:
-    """Start a platform, measure its rounds, check what Postgres holds."""
+    """Start a platform, measure its rounds, and check what Postgres holds."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         platform = Platform(
             Path(folder),

@@ -1,17 +1,17 @@
-"""What one no-op step costs in a worker: CPU per step, steps per second, and the time of a single hop.
+"""Measure what one no-op step costs in a worker: CPU per step, steps per second, and the time of a
+single hop.
 
 Publishes steps as a coordinator would, lets one worker process run them, and reads the results from the
-log. The node is a `python` function that gives back its input, or an `llm` step whose model call this
-process answers at once, in the gateway's place. Modes: `throughput` (steps are published ahead,
-`--inflight` of them) and `latency` (one step at a time: from publishing the step to reading its result).
+log. The node is a `python` function that returns its input, or an `llm` step whose model call this
+process answers at once in place of the gateway. Modes: `throughput` (`--inflight` steps are published
+ahead) and `latency` (one step at a time, from publishing the step to reading its result).
 
-With `--against` the same is measured with the code of another checkout (`git worktree add`), in turns:
-each checkout has its own worker process and its own NATS, which do nothing while the other's round
-lasts. The medians of the rounds are printed, a JSON line per checkout, node and mode; every round is on
-stderr.
+With `--against` the code of another checkout (`git worktree add`) is measured as well, in alternation:
+each checkout has its own worker process and its own NATS, which are idle during the other's rounds.
+Prints the medians of the rounds, a JSON line per checkout, node and mode; every round is on stderr.
 
-With `--journals` the sides are steps whose handlers may keep a journal, as coordinators hand them out,
-and steps without: what the journal costs where it is not used.
+With `--journals` the two sides are steps whose handlers may keep a journal, as coordinators dispatch
+them, and steps without: this shows what the journal costs where it is not used.
 
     git worktree add /tmp/before b381ade
     .venv/bin/python -m bench.throughput.worker_loop --against /tmp/before --rounds 7
@@ -75,7 +75,7 @@ class Figures:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Measure every side in turns, and print the medians."""
+    """Measure every side in alternation, and print the medians."""
     print(machine_text(), file=sys.stderr)
     chosen = {str(ROOT): (ROOT, False)}
     if arguments.against:
@@ -119,7 +119,7 @@ async def compare(
 
 @asynccontextmanager
 async def side(tree: Path, *, journals: bool) -> "AsyncIterator[Load]":
-    """Start a NATS server and a worker process of one checkout."""
+    """Start a NATS server and a worker process with the code of one checkout."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         async with EmbeddedServers(Path(folder), postgres=False) as servers:
             bus = await Bus.connect(servers.nats_url, name="worker-loop")
@@ -165,7 +165,7 @@ class Load:
         self._number = 0
 
     async def start(self) -> None:
-        """Listen to the results (core NATS sees what is published to the log) and to model calls."""
+        """Subscribe to the results (core NATS sees what is published to the log) and to model calls."""
         await self._bus.subscribe(subjects.log_of(PARTITION), self._on_result)
         await self._bus.subscribe(subjects.GATEWAY_CALL, self._on_call)
 

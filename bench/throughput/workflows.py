@@ -1,25 +1,26 @@
-"""Real workflow DAGs on the real stack: each task once, in order, and how long the whole took.
+"""Run real workflow DAGs on the real stack; check that each task runs once and in order, and the
+makespan.
 
 The instances are WfCommons' (WfFormat, gzipped JSON) in `wfinstances` of the shared data folder
 (`../shared/data`, or `HOCKET_DATA`). Each is imported as `hocket import wfformat --scale 0.01` does it
-and run once on a platform of its own: embedded NATS and Postgres (fsync on), coordinator, separate
-worker processes with more slots than any instance is wide. A task sleeps its scaled runtime, never
-less, and its handler writes a journal of when it began and ended. Checked from that journal and the
-file alone, not from what Hocket says of itself:
+and executed once on a platform of its own: embedded NATS and Postgres (fsync on), coordinator, separate
+worker processes with more slots than any instance is wide. A task sleeps for its scaled runtime, never
+less, and its handler writes a journal of when it began and ended. The following is checked from that
+journal and the file alone, not from what Hocket reports:
 
 - every task of the file began once and ended once;
 - none began before all of its parents had ended;
-- the makespan, from before the task event is published to the end of the run as its publisher hears it
-  (after the commit), is at most 1.05 x the critical path of the file's scaled runtimes plus 20 ms per
-  level of the graph.
+- the makespan, from just before the task event is published to the end of the run as heard by the
+  publisher (after the commit), is at most 1.05 x the critical path of the file's scaled runtimes plus
+  20 ms per level of the graph.
 
 Instances whose critical path is short run one at a time, the others side by side, so that the whole
 set takes little longer than its longest. An instance that was right but too slow is tried again, alone,
-up to `--tries` times in all: a machine that others use too only ever makes a run slower. All tries are
-printed. The exit code is 1 where something does not hold.
+up to `--tries` times in all: a shared machine only ever makes a run slower. All tries are
+printed. The exit code is 1 if a check fails.
 
-    .venv/bin/python -m bench.throughput.workflows                     # all
-    .venv/bin/python -m bench.throughput.workflows --max-s 20 montage  # those named so, up to 20 s
+    .venv/bin/python -m bench.throughput.workflows                     # all .venv/bin/python -m
+    bench.throughput.workflows --max-s 20 montage  # names with this word, up to 20 s
 """
 
 import argparse
@@ -59,10 +60,10 @@ SLOTS = 2_048
 PATH_FACTOR = 1.05
 PER_LEVEL_MS = 20.0
 LONG_S = 6.0
-"""From this critical path on instances run side by side."""
+"""Instances with at least this critical path run side by side."""
 STAGGER_S = 0.25
 MORE_THAN_PATH_S = 60.0
-"""How long beyond its critical path a run is waited for."""
+"""How long beyond its critical path a run may take before the bench gives up."""
 CONNECT_TIMEOUT_S = 10.0
 
 
@@ -72,7 +73,7 @@ class DoesNotHold(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A workflow as its file has it; `seconds` are the scaled runtimes."""
+    """A workflow as described by its file; `seconds` are the scaled runtimes."""
 
     name: str
     document: Any
@@ -93,7 +94,7 @@ class Instance:
 
     @property
     def levels(self) -> int:
-        """Tasks on the path with the most of them."""
+        """The number of tasks on the longest path."""
         return round(self._longest(dict.fromkeys(self.parents, 1.0)))
 
     @property
@@ -102,7 +103,7 @@ class Instance:
         return self._longest(self.seconds)
 
     def bound_ms(self, per_level_ms: float = PER_LEVEL_MS) -> float:
-        """Return the longest makespan that is good."""
+        """Return the longest acceptable makespan."""
         return PATH_FACTOR * 1000 * self.path_s + per_level_ms * self.levels
 
     def _longest(self, lengths: Mapping[str, float]) -> float:
@@ -114,7 +115,8 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of an instance: its makespan from outside, and from first begin to last end."""
+    """One run of an instance: its makespan as the publisher sees it, and from the first begin to the
+    last end."""
 
     instance: Instance
     makespan_ms: float
@@ -128,18 +130,19 @@ class Outcome:
 
     @property
     def overhead_ms(self) -> float:
-        """What it took beyond its critical path."""
+        """Its duration beyond the critical path."""
         return self.makespan_ms - 1000 * self.instance.path_s
 
 
 def instances(words: Sequence[str] = (), *, scale: float = SCALE) -> list[Instance]:
-    """Return the instances whose names hold one of the words (all without words)."""
+    """Return the instances whose names contain one of the words (all instances if there are no words).
+    x"""
     found = [Instance.read(path, scale) for path in sorted(FOLDER.glob("*.json.gz"))]
     return [i for i in found if not words or any(word in i.name for word in words)]
 
 
 class Workflows:
-    """Runs instances on a platform and judges them by the journal."""
+    """Runs instances on a platform and checks them against the journal."""
 
     def __init__(self, client: Client, api: Api, journal: Path, per_level_ms: float) -> None:
         self._per_level_ms = per_level_ms
@@ -154,14 +157,14 @@ class Workflows:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._heard)
 
     async def apply(self, instance: Instance) -> None:
-        """Make the instance a pipeline."""
+        """Apply the instance as a pipeline."""
         pipeline = pipeline_of(
             instance.document, name=_name(instance), scale=SCALE, handler="handlers:replay"
         )
         await asyncio.to_thread(self._api.post, "/v1/pipelines", pipeline)
 
     async def run(self, instance: Instance) -> Outcome:
-        """Run an instance once; raise DoesNotHold where a task was lost, doubled or too early."""
+        """Run an instance once; raise DoesNotHold if a task was lost, repeated or too early."""
         token = str(len(self._ended))
         ended = self._ended[token] = asyncio.get_running_loop().create_future()
         headers = {REPLY_TO: f"{self._inbox}.{token}"}
@@ -221,8 +224,8 @@ async def run_all(
     per_level_ms: float = PER_LEVEL_MS,
     long_s: float = LONG_S,
 ) -> list[list[Outcome]]:
-    """Run all instances on a platform of their own, those of at least `long_s` side by side at first;
-    return the tries of each."""
+    """Run all instances on a new platform, at first those of at least `long_s` side by side; return the
+    tries of each."""
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         journal, config = Path(folder) / "journal", Path(folder) / "hocket.yaml"
         journal.touch()
@@ -279,7 +282,7 @@ async def _run_on(
 
 
 async def main(arguments: argparse.Namespace) -> int:
-    """Run, check, print; return the exit code."""
+    """Run, check and print; return the exit code."""
     found = [i for i in instances(arguments.words) if i.path_s <= arguments.max_s]
     if not found:
         print(f"no instance in {FOLDER}", file=sys.stderr)
@@ -298,7 +301,7 @@ async def main(arguments: argparse.Namespace) -> int:
 
 
 def table(outcomes: Iterable[Sequence[Outcome]]) -> str:
-    """Return a table of all instances, the best try of each, in Markdown."""
+    """Return a Markdown table of all instances with the best try of each."""
     lines = [
         "| instance | tasks | levels | path ms | bound ms | makespan ms | beyond | work ms | tries |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -336,7 +339,7 @@ def _name(instance: Instance) -> str:
 
 
 def _warmup() -> Instance:
-    """A graph that makes workers import the handler and every process use its paths once."""
+    """A graph that makes every worker process import the handler and use its code paths once."""
     names = [f"t{n}" for n in range(60)]
     parents = {n: names[:1] if i < 30 else names[1:30] for i, n in enumerate(names)}
     parents[names[0]] = []
