@@ -339,7 +339,7 @@ async def litellm_target(stack: AsyncExitStack, folder: Path, upstream_port: int
             LITELLM_LOG="ERROR",
             LITELLM_LOCAL_MODEL_COST_MAP="True",
             LITELLM_TELEMETRY="False",
-            LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY="true",  # neither product asks for a key
+            LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY="true",  # neither asks for a key
         )
     )
     await answering(port, running, log)
