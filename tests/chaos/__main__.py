@@ -1,6 +1,6 @@
-"""`python -m chaos --minutes 5 --seed 1`: exit code 0 where nothing was violated, 1 where something
-was. `--faults N` plays the first N faults of the plan instead; `--at-once N`
-lets so many be under way at a time; `--inline-gateway` has the gateways in the workers' processes."""
+"""`python -m chaos --minutes 5 --seed 1`: exits with 0 if nothing was violated, otherwise with 1.
+`--faults N` plays the first N faults of the plan instead; `--at-once N` allows N faults at a time;
+`--inline-gateway` runs the gateways in the workers' processes."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ from chaos.play import play
 
 
 def main() -> int:
-    """Play, print, and tell by the exit code."""
+    """Play, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--faults", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Handlers and models that the processes under chaos import: what they did stands in journals."""
+"""Handlers and models that the processes under chaos import; they record what they did in journals."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ UNITS = 5
 
 
 async def note(given: Any, context: Context) -> Any:
-    """Return the input after a moment, in which a fault may come."""
+    """Return the input after a moment, to leave time for a fault."""
     _executed("begun", context)
     await asyncio.sleep(TAKES_S)
     _executed("ended", context)
@@ -32,13 +32,13 @@ async def flaky(given: Any, context: Context) -> Any:
 
 
 async def refuse(given: Any, context: Context) -> Any:
-    """Fail at every attempt."""
+    """Fail in every attempt."""
     _executed("begun", context)
     raise ValueError("told to fail")
 
 
 async def linger(given: Any, context: Context) -> Any:
-    """Take so long that a cancellation comes before the end."""
+    """Run long enough for a cancellation to arrive before the end."""
     _executed("begun", context)
     await asyncio.sleep(1.0)
     _executed("ended", context)
@@ -46,7 +46,7 @@ async def linger(given: Any, context: Context) -> Any:
 
 
 async def durable(given: Any, context: Context) -> Any:
-    """Do something in five units, each once for the step, with a model call between them."""
+    """Do five units, each once per step, with a model call between them."""
     place = _delivered(context)
     value = given["v"]
     for unit in range(UNITS):
@@ -58,7 +58,7 @@ async def durable(given: Any, context: Context) -> Any:
 
 
 async def suspended(given: Any, context: Context) -> Any:
-    """Do one unit, wait for a signal without a worker, and do another one."""
+    """Do one unit, wait for a signal without occupying a worker, and do another unit."""
     place = _delivered(context)
     value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
     await context.wait_for_signal("go")
@@ -68,7 +68,7 @@ async def suspended(given: Any, context: Context) -> Any:
 
 
 async def pay(given: Any, context: Context) -> Any:
-    """Do one unit and ask a model: what a called step costs."""
+    """Do one unit and call a model: the cost of a called step."""
     place = _delivered(context)
     value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
     value += len((await context.model("probe", f"{value}")).text) - len("done")
@@ -77,7 +77,7 @@ async def pay(given: Any, context: Context) -> Any:
 
 
 async def calling(given: Any, context: Context) -> Any:
-    """Do one unit, call a node that costs money, then a node and a pipeline side by side, and do another
+    """Do one unit, call a node that costs money, then a node and a pipeline in parallel, and do another
     unit."""
     place = _delivered(context)
     value = await context.step("unit 0", _unit, f"{place}|0", given["v"])
@@ -99,7 +99,7 @@ async def _unit(name: str, value: int) -> int:
 
 
 async def answer(request: CallRequest) -> Completion:
-    """A model: it meters the call, which is what the ledger must have."""
+    """A model that meters the call; the ledger must have the same."""
     _called("begun", request)
     await asyncio.sleep(TAKES_S)
     _called("ended", request)
@@ -124,7 +124,7 @@ async def plan(request: CallRequest) -> Completion:
 
 
 def _delivered(context: Context) -> str:
-    """Note that a handler with a journal begins, and return its step's place in journals."""
+    """Record that a handler with a journal begins, and return its step's id in the journals."""
     _executed("begun", context)
     place = f"{context.step.run_id}|{context.step.step}"
     journal.write(journal.DELIVERIES, "begun", place, time.time())

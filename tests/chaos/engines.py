@@ -1,5 +1,7 @@
-"""Emulated engines before which models with prices are put: they live in the play's own process, no
-fault meets them, and their meters are what the ledger is held against."""
+"""Emulated engines behind the models that have prices.
+
+They run in the play's own process, where no fault affects them, and the ledger is compared with their
+meters."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,11 +13,11 @@ from hocket.emulator.configuration import parse
 from hocket.emulator.running import RunningEngine, running
 
 INPUT_USD, OUTPUT_USD = Decimal("0.5"), Decimal(2)
-"""For a million tokens."""
+"""US dollars per million tokens."""
 PRICES = {"input_usd_per_mtok": str(INPUT_USD), "output_usd_per_mtok": str(OUTPUT_USD)}
 HEDGE = {"quantile": 0.5, "min_ms": 30, "share": 1.0, "burst": 50}
 FUNCTIONS = {"probe": "chaos.chaos_handlers:answer", "planner": "chaos.chaos_handlers:plan"}
-"""Models without prices, by the functions that answer."""
+"""Models without prices, with the functions that answer for them."""
 TOKENS_PER_S = 100
 PROFILE = {
     "model": "llm",
@@ -27,12 +29,12 @@ PROFILE = {
 }
 FAULTS = {"error_rate": 0.05, "disconnect_rate": 0.03, "delay_rate": 0.05, "delay_s": 0.4}
 REPLICAS = 2
-"""Engines that write on when nobody listens; one more stops."""
+"""Engines that continue to generate after the client disconnects; one more engine stops."""
 
 
 @dataclass(frozen=True)
 class Metered:
-    """A request as an engine metered it; `ended_at_s` is None where it was never taken up."""
+    """A request as metered by an engine; `ended_at_s` is None if processing never started."""
 
     request_id: str
     status: str
@@ -43,13 +45,13 @@ class Metered:
 
     @property
     def cost_usd(self) -> Decimal:
-        """What it costs at the configured prices."""
+        """Its cost at the configured prices."""
         return cost_usd(self.input_tokens, self.output_tokens)
 
 
 @dataclass(frozen=True)
 class Engines:
-    """The engines, for the plan of a seed."""
+    """The engines of a play, for a seed."""
 
     seed: int
     running: list[RunningEngine]
@@ -71,7 +73,7 @@ class Engines:
         }
 
     def metered(self) -> list[Metered]:
-        """Return all that was metered."""
+        """Return all requests that the engines metered."""
         return [
             Metered(
                 request_id=entry["request_id"],
@@ -96,7 +98,7 @@ class Engines:
 
 
 def cost_usd(input_tokens: int, output_tokens: int) -> Decimal:
-    """Return what so many tokens cost at the configured prices."""
+    """Return the cost of these tokens at the configured prices."""
     return (input_tokens * INPUT_USD + output_tokens * OUTPUT_USD) / 1_000_000
 
 

@@ -1,10 +1,11 @@
-"""Faults done to a running platform, a few at a time, each to a target of its own; each leaves every
-process running or on its way back.
+"""Inject faults into a running platform, a few at a time, each on a different target.
 
-A freeze of Postgres stops its sessions, too. A rewind starts NATS on a copy of its store, taken a
-moment earlier, of the streams that are written without fsync (LOG, STEPS, CALLS, EVENTS and the
-coordinators' leases): that is what a loss of power may take. TASKS, USAGE, DLQ and JOURNALS are fsynced
-before they are acknowledged and stay.
+Each fault leaves every process running or about to be restarted.
+
+A freeze of Postgres also stops its sessions. A rewind restarts NATS with earlier copies of those
+streams that are written without fsync (LOG, STEPS, CALLS, EVENTS and the coordinators' leases); the
+copies were taken a moment before. This is what a power failure may lose. TASKS, USAGE, DLQ and JOURNALS
+are fsynced before they are acknowledged, and are left as they are.
 """
 
 import asyncio
@@ -27,18 +28,18 @@ from hocket.schemas import subjects
 
 MAX_AT_ONCE = 2
 READY_S = 180.0
-"""How long a part may need until it is ready, on a crowded machine and beside another fault."""
+"""How long a part may take to become ready, on a busy machine and beside another fault."""
 RECONNECT_S = 3.0
-"""How long after an outage a process may need until it has sent what waited."""
+"""How long after an outage a process may take to send its backlog."""
 STOP_S = 2.0
-"""A server that ends in good order takes longer; it loses its tail anyway."""
+"""A graceful stop would take longer; the server loses its tail in any case."""
 NOBODY: Mapping[str, TeamWorker] = {}
 KEPT = (subjects.TASKS, subjects.USAGE, subjects.DLQ, subjects.JOURNALS)
 
 
 @dataclass
 class _Outage:
-    """A time in which some process could not send."""
+    """A period in which some process could not send."""
 
     began_s: float
     ended_s: float = float("inf")
@@ -46,8 +47,8 @@ class _Outage:
 
 @dataclass(frozen=True)
 class Death:
-    """A process that was killed: since when it could not send what it had, and until when it may have
-    lived (Unix time)."""
+    """A killed process (Unix times): `mute_s` is when it became unable to send what it had, and by
+    `gone_s` it was certainly dead."""
 
     target: str
     mute_s: float
@@ -55,11 +56,11 @@ class Death:
 
 
 class Injection:
-    """Breaks things and counts.
+    """Injects faults and counts them.
 
-    `dead` are the processes that were killed, with the moment since which they could not send what
-    they had: the kill, or the begin of an outage of NATS (or of a freeze) that it came upon; `deaths`
-    are the times between which each of them was lost.
+    `dead` maps the killed processes to the time from which they could not send what they had: the kill,
+    or the begin of a NATS outage (or a freeze) during which it happened. `deaths` has the period in
+    which each of them died.
     """
 
     def __init__(
@@ -79,15 +80,15 @@ class Injection:
         self._platform = platform
 
     async def begin(self, fault: Fault) -> None:
-        """Begin a fault when its target has none and there is room for one more at once; raise what
-        one that has ended raised."""
+        """Begin a fault as soon as its target has none and fewer than the maximum are active. Raises
+        what an earlier fault has raised."""
         while fault.target in self._running or len(self._running) >= self._at_once:
             await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             self._clear()
         self._running[fault.target] = asyncio.create_task(self._inject(fault), name=fault.name)
 
     async def end(self) -> None:
-        """Wait until no fault is under way."""
+        """Wait until no fault is active."""
         if self._running:
             await asyncio.wait(self._running.values())
         self._clear()
@@ -145,8 +146,8 @@ class Injection:
             _signal(pids, signal.SIGCONT)
 
     async def _term(self, target: str) -> None:
-        """Stop a process and start it, again and again where a server that it needs goes away meanwhile:
-        nobody supervises a process that has never been ready."""
+        """Stop and start a process, again and again if a server that it needs goes down meanwhile: a
+        process that has never been ready is not supervised."""
         process = self._platform.process(target)
         deadline_s = time.monotonic() + READY_S
         while True:
@@ -164,7 +165,7 @@ class Injection:
         nats = self._platform.servers.nats
         store = nats.store_dir / "jetstream" / "HOCKET" / "streams"
         copy = self._platform.data_dir / "rewound"
-        _signal([nats.pid], signal.SIGSTOP)  # a file that grows while it is copied is no copy
+        _signal([nats.pid], signal.SIGSTOP)  # files must not grow while they are copied
         try:
             await asyncio.to_thread(shutil.copytree, store, copy)
         finally:
@@ -184,7 +185,8 @@ class Injection:
 
 
 def _set_back(store: Path, copy: Path) -> None:
-    """Replace the streams that may lose their tail by their copies; one made since is lost."""
+    """Replace the streams that may lose their tail by their copies; streams created since then are
+    lost."""
     assert {subjects.LOG, subjects.STEPS} <= {folder.name for folder in copy.iterdir()}, copy
     for folder in store.iterdir():
         if folder.name not in KEPT:

@@ -1,7 +1,7 @@
-"""Journals that the processes under test write, one short line per event; what is in them happened,
-whatever became of the process.
+"""Journals written by the processes under test, one short line per event.
 
-A line is one `write` to a file opened for appending, so lines of several processes never mix.
+What a journal contains did happen, whatever became of the process. A line is one `write` to a file
+opened for appending, so lines of several processes never mix.
 """
 
 import os
@@ -12,14 +12,15 @@ FOLDER = "CHAOS_JOURNALS"
 ATTEMPTS = "attempts"
 CALLS = "calls"
 DELIVERIES = "deliveries"
-"""Of steps whose handler has a journal: each time that it began."""
+"""Journal of each time that a handler with a journal of its own began a step."""
 UNITS = "units"
-"""What such handlers do once: `run|step|unit`."""
+"""Journal of what such handlers do once: `run|step|unit`."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What (`begun`, `ended`), of which attempt or call, by which process, when (Unix time)."""
+    """What happened (`begun`, `ended`), to which attempt or call, in which process, and when (Unix
+    time)."""
 
     what: str
     subject: str
@@ -36,7 +37,7 @@ def write(name: str, what: str, subject: str, at_s: float) -> None:
 
 
 def read(folder: Path, name: str) -> list[Entry]:
-    """Return all entries of a journal, in the order of writing."""
+    """Return all entries of a journal in the order in which they were written."""
     path = folder / name
     lines = path.read_text().splitlines() if path.exists() else []
     words = [line.split() for line in lines]

@@ -1,8 +1,8 @@
 """Users of the platform under chaos: they publish tasks, send signals, cancel, and listen.
 
-A task counts as accepted once NATS has acknowledged it. A publish without an answer is published again
-under its key, as a user would. Signals and cancellations are sent until the run has ended: one
-that NATS lost with the tail of a log is the user's to repeat.
+A task counts as accepted once NATS has acknowledged it. A publish without an answer is repeated under
+the same key, as a user would do. Signals and cancellations are sent until the run has ended: it is up
+to the user to repeat one that NATS lost with the tail of a log.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Task:
 
     @property
     def customer(self) -> str:
-        """The label that it is charged to."""
+        """The label of the customer to be charged."""
         return f"c{self.n % CUSTOMERS}"
 
     @property
@@ -52,15 +52,15 @@ class Task:
 
 @dataclass
 class Heard:
-    """What listeners heard; one message may be heard twice where its publisher posted it again."""
+    """What listeners heard. They may hear a message twice, if its publisher posted it again."""
 
     ends: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
-    """By run: (message id, status) of each telling."""
+    """By run: (message id, status) of each end heard."""
     rejected: list[str] = field(default_factory=list)
 
 
 class Load:
-    """The users; `publish` until told to stop, `tend` until every run of theirs has ended."""
+    """The users. `publish` runs until it is told to stop, `tend` until it is cancelled."""
 
     def __init__(self, platform: Platform, seed: int) -> None:
         self.tasks: list[Task] = []
@@ -71,7 +71,7 @@ class Load:
         self._client: Client | None = None
 
     async def listen(self) -> None:
-        """Hear the public facts from now on, also beyond outages."""
+        """Listen to the public facts from now on, across outages."""
         self._client = await nats.connect(
             self._platform.nats_url,
             max_reconnect_attempts=-1,
@@ -88,7 +88,7 @@ class Load:
         return self._client
 
     async def waiting(self) -> int:
-        """Return how many messages the work queues still hold."""
+        """Return the number of messages that are still in the work queues."""
         jetstream = self.client.jetstream(timeout=PUBLISH_TIMEOUT_S)
         queues = (subjects.TASKS, subjects.STEPS, subjects.USAGE)
         try:
@@ -112,7 +112,7 @@ class Load:
                 await asyncio.wait_for(stopping.wait(), PACE_S)
 
     async def tend(self) -> None:
-        """Send signals to what waits for them, and cancel; ends by cancellation only."""
+        """Send signals to runs that wait for them, and cancellations; runs until cancelled."""
         api = self._platform.api(TENANT)
         done: set[str] = set()
         while True:
@@ -161,11 +161,11 @@ class Load:
 
 
 async def _quiet(error: Exception) -> None:
-    """Outages are what is wanted here."""
+    """Ignore the error: outages are expected here."""
 
 
 async def connected(platform: Platform) -> "asyncpg.Connection[asyncpg.Record]":
-    """Connect to the database, beyond the end of an outage."""
+    """Connect to the database, retrying until an outage is over."""
     for _ in range(TRIES):
         try:
             return await asyncpg.connect(platform.database_url, timeout=5)

@@ -1,11 +1,12 @@
-"""The pipelines of the load, and how a run of each must end, said here and not asked of the product."""
+"""The pipelines of the load, and how a run of each must end, stated here independently of the product.
+x"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 SLO_MS = 3_600_000
-"""No run may end because of its deadline: how long recovery takes is the machine's affair."""
+"""No run may end because of its deadline: recovery takes as long as the machine needs."""
 NOTE = {"type": "python", "handler": "chaos.chaos_handlers:note"}
 FLAKY = {"type": "python", "handler": "chaos.chaos_handlers:flaky"}
 REFUSE = {"type": "python", "handler": "chaos.chaos_handlers:refuse"}
@@ -13,17 +14,17 @@ DURABLE = {"type": "python", "handler": "chaos.chaos_handlers:durable"}
 SUSPENDED = {"type": "python", "handler": "chaos.chaos_handlers:suspended"}
 LINGER = {"type": "python", "handler": "chaos.chaos_handlers:linger"}
 PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on": ["unavailable"]}
-"""For steps that call a model: a gateway that starts slowly is away for longer than a call waits."""
+"""For steps that call a model: a gateway that starts slowly is down for longer than a call waits."""
 ASK = {"type": "llm", "model": "probe", "retry": PATIENT}
 ENGINE = {"type": "llm", "max_tokens": 24, "retry": PATIENT}
-"""Of a model of `chaos.engines`, which has a price."""
+"""A step that calls a model of `chaos.engines`, which has a price."""
 PAY = {"handler": "chaos.chaos_handlers:pay", "type": "python", "retry": PATIENT}
 CALLING = {"type": "python", "handler": "chaos.chaos_handlers:calling", "retry": PATIENT}
 SUB = {"type": "pipeline", "pipeline": "child"}
 N = {"v": "{{ input.n }}"}
 N_OF_V = {"v": "{{ input.v }}"}
 ANY: Any = object()
-"""An output that is not looked at."""
+"""Stands for any output."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class Mixed:
-    """One pipeline of the load; `attempts` are the steps that must have come to so many attempts."""
+    """One pipeline of the load. `attempts` lists steps with the number of attempts that they must
+    reach."""
 
     nodes: dict[str, Any]
     expected: Callable[[int], Expected]
@@ -45,10 +47,10 @@ class Mixed:
     called: bool = False
     """Whether only other pipelines start it."""
     signal: str = ""
-    """Its name; users send it until the run has ended."""
+    """Name of the signal that users send until the run has ended."""
     cancelled: bool = False
     calls: Mapping[str, bool] = field(default_factory=dict)
-    """What its handlers call, once each, as `step/name`: whether that asks a model."""
+    """What its handlers call, once each, as `step/name`, and whether that calls a model."""
 
     def spec(self, name: str) -> dict[str, Any]:
         """Return the document to apply."""

@@ -1,7 +1,7 @@
-"""What is broken, when and for how long: drawn from a seed, so that a plan can be played again.
+"""What is broken, when and for how long: drawn from a seed, so that a plan can be replayed.
 
-A plan is endless; a play takes as much of it as its time allows. What a fault meets depends on the
-machine: the plan repeats, the moment does not.
+A plan is endless; a play uses as much of it as its time allows. The faults are the same in each replay,
+but the moment that each one hits depends on the machine.
 """
 
 import random
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 PROCESSES = ("coordinator", "coordinator-2", "worker", "worker-2", "gateway", "ledger")
 TEAM = ("team", "team-2")
-"""Processes of a team that has node types of its own."""
+"""Processes of a team that has its own node types."""
 SERVERS = ("nats", "postgres")
 KILL, FREEZE, TERM, REWIND = "kill", "freeze", "term", "rewind"
 KINDS = (
@@ -22,14 +22,14 @@ KINDS = (
 )
 MAX_GAP_S = 1.5
 MAX_FREEZE_S = 6.0
-"""Longer than a coordinator's lease and than a worker's `ack_wait` in the play."""
+"""Longer than a coordinator's lease and a worker's `ack_wait` in the play."""
 MAX_TAIL_S = 1.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: `gap_s` after the one before, lasting `hold_s` where it lasts (for a rewind: how long
-    before its crash the copy is taken)."""
+    """A fault that starts `gap_s` after the previous one and lasts `hold_s`, if it has a duration. For
+    a rewind, `hold_s` is the time from the copy to the crash."""
 
     kind: str
     target: str
@@ -38,12 +38,12 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What it is counted as."""
+        """The name under which it is counted."""
         return f"{self.kind} {self.target}"
 
 
 def faults(seed: int, *, max_freeze_s: float = MAX_FREEZE_S) -> Iterator[Fault]:
-    """Yield the plan of a seed: every kind comes once before any comes again, in a drawn order."""
+    """Yield the plan of a seed, in random order: every kind occurs once before any occurs again."""
     dice = random.Random(f"chaos-{seed}")
     while True:
         kinds = list(KINDS)

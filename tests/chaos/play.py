@@ -1,4 +1,5 @@
-"""One play of chaos: a platform, its load, the faults of a plan for a while, quiet, and the verdict."""
+"""One play of chaos: a platform, its load, the faults of a plan for a while, a quiet phase, and the
+verdict."""
 
 import asyncio
 import shutil
@@ -30,9 +31,9 @@ WORKERS = 2
 PARTITIONS = 4
 ACK_WAIT_S = 2
 SETTLE_S = 180.0
-"""How long it may take after the last fault until one more run has ended or one more message is done."""
+"""How long after the last fault it may take until one more run ends or one more message is processed."""
 MAX_SETTLE_S = 1_200.0
-"""How long everything may take to end: a crowded machine has a backlog by then."""
+"""How long everything may take to end: a busy machine has a backlog by then."""
 LOOK_S = 0.25
 TESTS = Path(__file__).parents[1]
 UNSETTLED = """
@@ -44,7 +45,7 @@ SELECT (SELECT count(*) FROM hocket.run WHERE finished_at IS NULL)
 
 @dataclass(frozen=True)
 class Play:
-    """What a play came to."""
+    """The result of a play."""
 
     seed: int
     faults: Counter[str]
@@ -79,8 +80,8 @@ async def play(
     at_once: int = MAX_AT_ONCE,
     inline_gateway: bool = False,
 ) -> Play:
-    """Play the plan of a seed for so many seconds, or its first faults; where something was violated,
-    the platform's folder is kept. With `inline_gateway` the gateways are in the workers, and share their
+    """Play the plan of a seed for some seconds, or its first faults. If something was violated, the
+    platform's folder is kept. With `inline_gateway` the gateways run in the workers, and share their
     faults."""
     folder = Path(tempfile.mkdtemp(prefix="hkt-"))
     journals = folder / "j"
@@ -167,8 +168,8 @@ async def _played(
 
 
 async def _settle(platform: Platform, load: Load) -> None:
-    """Wait until all runs have ended and the work queues are empty, or nothing came nearer to that for
-    SETTLE_S: what has not ended by then is the verdict's to tell."""
+    """Wait until all runs have ended and the work queues are empty, or until there was no progress for
+    SETTLE_S. The verdict reports what has not ended by then."""
     connection = await connected(platform)
     wanted = [task.run_id for task in load.tasks]
     least = float("inf")

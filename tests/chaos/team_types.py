@@ -1,4 +1,4 @@
-"""Types of a team of its own, served by its own processes (`hocket-worker chaos.team_types:worker`)."""
+"""Node types of a team, served by its own processes (`hocket-worker chaos.team_types:worker`)."""
 
 from typing import Any
 

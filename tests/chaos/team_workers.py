@@ -1,4 +1,5 @@
-"""Processes of a team with node types of its own, beside the platform's: who dies is started again."""
+"""Processes of a team with its own node types, beside the platform's; they are restarted when they die.
+x"""
 
 import asyncio
 import os
@@ -13,7 +14,7 @@ RESTART_S = 0.1
 
 
 class TeamWorker:
-    """One process, inside `running`."""
+    """One process, kept running inside `running`."""
 
     def __init__(self, platform: Platform, env: dict[str, str], log: Path) -> None:
         self._env = {**os.environ, **env, "HOCKET_DATA_DIR": str(platform.data_dir)}
@@ -22,7 +23,7 @@ class TeamWorker:
 
     @property
     def pid(self) -> int:
-        """The process that runs now, or ran last."""
+        """The id of the current process, or of the last one."""
         assert self._process is not None, "only while it runs"
         return self._process.pid
 
@@ -39,7 +40,7 @@ class TeamWorker:
             await self._end()
 
     async def kill(self) -> None:
-        """Kill it as a crash would; it is started again."""
+        """Kill it as a crash would; it is restarted."""
         await self._end()
 
     async def _keep(self) -> None:

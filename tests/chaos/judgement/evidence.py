@@ -1,4 +1,4 @@
-"""What is judged: rows of the database, public facts, dead letters, and what users saw."""
+"""The evidence: rows of the database, public facts, dead letters, and what users saw."""
 
 import json
 from collections import defaultdict
@@ -39,26 +39,26 @@ FROM report.cost_by_label WHERE label = '{LABEL}' GROUP BY 1
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is judged."""
+    """All evidence about a play."""
 
     tasks: list[Task]
     heard: Heard
     journals: Path
     dead: dict[int, float]
-    """Processes that were killed, and since when they could not send what they had."""
+    """Killed processes, and the time from which they could not send what they had."""
     runs: dict[str, asyncpg.Record]
     steps: dict[str, list[asyncpg.Record]]
     attempts: set[tuple[str, str, int]]
     booked: list[tuple[str, str]]
-    """By row of the ledger: the call and its status. A call that was made twice has two."""
+    """The call and status of each row of the ledger. A call that was made twice has two rows."""
     told: dict[str, list[str]]
-    """By run: the status of each end in EVENTS."""
+    """By run: the status in each of its ends in EVENTS."""
     letters: list[str]
     left: dict[str, int]
     metered: list[Metered]
     """What engines of priced models metered."""
     deaths: list[Death]
-    """Of the processes that call those."""
+    """Deaths of the processes that call these models."""
     usage: list[asyncpg.Record]
     by_pipeline: dict[str, asyncpg.Record]
     by_customer: dict[str, asyncpg.Record]
@@ -73,7 +73,7 @@ async def gather(
     injection: Injection,
     metered: list[Metered],
 ) -> Evidence:
-    """Read the evidence, once nothing moves any more."""
+    """Collect the evidence, once nothing changes any more."""
     steps: dict[str, list[asyncpg.Record]] = defaultdict(list)
     for row in await connection.fetch(STEPS):
         steps[row["run_id"]].append(row)

@@ -1,4 +1,4 @@
-"""The rules of runs, steps and ends (`chaos.judgement` says them all)."""
+"""The rules about runs, steps and ends (`chaos.judgement` lists all rules)."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from chaos.pipelines import ANY, PIPELINES
 
 PATH_TOLERANCE_US = 1_000
 JOURNALED = ("python", "chaos.note", "chaos.durable", "chaos.pay", "chaos.calling")
-"""Types whose functions note each attempt."""
+"""Types whose functions record each attempt."""
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -51,7 +51,7 @@ def _judge_task(task: Task, evidence: Evidence, verdict: Verdict) -> None:
         return
     verdict.counts[f"runs {run['status']}"] += 1
     if not run["ended"]:
-        return  # said with all runs
+        return  # reported with all runs
     mixed = PIPELINES[task.pipeline]
     expected = mixed.expected(task.n)
     output = json.loads(run["output"] or "null")
@@ -97,7 +97,7 @@ def _judge_path(run: asyncpg.Record, verdict: Verdict) -> None:
     pieces: list[Any] = json.loads(run["critical_path"] or "[]")
     verdict.counts["critical paths"] += bool(pieces)
     off_us = abs(sum(piece[4] for piece in pieces) - float(run["took_us"]))
-    # a run whose acceptance the log lost, and all of whose results were there when it was accepted
+    # a run whose acceptance was lost from the log, and whose results were all there when it was accepted
     # again, took no time
     if off_us > PATH_TOLERANCE_US or (not pieces and run["took_us"]):
         verdict.fail("path", f"{run['run_id']}: {len(pieces)} pieces, {off_us:.0f} us off its time")
@@ -111,7 +111,7 @@ def _judge_step(
         verdict.fail("running", f"{name} is {step['state']} and its run has ended")
     facts = json.loads(step["facts"] or "{}") or {}
     if step["role"] == "leaf" and step["type"] in JOURNALED and step["state"] == "succeeded":
-        own = "source" not in facts and not rescued  # else it has another step's output
+        own = "source" not in facts and not rescued  # otherwise it has another step's output
         verdict.counts["steps executed" if own else "steps cached or rescued"] += 1
         if own and name not in executed:
             verdict.fail("unexecuted", name)

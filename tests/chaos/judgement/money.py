@@ -1,5 +1,7 @@
-"""Tokens and money of models with prices: row by row against the meters of their engines, and the sums
-of reports by pipeline and customer against what the tasks themselves were sent with."""
+"""Tokens and money of models with prices.
+
+The rows are compared with the engines' meters, and the reports' sums by pipeline and customer with the
+calls of the tasks themselves."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,14 +17,15 @@ from chaos.load import Task
 BROKEN = "disconnected"
 WITHIN = Decimal("0.1")
 ENOUGH = 30
-"""Estimates whose errors level out; the sum of fewer is told and not judged."""
+"""From this number on, the errors of estimates average out; the sum of fewer is reported but not
+judged."""
 CALLERS = ("gateway", "worker")
-"""Who makes calls, of the processes that are killed; workers where they have gateways in them."""
+"""The kinds of killed processes that make calls; workers do if they contain gateways."""
 Sums = tuple[int, int, Decimal]
 
 
 def judge_money(evidence: Evidence, verdict: Verdict) -> None:
-    """Compare rows with meters, call by call, then sums."""
+    """Compare rows with meters call by call, then compare the sums."""
     rows: dict[str, list[Any]] = defaultdict(list)
     for row in evidence.usage:
         if row["model"] not in FUNCTIONS:
@@ -41,7 +44,7 @@ def judge_money(evidence: Evidence, verdict: Verdict) -> None:
 
 @dataclass
 class _Estimates:
-    """Rows that are estimated, and what engines metered of the requests that they are of."""
+    """Estimated rows, and what engines metered for their requests."""
 
     number: int = 0
     booked_usd: Decimal = Decimal(0)
@@ -55,8 +58,10 @@ def _judge_call(
     verdict: Verdict,
     estimates: _Estimates,
 ) -> None:
-    """Requests of one call have its id at engines; those of its rows that are exact take their meters
-    by their tokens, first of answers that did not break off, and what is left the others estimate."""
+    """Match the rows of one call with the requests that engines metered under its id.
+
+    An exact row takes a request with the same tokens, preferably one whose answer did not break off.
+    The remaining requests belong to the estimated rows."""
     left = sorted(meters, key=lambda one: one.status == BROKEN)
     guessed = []
     for row in rows:
@@ -75,7 +80,7 @@ def _judge_call(
     verdict.counts["priced calls compared"] += 1
     estimates.number += len(guessed)
     estimates.booked_usd += sum((row["cost_usd"] for row in guessed), Decimal(0))
-    lost = left[: max(len(left) - len(guessed), 0)]  # who is asked again asks after the death
+    lost = left[: max(len(left) - len(guessed), 0)]  # a retry is asked after the death
     estimates.metered_usd += sum((one.cost_usd for one in left[len(lost) :]), Decimal(0))
     for meter in lost:
         _judge_lost(meter, evidence, verdict)
@@ -85,8 +90,8 @@ def _judge_call(
 
 
 def _judge_lost(meter: Metered, evidence: Evidence, verdict: Verdict) -> None:
-    """Nobody books a request whose caller died before it had the answer, and none whose connection broke
-    before a byte of the answer came: that is like an engine which crashed."""
+    """Excuse a request that nobody booked if its caller died before it had the answer, or if the
+    connection broke before the first byte of the answer: that looks like a crashed engine."""
     if meter.status == BROKEN:
         verdict.counts["priced requests whose answer broke off before it began"] += 1
     elif _caller_died(meter, evidence):
@@ -105,8 +110,8 @@ def _judge_estimates(found: _Estimates, verdict: Verdict) -> None:
 
 
 def _judge_shares(evidence: Evidence, verdict: Verdict) -> None:
-    """Charge each row to the pipeline of its run and to the customer of the task above, both by the id
-    of its call alone."""
+    """Charge each row to its run's pipeline and to the customer of the task above it, using nothing but
+    the call's id."""
     tasks = {task.run_id: task for task in evidence.tasks}
     pipelines: dict[str, Sums] = defaultdict(lambda: (0, 0, Decimal(0)))
     customers: dict[str, Sums] = defaultdict(lambda: (0, 0, Decimal(0)))
@@ -143,7 +148,7 @@ def _task_above(run_id: str, tasks: dict[str, Task], evidence: Evidence) -> Task
 
 
 def _call(request_id: str) -> str:
-    """Return the id of a call without what tells its requests apart."""
+    """Return a call's id without the parts that distinguish its requests."""
     parts = request_id.partition("#")[0].split(":")
     while parts[-1] == "h" or (parts[-1][:1] in "rt" and parts[-1][1:].isdecimal()):
         parts.pop()

@@ -1,5 +1,5 @@
-"""What may be done once: calls of models, by the ledger; units of handlers and what they call, by their
-journals."""
+"""What must be done only once: model calls, according to the ledger; units of handlers and what they
+call, according to their journals."""
 
 import json
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ from chaos.judgement.verdict import Verdict
 from chaos.pipelines import PIPELINES
 
 BOOKING_S = 1.0
-"""A gateway that can stores a call's record within this time after the model's answer."""
+"""Within this time after the model's answer, a gateway that is able to has stored the call's record."""
 
 
 def judge_calls(evidence: Evidence, verdict: Verdict) -> None:
@@ -24,7 +24,7 @@ def judge_calls(evidence: Evidence, verdict: Verdict) -> None:
             calls[entry.subject].append(entry)
     rows: dict[str, list[str]] = defaultdict(list)
     for call_id, status in evidence.booked:
-        # one that was made again after its gateway died has a row for each time it was paid
+        # a call that was made again after its gateway died has a row for each time it was paid
         rows[call_id.partition("#")[0]].append(status)
     verdict.counts["calls metered"] = len(calls)
     verdict.counts["calls in the ledger"] = len(rows)
@@ -47,8 +47,10 @@ def judge_calls(evidence: Evidence, verdict: Verdict) -> None:
 
 
 def judge_units(evidence: Evidence, verdict: Verdict) -> None:
-    """Of what handlers do once, each delivery of their step but the first may do one unit again: the one
-    that was under way. One that was suspended had none."""
+    """Check the units that handlers do once.
+
+    Each delivery of a step after the first may repeat one unit, the one that was in progress. A
+    delivery that ended in a suspension had none in progress."""
     deliveries = _deliveries(evidence)
     units = [one for one in journal.read(evidence.journals, journal.UNITS) if one.what == "begun"]
     times = Counter(one.subject for one in units)
@@ -66,16 +68,19 @@ def judge_units(evidence: Evidence, verdict: Verdict) -> None:
 
 
 def judge_called(evidence: Evidence, verdict: Verdict) -> None:
-    """What handlers call is one step of their run each; and one that asks a model asks it once: each
-    delivery of it but the first may ask again, where the one before died with the answer under way.
+    """Check that what handlers call is exactly one step of their run, and that a called step asks its
+    model once.
 
-    A step that workers ran counts where the log lost its tail with it, and its handler's journal has its
-    output: nobody asks for it again."""
+    Each delivery of a called step after the first may ask again, because the previous one may have died
+    while the answer was on its way.
+
+    A step that workers executed counts even if the log lost it with its tail, as long as the calling
+    handler's journal has its output: then it is never requested again."""
     asked, executed, deliveries = _asked(evidence), _executed(evidence), _deliveries(evidence)
     for task in evidence.tasks:
         run, calls = evidence.runs.get(task.run_id), PIPELINES[task.pipeline].calls
         if not calls or run is None or run["status"] != "succeeded":
-            continue  # said with all runs
+            continue  # reported with all runs
         rows = {step["key"] for step in evidence.steps[task.run_id] if is_called(step)}
         called = rows | {key for key in executed[task.run_id] if _name(key) in calls}
         verdict.counts["steps that handlers called and a log lost"] += len(called - rows)
@@ -92,7 +97,7 @@ def judge_called(evidence: Evidence, verdict: Verdict) -> None:
 
 
 def _asked(evidence: Evidence) -> dict[str, set[str]]:
-    """Return the calls of models by the place of their step."""
+    """Return the model calls by run and step."""
     found: dict[str, set[str]] = defaultdict(set)
     for entry in journal.read(evidence.journals, journal.CALLS):
         if entry.what == "begun":
@@ -102,7 +107,7 @@ def _asked(evidence: Evidence) -> dict[str, set[str]]:
 
 
 def _executed(evidence: Evidence) -> dict[str, set[str]]:
-    """Return by run the steps that a worker began."""
+    """Return, by run, the steps that a worker began."""
     found: dict[str, set[str]] = defaultdict(set)
     for entry in journal.read(evidence.journals, journal.ATTEMPTS):
         run_id, step, _ = entry.subject.split("|")
@@ -120,7 +125,7 @@ def _judge_paid(place: str, calls: set[str], deliveries: int, verdict: Verdict) 
 
 
 def is_called(step: Any) -> bool:
-    """Tell whether a handler called a step."""
+    """Return whether a handler called a step."""
     return _facts(step).get("link") == "call"
 
 
@@ -144,7 +149,7 @@ def _facts(step: Any) -> dict[str, Any]:
 
 
 def _name(key: str) -> str:
-    """Return what a called step's handler calls it: `a/pay` of `a/pay-1`."""
+    """Return the name by which a handler calls a step: `a/pay` for `a/pay-1`."""
     return key.rpartition("-")[0]
 
 

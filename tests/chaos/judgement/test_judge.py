@@ -1,4 +1,4 @@
-"""The judgement of chaos convicts: each rule, on evidence that breaks it and nothing else."""
+"""The verdict of chaos detects violations: each rule, on evidence that breaks it and nothing else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -160,7 +160,7 @@ CALLED = ("a/pay-1", "a/note-2", "a/sub-3", "b/pay-1", "b/note-2", "b/sub-3")
 
 
 def calling(good: Evidence, *keys: str, calls: str = "a/pay-1:1:1 b/pay-1:1:1") -> Evidence:
-    """Return a run whose handlers called these steps, which asked their models by these calls."""
+    """Return a run whose handlers called these steps, which made these model calls."""
     task = Task("other", "calling", 7)
     run = a_run(run_id=task.run_id, pipeline="calling", output="20")
     runs: Any = {RUN: good.runs[RUN], task.run_id: run}

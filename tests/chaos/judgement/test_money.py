@@ -1,4 +1,5 @@
-"""The judgement of money convicts: each rule, on rows and meters that break it and nothing else."""
+"""The verdict on money detects violations: each rule, on rows and meters that break it and nothing
+else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +41,7 @@ def sums(*rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def good(*rows: dict[str, Any], meters: list[Metered]) -> Evidence:
-    """Return the evidence of a task whose calls are these; reports say of them what they should."""
+    """Return the evidence of a task with these calls, and with correct reports about them."""
     runs: Any = {
         RUN: {"run_id": RUN, "pipeline": "priced", "parent": None},
         BELOW: {"run_id": BELOW, "pipeline": "priced_child", "parent": RUN},
