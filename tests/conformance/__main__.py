@@ -1,5 +1,6 @@
-"""`make conformance`: the suite against the SDK and against a worker that was written from the protocol
-alone, and every planted fault. Exit code 1 where one of the workers fails, or a fault is not caught."""
+"""`make conformance`: run the suite against the SDK, FastStream and a worker that was written from the
+protocol alone, and against every planted fault. Exits with 1 if a worker fails, or a fault is not
+caught."""
 
 import asyncio
 import logging
@@ -15,7 +16,7 @@ from hocket.cli.conformance.play import play
 
 
 async def main() -> int:
-    """Play all of it and print what came of it."""
+    """Play everything and print the results."""
     os.environ["PYTHONPATH"] = str(FOLDER.parent)
     wrong = 0
     for name, command in (("SDK", SDK), ("FastStream", FASTSTREAM), ("raw", RAW)):

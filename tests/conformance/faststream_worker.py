@@ -1,4 +1,4 @@
-"""The worker of the conformance suite as a FastStream application."""
+"""The conformance suite's worker as a FastStream application."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The faults that can be planted in `raw_worker.py`, and the check that has to catch each."""
+"""The faults that can be planted in `raw_worker.py`, and the check that has to catch each of them."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ SDK = (sys.executable, "-m", "hocket.worker.command", "conformance.sdk_worker:wo
 
 
 async def faults_of(fault: str) -> str | None:
-    """Return what the suite says about a planted fault; None where it does not catch it."""
+    """Return what the suite reports about a planted fault, or None if it does not catch it."""
     os.environ["FAULT"] = fault
     try:
         return (await play(RAW, [CAUGHT_BY[fault]]))[CAUGHT_BY[fault]]

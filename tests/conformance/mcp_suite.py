@@ -1,6 +1,8 @@
-"""The protocol's own suite (npm: @modelcontextprotocol/conformance) against `hocket mcp`: the scenarios
-that a server of tools can pass. The others want a server that is made for the suite, with prompts,
-resources, images and logging; `make mcp-conformance` runs it, and needs npx and a registry."""
+"""Run the protocol's own suite (npm: @modelcontextprotocol/conformance) against `hocket mcp`.
+
+It plays the scenarios that a server of tools can pass. The others need a server made for the suite,
+with prompts, resources, images and logging. `make mcp-conformance` runs it, and needs npx and a
+registry."""
 
 import asyncio
 import shutil

@@ -1,5 +1,5 @@
-"""A worker written from docs/reference/worker-protocol.md, with nothing but a NATS client. FAULT plants
-one of the faults that the suite has to catch."""
+"""A worker written from docs/reference/worker-protocol.md, with nothing but a NATS client. The variable
+FAULT plants one of the faults that the suite has to catch."""
 
 import asyncio
 import hashlib

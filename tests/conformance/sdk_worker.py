@@ -1,4 +1,4 @@
-"""The worker of the conformance suite, written with the SDK: `hocket-worker sdk_worker:worker`."""
+"""The conformance suite's worker, written with the SDK: `hocket-worker sdk_worker:worker`."""
 
 import asyncio
 import secrets

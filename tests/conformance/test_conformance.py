@@ -1,5 +1,5 @@
-"""The conformance suite in little: the SDK passes, a planted fault does not. All of it: `make
-conformance`."""
+"""A short version of the conformance suite: the SDK passes, and a planted fault does not. All of it:
+`make conformance`."""
 
 import asyncio
 

@@ -1,6 +1,7 @@
-"""`make typescript-test`: the worker of examples/typescript-worker, built in a temporary folder, against
-the conformance suite, and beside a platform. Needs Node and npm, and a registry. Exit code 1 where a
-check fails or a run does not end well."""
+"""`make typescript-test`: check the worker of examples/typescript-worker.
+
+It is built in a temporary folder, played against the conformance suite, and run beside a platform.
+Needs Node, npm and a registry. Exits with 1 if a check fails or a run does not end well."""
 
 import asyncio
 import logging
@@ -34,7 +35,7 @@ SPEC = {
 
 
 async def main() -> int:
-    """Build, play, print what came of it."""
+    """Build, play, and print the results."""
     if shutil.which("npm") is None:
         print("This needs Node 20 or later, with npm.", file=sys.stderr)
         return 1
@@ -55,7 +56,8 @@ async def main() -> int:
 
 
 def _build(place: Path) -> Path:
-    """Copy the example, install what it names, compile it, and return the folder of its JavaScript."""
+    """Copy the example, install its dependencies, compile it, and return the folder of its JavaScript.
+    x"""
     shutil.copytree(EXAMPLE, place, ignore=shutil.ignore_patterns("node_modules", "dist"))
     subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
     subprocess.run(["npm", "run", "--silent", "build"], cwd=place, check=True)
@@ -63,7 +65,7 @@ def _build(place: Path) -> Path:
 
 
 async def _on_a_platform(folder: Path, built: Path) -> str:
-    """Run the example's type; return what is wrong."""
+    """Run the example's node type on a platform; return what is wrong."""
     async with Platform(folder / "platform", services=("coordinator", "admin")) as platform:
         api = platform.api()
         with (folder / "worker.log").open("wb") as log:
