@@ -17,7 +17,7 @@ Scene = Callable[[str], Awaitable[None]]
 
 @pytest.fixture(params=["real", "simulated"])
 def play(request: pytest.FixtureRequest) -> Callable[[Scene], None]:
-    """Run a scene, which gets the URL of a NATS server, on the real one or on the simulated one."""
+    """Run a scene, which gets the URL of a NATS server, against the real or the simulated server."""
     if request.param == "simulated":
         return _play_simulated
     url: str = request.getfixturevalue("nats_url")

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API as a backend: what goes out, what comes back, and what a bad answer costs."""
+"""Anthropic's Messages API as a backend: what is sent, what comes back, and what a bad answer costs."""
 
 import json
 from collections.abc import AsyncIterator
@@ -78,7 +78,7 @@ def as_it_came(**body: Any) -> CallRequest:
 
 
 async def sent(upstream: AnthropicUpstream, **body: Any) -> dict[str, Any]:
-    """Return what goes out for a body."""
+    """Return what is sent upstream for a body."""
     async with built(upstream) as backend:
         await backend.call(as_it_came(**body), timeout_ms=LONG_MS)
     return upstream.bodies[-1]
@@ -96,7 +96,7 @@ async def streamed(
         return await backend.call(request, timeout_ms=LONG_MS, chunks=take), chunks
 
 
-# ---- going out ------------------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------------------
 
 
 async def test_a_conversation_with_tools_goes_out_as_turns_and_blocks(
@@ -245,7 +245,7 @@ async def test_what_has_no_counterpart_is_refused_by_its_name_before_anybody_is_
     assert not upstream.bodies
 
 
-# ---- coming back ----------------------------------------------------------------------------
+# ---- answers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ async def test_an_answer_in_a_schema_comes_by_a_tool_and_reads_as_text(
         assert tool["input_schema"]["$defs"] == {"P": {}}, "references still point somewhere"
 
 
-# ---- what goes wrong ------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ async def test_an_endless_id_does_not_stand_in_every_chunk(upstream: AnthropicUp
 
 
 async def test_only_thoughts_go_out_as_thoughts(upstream: AnthropicUpstream) -> None:
-    """Other blocks, and a longer life in the cache, cost more than is booked."""
+    """Other blocks, and a longer lifetime in the cache, cost more than is booked."""
     long = {"type": "ephemeral", "ttl": "1h"}
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     blocks = [

@@ -1,4 +1,4 @@
-"""What both stores of blobs promise: files of one machine, rows of Postgres."""
+"""The contract of both blob stores: files of one machine, and rows of Postgres."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -84,7 +84,7 @@ async def test_a_tenant_has_its_share_of_a_store_and_all_together_no_more_than_i
         await limited.put("initech", b"e" * 51)
     assert dict(await store.sizes()) == {"acme": 500, "globex": 450}
 
-    # room that somebody made is seen
+    # space that somebody else has freed is noticed
     await pool.execute("DELETE FROM hocket.tenant_blob")
     if isinstance(store, FileBlobs):
         await store.remove_unused(0)

@@ -1,4 +1,4 @@
-"""What every backend promises, run over each kind; and what only the HTTP kind does."""
+"""The contract of every kind of backend, and what only the HTTP kind does."""
 
 import asyncio
 import sys
@@ -38,7 +38,7 @@ BOUND_S = 60.0
 
 
 class World(Protocol):
-    """A kind of backend together with the model behind it, which the test directs."""
+    """A kind of backend together with the model behind it, which the test controls."""
 
     backend: Backend
     called: asyncio.Event

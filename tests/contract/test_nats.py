@@ -1,4 +1,4 @@
-"""What the product needs of a NATS server: the real one and the simulated one do the same.
+"""What the product needs from a NATS server: the real one and the simulated one behave the same.
 
 Each scene runs against both. It uses the product's own bus, log reader and bucket, and the real client.
 """
@@ -30,7 +30,7 @@ LOOKS = 500
 
 
 class Inbox:
-    """What came to a subject, as it came."""
+    """The messages of a subject, in order of arrival."""
 
     def __init__(self) -> None:
         self.messages: asyncio.Queue[Any] = asyncio.Queue()
@@ -49,7 +49,8 @@ async def opened(url: str, name: str = "contract") -> Bus:
 
 
 async def emptied(bus: Bus, but_for: int = 0) -> None:
-    """Wait until so many steps are left: the real server takes acknowledgements in its own time."""
+    """Wait until only `but_for` steps are left: the real server handles acknowledgements with a delay.
+    x"""
     for _ in range(LOOKS):
         left = (await bus.js.stream_info(subjects.STEPS)).state.messages
         if left == but_for:
@@ -59,7 +60,8 @@ async def emptied(bus: Bus, but_for: int = 0) -> None:
 
 
 async def pulling(bus: Bus, **config: Any) -> tuple[Inbox, Callable[..., Any]]:
-    """Make a pull consumer of STEPS; return where its messages come, and how to ask for them."""
+    """Create a pull consumer of STEPS; return the inbox for its messages, and a function that requests
+    them."""
     await bus.js.add_consumer(
         subjects.STEPS,
         ConsumerConfig(
@@ -93,7 +95,7 @@ async def until(bucket: Bucket, condition: Callable[[], bool]) -> None:
 
 
 def ack_tokens(message: Any) -> tuple[int, int, int, int]:
-    """Return delivery count, stream sequence, consumer sequence, and what is left."""
+    """Return delivery count, stream sequence, consumer sequence, and the number of pending messages."""
     words = message.reply.split(".")
     assert words[:2] == ["$JS", "ACK"]
     count, stream_seq, consumer_seq, _, left = words[-5:] if len(words) == 9 else words[-7:-2]
@@ -148,7 +150,7 @@ def test_what_is_not_acknowledged_comes_again(play: Play) -> None:
         bus.publish_nowait(again.reply, b"-NAK")
         third = await inbox.next()
         assert ack_tokens(third)[0] == 3
-        bus.ack(first.reply)  # of a former delivery: it counts all the same
+        bus.ack(first.reply)  # of an earlier delivery: it counts all the same
         await emptied(bus)
         await bus.close()
 
@@ -162,11 +164,11 @@ def test_what_is_in_work_does_not_come_again(play: Play) -> None:
         await bus.publish(STEP, b"one")
         await ask(batch=2, idle_heartbeat=250_000_000)
         first = await inbox.next()
-        for _ in range(8):  # longer than the ack wait, told by the heartbeats of what is asked for
+        for _ in range(8):  # longer than the ack wait, as measured by the request's heartbeats
             beat = await inbox.next()
             assert beat.headers["Status"] == "100"
             bus.publish_nowait(first.reply, b"+WPI")
-        while (again := await inbox.next()).data == b"":  # once nothing is said any more
+        while (again := await inbox.next()).data == b"":  # once there is no more progress report
             assert again.headers["Status"] == "100"
         assert ack_tokens(again)[0] == 2
         await bus.close()

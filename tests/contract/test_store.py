@@ -1,4 +1,4 @@
-"""What the coordinator needs of Postgres: the real store and the simulated one do the same."""
+"""What the coordinator needs from Postgres: the real store and the simulated one behave the same."""
 
 import asyncio
 import json
@@ -43,8 +43,8 @@ PLAN = PipelinePlan(compile_pipeline(SPEC))
 
 
 class Parts:
-    """The stores under test, and ways to apply a pipeline to their database, and to choose which of its
-    versions runs take."""
+    """The stores under test, with functions that apply a pipeline to their database and choose the
+    version that runs take."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ def batch_of(
 
 
 def plain(columns: Any, values: Any) -> dict[str, Any]:
-    """Return a row with its JSON read, as Postgres or this test has it."""
+    """Return a row with its JSON decoded, as Postgres or this test has it."""
     row = values if isinstance(values, dict) else dict(zip(columns, values, strict=True))
     return {name: _read(kind, row[name]) for name, kind in columns.items()}
 
@@ -219,7 +219,8 @@ def test_the_next_owner_gets_the_mark_of_what_was_acknowledged(play: Play) -> No
 def test_the_mark_of_an_owner_before_the_last_one_is_void(
     play: Play, second_told: NotificationWatermark | None
 ) -> None:
-    """The last one may have told an end anew that the server had lost, and kept no mark of its own."""
+    """The last owner may have published an end again that the server had lost, without keeping a mark
+    of its own."""
 
     async def scene(parts: Parts) -> None:
         store = parts.store
