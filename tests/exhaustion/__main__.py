@@ -1,5 +1,6 @@
-"""`python -m exhaustion [NAME ...]`: play shortages and print a line of JSON for each. Exit code 0 where
-nothing was lost and all went on in time. `--seconds` is how long each lasts, `--rate` tasks a second."""
+"""`python -m exhaustion [NAME ...]`: play shortages and print a line of JSON for each. Exits with 0 if
+nothing was lost and everything recovered in time. `--seconds` is the duration of each, `--rate` the
+tasks per second."""
 
 import argparse
 import asyncio
@@ -14,7 +15,7 @@ from exhaustion.small_disk import NAMESPACE, enter, mounts_are_allowed
 
 
 def main() -> int:
-    """Play, print, and tell by the exit code."""
+    """Play, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m exhaustion", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PLAYS))
     parser.add_argument("--seconds", type=float, default=20.0)

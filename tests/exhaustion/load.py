@@ -1,6 +1,7 @@
-"""Users who publish tasks at a fixed rate, and what must have become of those that were accepted.
+"""Users who publish tasks at a fixed rate, and checks of what became of the accepted ones.
 
-A task is accepted when NATS has acknowledged it; a publish without an answer is repeated under its key.
+A task is accepted when NATS has acknowledged it; a publish without an answer is repeated under the same
+key.
 """
 
 import asyncio
@@ -40,12 +41,12 @@ SPEC = {
 }
 PUBLISH_TIMEOUT_S = 1.0
 MAX_WAITING = 400
-"""Publishes that wait for an answer."""
+"""Maximum number of publishes that wait for an answer."""
 LOOK_S = 0.1
 
 
 class Load:
-    """Users of one platform, and what they were promised."""
+    """Users of one platform, and the tasks that were accepted from them."""
 
     def __init__(self, platform: Platform, rate: float, prefix: str) -> None:
         self.accepted: dict[str, float] = {}
@@ -68,14 +69,14 @@ class Load:
         )
 
     async def close(self) -> None:
-        """Publish no more, and disconnect."""
+        """Stop publishing, and disconnect."""
         for task in self._waiting:
             task.cancel()
         assert self._client is not None, "it was opened"
         await self._client.close()
 
     async def run(self) -> None:
-        """Publish until `stop`, and end when everything is accepted."""
+        """Publish until `stop` is called; return when everything is accepted."""
         began_s, number = time.monotonic(), 0
         while not self._stopping.is_set():
             if len(self._waiting) < MAX_WAITING:
@@ -89,7 +90,7 @@ class Load:
         await asyncio.gather(*self._waiting)
 
     def stop(self) -> None:
-        """Publish nothing new."""
+        """Stop publishing new tasks."""
         self._stopping.set()
 
     async def _publish(self, number: int) -> None:
@@ -109,7 +110,8 @@ class Load:
 
 
 async def ended_since(platform: Platform, load: Load, since_s: float) -> float:
-    """Wait until a run has ended whose task was accepted after a moment; return how long that was."""
+    """Wait until a run has ended whose task was accepted after `since_s`; return how long after that it
+    was."""
     while True:
         young = [run for run, at_s in load.accepted.items() if at_s > since_s]
         query = "SELECT count(*) FROM hocket.run WHERE run_id = ANY($1) AND finished_at IS NOT NULL"
@@ -119,7 +121,7 @@ async def ended_since(platform: Platform, load: Load, since_s: float) -> float:
 
 
 async def all_ended(platform: Platform, load: Load) -> None:
-    """Wait until every accepted task has a run that ended, and the ledger a row for its call."""
+    """Wait until every accepted task has a run that ended, and the ledger has a row for its call."""
     wanted = list(load.accepted)
     ended = "SELECT count(*) FROM hocket.run WHERE run_id = ANY($1) AND finished_at IS NOT NULL"
     booked = """
@@ -131,7 +133,7 @@ async def all_ended(platform: Platform, load: Load) -> None:
 
 
 async def violations(platform: Platform, load: Load) -> list[str]:
-    """Return what became of accepted tasks that should not have."""
+    """Return what went wrong with accepted tasks."""
     found = []
     rows = await _rows(platform, "SELECT run_id, status, error FROM hocket.run")
     by_run = {row["run_id"]: row for row in rows}
@@ -170,4 +172,4 @@ async def _rows(platform: Platform, query: str) -> list[asyncpg.Record]:
 
 
 async def _quiet(_error: Exception) -> None:
-    """Trouble is what is wanted here."""
+    """Ignore the error: trouble is expected here."""

@@ -1,4 +1,4 @@
-"""The model of these plays: it answers at once. Imported by the gateway."""
+"""The model of these plays, which answers at once. Imported by the gateway."""
 
 from typing import Any
 

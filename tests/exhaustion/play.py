@@ -1,8 +1,8 @@
-"""A platform under load, one shortage after the other for a while, and what came of each.
+"""A platform under load that suffers one shortage after another, and the results of each.
 
-The platform lives on a small disk where a play needs one; a platform of its own has its Postgres alone
-on one. It must say that it is not well while the shortage lasts (where `says` names who says what), end
-runs that were accepted afterwards within ROOM_S, lose nothing that was accepted and book every call.
+The platform is on a small disk if a play needs one; another platform has only its Postgres on a small
+disk. The platform must report that it is unwell while the shortage lasts (`Played.said`), end runs that
+were accepted afterwards within ROOM_S, lose nothing that was accepted, and book every call.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
 
 DATA, POSTGRES = "data", "postgres"
-"""What stands on a small disk: all that the platform keeps, or its Postgres (tables and WAL) alone."""
+"""What is on a small disk: everything that the platform stores, or only its Postgres (tables and WAL).
+x"""
 DISK_MIB = 256
 MIN_FREE_MIB = 40
 LOW_BYTES = 32 * 1024 * 1024
@@ -45,7 +46,7 @@ TESTS = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Played:
-    """What a play showed."""
+    """The results of a play."""
 
     name: str
     accepted: int = 0
@@ -53,9 +54,9 @@ class Played:
     first_end_after_s: float | None = None
     caught_up_after_s: float = 0.0
     said: dict[str, list[str]] = field(default_factory=dict)
-    """By process: the components that it said were not well."""
+    """By process: the components that it reported as unwell."""
     refused: dict[str, Any] = field(default_factory=dict)
-    """What REST answered to a task while the disk was low."""
+    """REST's answer to a task while the disk was low."""
     health: str = ""
     violations: list[str] = field(default_factory=list)
 
@@ -76,7 +77,7 @@ ON_A_DISK = {"disk-low": DATA, "disk-full": DATA, "postgres-disk-full": POSTGRES
 
 
 async def play(names: Sequence[str], *, seconds: float, rate: float) -> AsyncIterator[Played]:
-    """Play shortages one after the other, each for so many seconds."""
+    """Play shortages one after another, each for `seconds`."""
     alone = [name for name in names if ON_A_DISK.get(name) == POSTGRES]
     for together in ([name for name in names if name not in alone], alone):
         if together:
@@ -157,7 +158,7 @@ async def _played(
 
 
 async def _note(platform: Platform, played: Played) -> None:
-    """Note what processes and doors say."""
+    """Record what the processes and the REST API report."""
     for name, process in platform.processes.items():
         url = health_url(platform.data_dir / "run", process.pid)
         status, body = await get(url, "/readyz") if url else (0, b"")
@@ -186,11 +187,11 @@ async def _note(platform: Platform, played: Played) -> None:
                     after = answer.headers.get("Retry-After")
                     played.refused = {"code": code, "retry_after": after}
     except (aiohttp.ClientError, TimeoutError, ValueError, KeyError):
-        return  # this door is short of something itself
+        return  # the API itself lacks a resource
 
 
 def _disks(place: Path, wanted: Set[str]) -> dict[str, SmallDisk]:
-    """Make the small disks that plays need, before there is anything on them."""
+    """Create the small disks that the plays need, while their folders are still empty."""
     disks = {}
     if DATA in wanted:
         disks[DATA] = SmallDisk(place, DISK_MIB)

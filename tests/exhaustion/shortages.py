@@ -1,7 +1,7 @@
 """The shortages: each takes something away from a running platform, and gives it back.
 
-`take` and `give` bound themselves: a small disk of its own, a server's own limit on connections, the
-limits of single processes. Nothing of the machine runs out.
+`take` and `give` stay within limits: those of a small disk of their own, a server's limit on
+connections, or the limits of single processes. Nothing of the machine itself runs out.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ RESOURCES = {"handles": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_AS}
 
 
 class Shortage(Protocol):
-    """Something that runs out, and is there again."""
+    """A resource that can be taken away and given back."""
 
     async def take(self) -> None:
         """Take it away."""
@@ -40,7 +40,7 @@ class Shortage(Protocol):
 
 
 class DiskFull:
-    """The disk has no room at all, or `leave_bytes`."""
+    """The disk has no room at all, or only `leave_bytes`."""
 
     def __init__(self, disk: SmallDisk, leave_bytes: int = 0) -> None:
         self._disk = disk
@@ -57,14 +57,14 @@ class DiskFull:
         self._disk.free()
 
     async def _keep_full(self) -> None:
-        while True:  # what is deleted meanwhile is taken, too
+        while True:  # also takes what is deleted meanwhile
             await asyncio.sleep(0.2)
             self._disk.fill(leave_bytes=self._leave_bytes)
 
 
 class PostgresDiskFull(DiskFull):
-    """The disk of Postgres has no room, neither for tables nor for the next segment of its WAL: the
-    server panics, and cannot start until there is some."""
+    """Postgres' disk has no room, neither for tables nor for the next WAL segment: the server panics,
+    and cannot start until there is room."""
 
     def __init__(self, platform: Platform, disk: SmallDisk) -> None:
         super().__init__(disk)
@@ -74,12 +74,12 @@ class PostgresDiskFull(DiskFull):
         await super().take()
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             connection = await asyncpg.connect(self._platform.database_url, timeout=5)
-            for _ in range(MAX_WAL_MIB // WAL_MIB):  # segments that are made already are used up
+            for _ in range(MAX_WAL_MIB // WAL_MIB):  # uses up the segments that already exist
                 await connection.execute(WRITE_WAL, timeout=5)
 
 
 class PostgresConnections:
-    """All connections of Postgres are somebody else's, those of the platform included."""
+    """All connections of Postgres are taken by others, including those of the platform."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -87,7 +87,7 @@ class PostgresConnections:
 
     async def take(self) -> None:
         await self._fill()
-        for _ in range(3):  # those that come free when the platform's are cut are taken as well
+        for _ in range(3):  # also takes those that are freed when the platform's are cut
             await self._held[0].execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name LIKE 'hocket %'"
@@ -106,7 +106,8 @@ class PostgresConnections:
 
 
 class NatsConnections:
-    """All connections that NATS allows are somebody else's; a worker and a gateway are begun anew."""
+    """All connections that NATS allows are taken by others; a worker and a gateway are restarted
+    meanwhile."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -142,7 +143,8 @@ class NatsConnections:
 
 
 class ProcessLimit:
-    """No process of the platform, servers included, gets more handles or memory than it has."""
+    """No process of the platform, servers included, gets many more handles or much more memory than it
+    has."""
 
     def __init__(self, platform: Platform, kind: str) -> None:
         self._platform = platform
@@ -159,13 +161,13 @@ class ProcessLimit:
 
     async def give(self) -> None:
         for pid, limits in self._before.items():
-            for one in (pid, *_children(pid)):  # Postgres' new sessions have them, too
+            for one in (pid, *_children(pid)):  # new sessions of Postgres have them, too
                 with suppress(ProcessLookupError, FileNotFoundError):
                     await _limit(one, self._kind, *limits)
 
 
 async def _limit(pid: int, kind: str, soft: int, hard: int) -> None:
-    """Set the limits of a process, as the user whose it is (Postgres has one of its own)."""
+    """Set the limits of a process, as the user that owns it (Postgres has its own user)."""
     option = {"handles": "--nofile", "memory": "--as"}[kind]
     texts = [
         "unlimited" if limit == resource.RLIM_INFINITY else str(limit) for limit in (soft, hard)
@@ -200,4 +202,4 @@ def _memory_bytes(pid: int) -> int:
 
 
 async def _quiet(_error: Exception) -> None:
-    """Trouble is what is wanted here."""
+    """Ignore the error: trouble is expected here."""

@@ -1,5 +1,7 @@
-"""A small disk that can be filled: a tmpfs in a mount namespace of this process alone, which the kernel
-removes with it. A machine that allows no mounts says so, and the plays on a disk are skipped.
+"""A small disk that can be filled: a tmpfs in a mount namespace of this process, removed with it by the
+kernel.
+
+On a machine that does not allow mounts, the plays on a disk are skipped with that reason.
 """
 
 import os
@@ -12,9 +14,9 @@ CHUNK = b"\0" * (256 * 1024)
 
 
 def mounts_are_allowed() -> bool:
-    """Tell whether a process here may have mounts of its own."""
+    """Return whether a process may have its own mounts here."""
     if sys.platform != "linux" or os.geteuid() != 0:
-        return False  # the embedded Postgres needs accounts that a user's namespace has not
+        return False  # the embedded Postgres needs accounts that a user namespace does not have
     tried = subprocess.run(
         ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
     )
@@ -22,7 +24,8 @@ def mounts_are_allowed() -> bool:
 
 
 class SmallDisk:
-    """A file system of `mib` MiB over an empty folder. Made only where NAMESPACE is set: see `enter`."""
+    """A file system of `mib` MiB over an empty folder. It can be created only where NAMESPACE is set:
+    see `enter`."""
 
     def __init__(self, folder: Path, mib: int) -> None:
         assert os.environ.get(NAMESPACE), "the mount must end with this process"
@@ -33,12 +36,12 @@ class SmallDisk:
 
     @property
     def free_bytes(self) -> int:
-        """What is free now."""
+        """Free bytes at the moment."""
         found = os.statvfs(self.folder)
         return found.f_bavail * found.f_frsize
 
     def fill(self, *, leave_bytes: int = 0) -> None:
-        """Take all room but `leave_bytes`; none at all where that is 0."""
+        """Take all room except `leave_bytes`."""
         with self._filling.open("ab", buffering=0) as file:
             while (left := self.free_bytes - leave_bytes) > 0:
                 try:
@@ -51,12 +54,12 @@ class SmallDisk:
         self._filling.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Take the disk away, with what is on it; its folder is empty again."""
+        """Unmount the disk, with its content; its folder is empty again."""
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
 
 def enter(arguments: list[str]) -> None:
-    """Run this program again in a mount namespace of its own, in the place of this process."""
+    """Replace this process by the same program in its own mount namespace."""
     environment = {**os.environ, NAMESPACE: "1"}
     command = ["unshare", "-m", "--propagation", "private", sys.executable, *arguments]
     os.execvpe(command[0], command, environment)

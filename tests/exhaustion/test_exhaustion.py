@@ -1,4 +1,4 @@
-"""Short plays of shortages on one real platform; all of them, and longer, are `make exhaustion`."""
+"""Short plays of shortages on one real platform; `make exhaustion` plays all of them, and for longer."""
 
 import asyncio
 import json
@@ -13,10 +13,11 @@ from exhaustion.play import ON_A_DISK, PLAYS, POSTGRES, ROOM_S
 from exhaustion.small_disk import mounts_are_allowed
 
 OPTIONS = ("--seconds", "3", "--rate", "6")
-"""Few tasks a second: what is short is so whatever the load."""
+"""Few tasks per second: the shortages do not depend on the load."""
 NAMES = [name for name in PLAYS if ON_A_DISK.get(name) != POSTGRES]
 PATIENCE = 4
-"""Beside other tests a process takes as much longer to start; `make exhaustion` has none of it."""
+"""How many times longer a process may take to start beside other tests; `make exhaustion` does not need
+this."""
 BOUND_S = 300
 TESTS = Path(__file__).resolve().parent.parent
 pytestmark = [
@@ -31,7 +32,7 @@ needs_a_disk = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 async def plays() -> dict[str, dict[str, Any]]:
-    """What each play showed, by its name; all on one platform."""
+    """The results of each play, by name; all on one platform."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "exhaustion", *OPTIONS, *NAMES),
         cwd=TESTS,
