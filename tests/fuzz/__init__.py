@@ -1,2 +1,2 @@
-"""A fuzzer of messages: it writes mutated and forged ones on every subject, stream and bucket of a
-running platform, while runs of others pass (docs/explanation/forgery.md)."""
+"""A fuzzer of messages: it publishes mutated and forged ones on every subject, stream and bucket of a
+running platform while ordinary runs are in progress (docs/explanation/forgery.md)."""

@@ -1,5 +1,5 @@
-"""`python -m fuzz --minutes 10 --seed 1 --rate 500`: exit code 0 where nothing was violated, 1 where
-something was. `--runs` healthy runs pass each second."""
+"""`python -m fuzz --minutes 10 --seed 1 --rate 500`: exits with 0 if nothing was violated, otherwise
+with 1. `--runs` is the number of healthy runs per second."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from fuzz.play import play
 
 
 def main() -> int:
-    """Play, print, and tell by the exit code."""
+    """Play, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)

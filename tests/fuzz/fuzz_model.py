@@ -1,4 +1,4 @@
-"""The model of the healthy runs, with a meter of its own: what was really made."""
+"""The model of the healthy runs, with its own meter of the calls that were really made."""
 
 import os
 
@@ -7,7 +7,7 @@ from hocket.schemas.messages import CallRequest, Completion
 
 
 async def answer(request: CallRequest) -> Completion:
-    """Say back what was asked, for a known number of tokens."""
+    """Repeat the question as the answer, for a known number of tokens."""
     meter = os.open(os.environ["FUZZ_METER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(meter, f"{request.attribution.run_id or ''}\n".encode())
     os.close(meter)

@@ -1,4 +1,4 @@
-"""The healthy runs of others: tasks at a rate, each with a known end, and how long each took."""
+"""The healthy runs: tasks at a fixed rate, each with a known result, and their durations."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from hocket.schemas import ids, subjects
 ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo"}
 PRICE_USD_PER_MTOK = "1000"
 TOKENS = (3, 1)
-"""That each model call takes and gives: $0.004 at that price."""
+"""Input and output tokens of each model call: $0.004 at that price."""
 COST_USD = "0.004"
 SLO_MS = 600_000
 PIPELINES: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ ORDER = ("chain", "chain", "chain", "call")
 
 @dataclass
 class Sent:
-    """A task that the stream has taken."""
+    """A task that was published."""
 
     run_id: str
     pipeline: str
@@ -54,13 +54,13 @@ class Sent:
 
 @dataclass
 class Load:
-    """Publishes, and hears the ends."""
+    """Publishes tasks and hears their ends."""
 
     nats_url: str
     prefix: str
     sent: dict[str, Sent] = field(default_factory=dict)
     ended: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
-    """By run: when its end came, and what it said."""
+    """By run: when its end arrived, and its content."""
     doubled: list[str] = field(default_factory=list)
 
     async def open(self) -> None:
@@ -71,11 +71,11 @@ class Load:
         await self._client.subscribe(self._inbox + ".*", cb=self._hear)
 
     async def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
         await self._client.close()
 
     async def run(self, rate: float, seconds: float) -> None:
-        """Publish at a rate for so long."""
+        """Publish at a rate for some seconds."""
         jetstream = self._client.jetstream(timeout=60)
         begun = time.monotonic()
         number = len(self.sent)
@@ -90,7 +90,7 @@ class Load:
         await asyncio.gather(*publishing)
 
     async def all_ended(self, within_s: float) -> None:
-        """Wait for the ends, or until the time is over: what is missing is the verdict's to tell."""
+        """Wait for all ends, at most `within_s`; the verdict reports what is missing."""
         try:
             async with asyncio.timeout(within_s):
                 while len(self.ended) < len(self.sent):
@@ -119,9 +119,9 @@ class Load:
             self._changed.set()
         elif end.get("status") == "rejected":
             return  # a forged task may name any inbox, and is refused there
-        elif end != self.ended[run_id][1]:  # who repeats a task is told the same again
+        elif end != self.ended[run_id][1]:  # a repeated task is answered with the same end again
             self.doubled.append(run_id)
 
 
 async def _quiet(error: Exception) -> None:
-    """The verdict tells what is missing."""
+    """Ignore the error: the verdict reports what is missing."""

@@ -1,7 +1,7 @@
-"""What a forger writes: messages that were heard, changed, and messages of its own making.
+"""What a forger writes: messages that were heard and changed, and messages of its own making.
 
-All is drawn from a seed; what was heard depends on the machine. A forger has no capability: one that
-was heard is replaced (who may read the streams of steps is what the credentials of NATS decide).
+Everything is drawn from a seed, but what is heard depends on the machine. A forger has no capability:
+one that was heard is replaced (NATS credentials decide who may read the streams of steps).
 """
 
 import json
@@ -15,7 +15,7 @@ from hocket.schemas import ids, subjects
 from support.forger import head_of
 
 MAX_HEARD = 200
-"""Messages that are kept of one kind of subject."""
+"""Number of messages kept for one kind of subject."""
 MAX_BODY_BYTES = 256 * 1024
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 2**31, 2**63, 2**70, -(2**70), 1e308, -1e308, 5e-324, "", "x" * 5_000,
@@ -55,24 +55,24 @@ class Forged:
 
 
 class Corpus:
-    """What was heard, by the kind of its subject."""
+    """The messages heard, by the kind of their subject."""
 
     def __init__(self) -> None:
         self._heard: dict[str, deque[tuple[str, bytes, bytes]]] = defaultdict(
             lambda: deque(maxlen=MAX_HEARD)
         )
         self.runs: deque[str] = deque(maxlen=MAX_HEARD)
-        """Runs of others that may be under way."""
+        """Other users' runs that may be in progress."""
 
     def hear(self, subject: str, head: bytes, body: bytes) -> None:
-        """Keep a message of the platform's own."""
+        """Keep one of the platform's own messages."""
         kind = ".".join(subject.split(".")[:3:2]) if subject.startswith("hocket.") else "kv"
         if subject.startswith("hocket.log."):
             kind = "log." + subject.rsplit(".", 1)[1]
         self._heard[kind].append((subject, head, body))
 
     def draw(self, dice: random.Random) -> tuple[str, bytes, bytes] | None:
-        """Return one, all kinds alike."""
+        """Return one message, choosing each kind with equal probability."""
         if not self._heard:
             return None
         kind = dice.choice(sorted(self._heard))
@@ -84,7 +84,7 @@ class Corpus:
 
 
 def draw(dice: random.Random, corpus: Corpus, *, partitions: int) -> Forged:
-    """Return the next message: mutated, forged, or junk where it is none."""
+    """Return the next message: a mutated one, a forged one, or junk that is no message at all."""
     roll = dice.random()
     heard = corpus.draw(dice)
     if heard is not None and roll < 0.5:
@@ -112,7 +112,7 @@ def _mutated(
     if dice.random() < 0.5 or subject.startswith("hocket.task."):
         head = dice.choice(
             HEADS
-        )  # another's key and inbox: who may publish tasks decides about that
+        )  # not another user's key and inbox: those are a matter of who may publish tasks
     return Forged(where.encode(), _without_capability(dice, body), head)
 
 
@@ -147,7 +147,7 @@ def _changed(dice: random.Random, value: Any) -> Any:
 
 
 def _without_capability(dice: random.Random, body: bytes) -> bytes:
-    """Replace the capabilities in a message: a forger has none."""
+    """Replace the capabilities in a message, because a forger has none."""
     marker, guess = b'"capability":"', f"{dice.getrandbits(128):032x}".encode()
     at = 0
     while (at := body.find(marker, at)) >= 0:
@@ -169,7 +169,7 @@ class _Scene:
     partitions: int
 
     def run(self, dice: random.Random) -> str:
-        """Return a run: another one's that is under way, or nobody's."""
+        """Return the id of a run: another user's that is in progress, or one that does not exist."""
         if self.corpus.runs and dice.random() < 0.7:
             return dice.choice(self.corpus.runs)
         return ids.run_id(TENANT, str(dice.random()))
@@ -392,7 +392,8 @@ def _usage(dice: random.Random, scene: _Scene) -> Forged:
 
 
 def _booking(dice: random.Random, scene: _Scene) -> Forged:
-    """A record that could be booked, on a run of others: a call of its own, or one that will come."""
+    """A record that could be booked on another user's run: for a new call, or for one that the run will
+    make."""
     run_id = scene.run(dice)
     body = {
         "call_id": dice.choice((f"{run_id}:asked:1:1:1", f"{run_id}:asked:1", f"new-{dice.random()}")),

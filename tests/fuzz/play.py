@@ -1,8 +1,8 @@
 """One play: a platform, healthy runs in quiet, healthy runs among forged messages, and the verdict.
 
-Violations: `failed` (a run ended otherwise, or never), `wrong` (another output), `late` (by more than
-`late_ms` beside the slowest in quiet), `told twice`, `booked` (the run's cost, or what
-the ledger has for it, which is what the backend itself metered), `process ended`, `memory` (a process
+Violations: `failed` (a run did not succeed, or never ended), `wrong` (its output is wrong), `late` (by
+more than `late_ms` compared with the slowest in quiet), `told twice`, `booked` (the run's cost, or what
+the ledger has for it, is not what the backend itself metered), `process ended`, `memory` (a process
 grew by more than MAX_GROWTH_MB).
 """
 
@@ -44,7 +44,7 @@ CALLS = (
 
 @dataclass
 class Play:
-    """What a play came to."""
+    """The result of a play."""
 
     seed: int
     forged: int = 0
@@ -54,7 +54,7 @@ class Play:
     latencies_ms: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     """Median, 99th percentile and slowest, in quiet and among forged messages."""
     rss_mb: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Of each process before and after."""
+    """Memory of each process before and after."""
     kinds: list[str] = field(default_factory=list)
 
     def report(self) -> Iterator[str]:
@@ -82,7 +82,7 @@ async def play(
     quiet_s: float = QUIET_S,
     keep: bool = False,
 ) -> Play:
-    """Write so many forged messages a second for so long, while runs pass."""
+    """Write `rate` forged messages per second for some seconds, while runs are in progress."""
     folder = Path(tempfile.mkdtemp(prefix="hkt-"))
     config = folder / "hocket.yaml"
     backend = {
@@ -178,7 +178,7 @@ async def _played(
 
 
 async def _hear(nats_url: str, corpus: Corpus) -> Bus:
-    """Hear what the platform says to itself."""
+    """Record the platform's internal messages."""
     bus = await Bus.connect(nats_url, name="fuzz")
 
     def heard(frame: RawMessage) -> None:
@@ -214,7 +214,7 @@ async def _forge(
                     played.refused += forger.refused - before
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stopping.wait(), BURST_S)
-        except ConnectionError:  # the server had enough of it
+        except ConnectionError:  # the server closed the connection
             played.refused += 1
 
 
@@ -253,7 +253,7 @@ def _judge_ends(played: Play, load: Load) -> None:
 async def _judge_books(
     played: Play, platform: Platform, loads: tuple[Load, ...], meter: Path
 ) -> None:
-    """Compare what is booked on every run, and on none, with what the backend metered."""
+    """Compare what is booked on every run, and on no run, with what the backend metered."""
     connection = await asyncpg.connect(platform.database_url)
     try:
         calls = [one for load in loads for one in load.sent.values() if one.pipeline == "call"]

@@ -6,7 +6,7 @@ from fuzz.play import play
 
 BOUND_S = 400
 LATE_MS = 15_000
-"""A machine under tests stands still now and then; `make fuzz` is stricter."""
+"""A machine that runs tests stalls now and then; `make fuzz` is stricter."""
 
 
 @pytest.mark.long
