@@ -1,7 +1,7 @@
-"""Real servers for tests: one NATS and one Postgres per test process, a fresh database per test.
+"""Real servers for tests: one NATS and one Postgres per test process, and a fresh database per test.
 
-Under pytest-xdist every worker is a process and so has servers of its own. A test that kills or stops
-a server may do so with `servers`; it must wait for the server's return before it ends.
+Under pytest-xdist every worker is a process and therefore has its own servers. A test may kill or stop
+a server through `servers`, but must wait until the server is back before it ends.
 """
 
 import gc
@@ -36,31 +36,34 @@ from support.shared.processes import FORKED
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# a third of the time of collecting six thousand tests went into looking through them for garbage
+# a third of the time to collect six thousand tests was spent in garbage collection
 gc.disable()
 
 GIB = 1024**3
 MEMORY_DISK = Path("/dev/shm")
 MEMORY_DISK_MIN_FREE_BYTES = 8 * GIB
-"""A run of all tests takes about 1 GiB; the servers take as much of a disk as they find, and say so."""
+"""A full run of the tests takes about 1 GiB. More must be free because the servers claim disk space in
+proportion to what they find, and complain if it is little."""
 
 
 def _keep_files_in_memory() -> None:
-    """Put temporary folders on the memory disk where there is one with room and TMPDIR names no other:
-    servers sync every write, which a disk that others use takes a tenth of a second for."""
+    """Put temporary folders on the memory disk if it has room and TMPDIR names no other place: servers
+    sync every write, which takes a tenth of a second on a shared disk."""
     if "TMPDIR" in os.environ or not MEMORY_DISK.is_dir():
         return
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     available_bytes = {name: int(kib) * 1024 for name, kib, *_ in lines}["MemAvailable:"]
     free_bytes = min(available_bytes, shutil.disk_usage(MEMORY_DISK).free)
     if free_bytes >= MEMORY_DISK_MIN_FREE_BYTES:
-        os.environ["TMPDIR"] = str(MEMORY_DISK)  # for the processes that tests start, too
+        os.environ["TMPDIR"] = str(MEMORY_DISK)  # also for the processes that tests start
         tempfile.tempdir = None
 
 
 def _keep_folders_apart() -> None:
-    """Give the tests of each checkout a folder of their own for pytest's: it closes the one that holds
-    those of all its sessions to other users whenever a session begins, Postgres's user too."""
+    """Give the tests of each checkout their own root for pytest's folders.
+
+    Whenever a session begins, pytest makes the root that holds the folders of all its sessions
+    inaccessible to other users, including Postgres's."""
     name = f"hocket-tests-{zlib.crc32(str(Path(__file__).parent).encode()):08x}"
     folder = Path(tempfile.gettempdir()) / name
     folder.mkdir(mode=0o711, exist_ok=True)
@@ -76,7 +79,7 @@ settings.load_profile("house")
 MIGRATIONS_MODULE = "hocket.kit.postgres.migrations"
 TEMPLATE = "test_template"
 TOMORROW = "SELECT hocket.cover_usage(now() + interval '1 day', 1)"
-"""Calls of tomorrow have their place, too: a session may go on beyond midnight."""
+"""Creates the partition for tomorrow's calls as well: a session may run past midnight."""
 SERVER_TIMEOUT_S = 10.0
 FIRST_WORKER = "gw0"
 FIRST_COLLECTS_S = 180.0
@@ -88,8 +91,8 @@ _database_numbers = itertools.count(1)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Where nothing is compiled yet, the first process collects before the others do: each would
-    compile it all, at the same time. (`unit/kit` is among the last to be compiled.)"""
+    """If nothing is compiled yet, let the first process collect before the others: otherwise each would
+    compile everything at the same time. (`unit/kit` is among the last to be compiled.)"""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or any(Path(__file__).parent.glob("unit/kit/**/*-pytest-*.pyc")):
         return (yield)
@@ -101,13 +104,13 @@ def pytest_collection() -> Generator[None, object, object]:
             collected.touch()
     until_s = time.monotonic() + FIRST_COLLECTS_S
     while not collected.exists() and time.monotonic() < until_s:
-        time.sleep(0.1)  # these processes have nothing in common but a folder
+        time.sleep(0.1)  # these processes share nothing but a folder
     return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest file comes first, so that the processes of a whole run end together: the others
-    stand in the order in which they take less and less (chaos, ..., integration, unit)."""
+    """Put the longest file first, so that the processes of a full run end together. The others already
+    come in descending order of duration (chaos, ..., integration, unit)."""
     items.sort(key=lambda item: not item.path.is_relative_to(SIMULATION))
     if not os.environ.get("HOCKET_TEST_LONG"):
         skipped = pytest.mark.skip(reason="it takes long: `make long-test`")
@@ -117,16 +120,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: neither the collector of garbage nor a test that counts objects looks
-    at it again."""
+    """Keep what was collected out of the garbage collector: neither the collector nor a test that
+    counts objects looks at it again."""
     gc.enable()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _processes_that_are_forked() -> Iterator[None]:
-    """Platforms of tests have their processes forked by one that has imported all of them, and begin
-    with the copy of a cluster: a third of a run went into starting them. HOCKET_TEST_FORKED=0: they are
+    """Let the platforms of tests fork their processes from one that has imported everything, and start
+    from a copy of a cluster: starting them took a third of a run. With HOCKET_TEST_FORKED=0 they are
     started as usual."""
     with pytest.MonkeyPatch.context() as patch:
         if FORKED:
@@ -137,7 +140,7 @@ def _processes_that_are_forked() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clients_that_let_go() -> Iterator[None]:
-    """The plain clients of nats-py that tests use close as completely as the platform's do."""
+    """Make the plain nats-py clients of tests close as completely as the platform's do."""
     close = Client._close
 
     async def close_all(self: Client, status: int, do_cbs: bool = True) -> None:
@@ -166,7 +169,7 @@ async def servers() -> AsyncIterator[EmbeddedServers]:
 
 @pytest.fixture
 async def nats_url(servers: EmbeddedServers) -> AsyncIterator[str]:
-    """The URL of a NATS server without streams; what a test leaves behind is deleted after it."""
+    """The URL of a NATS server without streams; what a test leaves behind is deleted afterwards."""
     yield servers.nats_url
     connection = await nats.connect(servers.nats_url, connect_timeout=SERVER_TIMEOUT_S)
     try:
@@ -199,7 +202,7 @@ async def database_url(servers: EmbeddedServers, database_template: str) -> Asyn
 async def module_database_url(
     servers: EmbeddedServers, database_template: str
 ) -> AsyncIterator[str]:
-    """The same for all tests of a module: for those that read what is costly to write."""
+    """The same for all tests of a module, for tests that read data that is expensive to write."""
     async with _fresh_database(servers, database_template) as url:
         yield url
 
