@@ -1,1 +1,1 @@
-"""The compose file played on a real Docker engine: `make compose-test`."""
+"""The compose file on a real Docker engine (`make compose-test`), and the other plays of deployments."""

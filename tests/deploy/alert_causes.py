@@ -1,5 +1,7 @@
-"""What makes each alert of deploy/monitoring/rules.yaml fire: something that really happens to the
-running platform, and is over when its context is left. No metric is written by hand."""
+"""Causes for the alerts of deploy/monitoring/rules.yaml.
+
+Each is something that really happens to the running platform, and ends when its context is left. No
+metric is written by hand."""
 
 import asyncio
 import json
@@ -25,7 +27,7 @@ TENANTS = MAX_RUNS + 20
 CALLS_OF_BULK = 1_500
 ITEMS = 100
 FULL_BYTES = 64 * 1024
-"""Usage records that USAGE holds when its bound is drawn around them."""
+"""Size of the usage records that USAGE holds before its bound is lowered to just above them."""
 CONNECTIONS = 84
 COUNTED = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
 CLOSED_PORT = 9
@@ -65,7 +67,7 @@ async def submit(
 
 @asynccontextmanager
 async def repeated(at: MonitoredPlatform, pipeline: str, pause_s: float) -> AsyncIterator[None]:
-    """Submit tasks of a pipeline all the time."""
+    """Submit tasks of a pipeline without end."""
 
     async def go_on() -> None:
         while True:
@@ -82,7 +84,7 @@ async def repeated(at: MonitoredPlatform, pipeline: str, pause_s: float) -> Asyn
 
 @asynccontextmanager
 async def away(at: MonitoredPlatform, name: str) -> AsyncIterator[None]:
-    """A process is killed and nobody starts it."""
+    """Kill a process and do not restart it."""
     process = at.platform.process(name)
     await process.kill(restart=False)
     try:
@@ -95,7 +97,7 @@ async def away(at: MonitoredPlatform, name: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def frozen(*pids: int) -> AsyncIterator[None]:
-    """Processes hang."""
+    """Suspend processes."""
     _signal(pids, signal.SIGSTOP)
     try:
         yield
@@ -124,7 +126,7 @@ async def model_away(at: MonitoredPlatform) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def receiver_away(at: MonitoredPlatform) -> AsyncIterator[None]:
-    """Nothing listens where a webhook sends to."""
+    """Let nothing listen where a webhook sends to."""
     api = at.platform.api()
     webhook = {"url": f"http://{LOOPBACK}:{CLOSED_PORT}/"}
     await asyncio.to_thread(partial(api.put, "/v1/webhooks/away", webhook))
@@ -147,7 +149,7 @@ async def more_than_slots(at: MonitoredPlatform) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def many_tenants(at: MonitoredPlatform) -> AsyncIterator[None]:
-    """More runs come in than a coordinator may hold, of tenants of which none has many."""
+    """Submit more runs than a coordinator may hold, for tenants of which none has many."""
     spec = {
         "pipeline": "nap",
         "input": GIVEN,
@@ -172,7 +174,7 @@ async def postgres_frozen(at: MonitoredPlatform) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rows_locked(at: MonitoredPlatform) -> AsyncIterator[None]:
-    """Somebody locks the runs again and again, as a careless migration would."""
+    """Lock the runs again and again, as a careless migration would."""
 
     async def go_on() -> None:
         connection = await asyncpg.connect(at.servers.database_url)
@@ -195,7 +197,7 @@ async def rows_locked(at: MonitoredPlatform) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rows_refused(at: MonitoredPlatform) -> AsyncIterator[None]:
-    """A run has a value that only Postgres finds fault with."""
+    """Submit a run with a value that only Postgres rejects."""
     connection = await asyncpg.connect(at.servers.database_url)
     await connection.execute(
         f"ALTER TABLE hocket.run ADD CONSTRAINT fault CHECK (input::text NOT LIKE '%{UNSTORABLE}%')"
@@ -208,7 +210,7 @@ async def rows_refused(at: MonitoredPlatform) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def many_connections(at: MonitoredPlatform) -> AsyncIterator[None]:
-    """A program that is not ours takes what connections there are."""
+    """Take most connections, as another program might."""
     taken: list[asyncpg.Connection[asyncpg.Record]] = []
     try:
         while len(taken) < CONNECTIONS:
@@ -229,7 +231,7 @@ async def forged_usage(at: MonitoredPlatform) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def usage_full(at: MonitoredPlatform) -> AsyncIterator[None]:
-    """The ledger hangs and its stream is full; what the calls cost is booked when both are over."""
+    """Suspend the ledger and fill its stream. Afterwards the calls must still be booked."""
     manager = at.client.jsm()
     config = (await manager.stream_info(subjects.USAGE)).config
     bound = config.max_bytes
@@ -239,7 +241,7 @@ async def usage_full(at: MonitoredPlatform) -> AsyncIterator[None]:
         async with asyncio.timeout(120):
             while (held := (await manager.stream_info(subjects.USAGE)).state.bytes) < FULL_BYTES:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        # from what it holds: a gateway that is busy posts more at once than a small bound has room for
+        # relative to what it holds: a busy gateway posts more at once than fits into a small bound
         config.max_bytes = int(1.1 * held)
         await manager.update_stream(config)
         yield

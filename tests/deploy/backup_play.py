@@ -1,6 +1,7 @@
-"""`make backup-test`: a backup of a platform under load, restored on an empty one. Every run that was
-acknowledged before the backup began must be there and succeed; whoever asks for one of those that came
-later and are not there must be told of the backup and the restoration."""
+"""`make backup-test`: a backup of a platform under load, restored on an empty one.
+
+Every run that was acknowledged before the backup began must be there and succeed. For a later run that
+is missing, the answer must mention the backup and the restoration."""
 
 import asyncio
 import sys
@@ -20,7 +21,7 @@ from hocket.kit.embedded import EmbeddedServers
 
 SECONDS = 10
 LATER_S = 3
-"""For so long tasks come after the backup, too."""
+"""How long tasks continue to be submitted after the backup."""
 SETTLED_S = 90
 PIPELINE = {
     "pipeline": "kept",
@@ -42,7 +43,7 @@ PIPELINE = {
 
 
 class Load(threading.Thread):
-    """Gives tasks until it is stopped, and notes when each was acknowledged."""
+    """Submits tasks until it is stopped, and records when each was acknowledged."""
 
     def __init__(self, platform: Platform) -> None:
         super().__init__(daemon=True)
@@ -94,7 +95,7 @@ async def main() -> None:
 
 
 def _untold(api: Api, later: list[str]) -> list[str]:
-    """Return the later runs that are neither there nor told of."""
+    """Return the later runs that are missing and whose answer does not explain it."""
     untold = []
     for run_id in later:
         try:
@@ -110,7 +111,7 @@ def _untold(api: Api, later: list[str]) -> list[str]:
 
 
 async def _left(database_url: str, wanted: list[str]) -> dict[str, str]:
-    """Return what has not succeeded of the runs that are wanted, when all have or time is up."""
+    """Return the wanted runs that have not succeeded, once all have or time is up."""
     connection = await asyncpg.connect(database_url)
     until = time.monotonic() + SETTLED_S
     try:

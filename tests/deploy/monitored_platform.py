@@ -1,6 +1,7 @@
-"""A platform with a real Prometheus beside it: NATS with its monitoring port, Postgres, both exporters,
-and the rules of deploy/monitoring sixty times as fast, so that an alert that takes five minutes
-takes five seconds. Thresholds are as they are."""
+"""A platform with a real Prometheus beside it.
+
+It has NATS with its monitoring port, Postgres, both exporters, and the rules of deploy/monitoring sixty
+times as fast, so that an alert that takes five minutes takes five seconds. Thresholds are unchanged."""
 
 import asyncio
 import json
@@ -55,7 +56,8 @@ def compressed(rules: dict[str, Any]) -> dict[str, Any]:
 
 
 def keda_queries() -> dict[str, str]:
-    """Return what KEDA asks Prometheus, as the chart has it with `examples/keda.yaml`."""
+    """Return the queries that KEDA sends to Prometheus, according to the chart with
+    `examples/keda.yaml`."""
     chart = ROOT / "deploy" / "chart"
     helm = ROOT / ".venv-deploy" / "bin" / "helm"
     command = [helm, "template", "hocket", chart, "--values", chart / "examples" / "keda.yaml"]
@@ -69,7 +71,7 @@ def keda_queries() -> dict[str, str]:
 
 
 class _Model(BaseHTTPRequestHandler):
-    """Says the same to everybody."""
+    """Gives the same answer to every request."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -99,7 +101,7 @@ def _model_served(port: int = 0) -> Iterator[str]:
 
 
 class MonitoredPlatform:
-    """A platform, a client of its NATS, and a Prometheus that scrapes all of it once a second."""
+    """A platform, a client of its NATS, and a Prometheus that scrapes everything once a second."""
 
     platform: Platform
     servers: EmbeddedServers
@@ -138,24 +140,25 @@ class MonitoredPlatform:
         await self._stack.aclose()
 
     async def comes_back(self, calls: AbstractAsyncContextManager[None]) -> None:
-        """Serve the model that was away, and let it be called, until the end."""
+        """Serve the model that was down, and keep calling it, until the platform is closed."""
         self._stack.enter_context(_model_served(self._port["model"]))
         await self._stack.enter_async_context(calls)
 
     async def query(self, text: str) -> list[Any]:
-        """Return the series that a query has."""
+        """Return the series of a query's result."""
         text = text.replace("$__rate_interval", "30s")
         found = await self._asked(f"query?{urllib.parse.urlencode({'query': text})}")
         series: list[Any] = found["result"]
         return series
 
     async def firing(self) -> set[str]:
-        """Return the alerts that fire."""
+        """Return the names of the alerts that are firing."""
         found = await self._asked("alerts")
         return {one["labels"]["alertname"] for one in found["alerts"] if one["state"] == "firing"}
 
     def write_targets(self) -> None:
-        """Tell Prometheus where the processes' health servers are: elsewhere after a restart."""
+        """Write the addresses of the processes' health servers for Prometheus; they change with a
+        restart."""
         facts = [json.loads(f.read_text()) for f in self._folder.glob("platform/run/*-*.json")]
         targets = [urllib.parse.urlsplit(one["health_url"]).netloc for one in facts]
         part = self._targets.with_suffix(".new")

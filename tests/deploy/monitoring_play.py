@@ -1,7 +1,8 @@
-"""`make monitoring-test`: a loaded platform and a real Prometheus that scrapes it. What each alert (of
-those that are named, or of all) tells of is made to happen, and it must fire, not before; then every
-query of rules, dashboards and KEDA must return series, and the alerts must end. Needs Debian's
-prometheus and its exporter for Postgres."""
+"""`make monitoring-test`: a loaded platform and a real Prometheus that scrapes it.
+
+The cause of each alert (of the named ones, or of all) is made to happen; the alert must fire then, and
+not before. Afterwards every query of rules, dashboards and KEDA must return series, and the alerts must
+end. Needs Debian's prometheus and its exporter for Postgres."""
 
 import asyncio
 import re
@@ -25,17 +26,17 @@ LOOK_S = 0.5
 COMPARED = re.compile(r"\s*(?:>|<|==)=?\s*[\d.]+\s*$")
 OR_ZERO = re.compile(r"\((.+?) or vector\(0\)\)")
 LONGEST = {"HocketDeadlinesMissedSlow"}
-"""Its window is six hours, here six minutes: nobody waits for its end."""
+"""Its window is six hours, six minutes here: the play does not wait for it to end."""
 
 
 def sides(query: str) -> list[str]:
-    """Return what a rule compares, without the comparisons: one that does not fire returns nothing;
-    and without the zero that stands where nothing is."""
+    """Return what a rule compares, without the comparisons, because a rule that does not fire returns
+    nothing; and without the zero that replaces missing series."""
     return [OR_ZERO.sub(r"\1", COMPARED.sub("", side)) for side in re.split(r"\s+and\s+", query)]
 
 
 async def reads(at: MonitoredPlatform) -> None:
-    """Somebody looks at runs all the time."""
+    """Read runs without pause."""
     while True:
         with suppress(ApiRefused, ApiUnreachable):
             await asyncio.to_thread(at.platform.api().get, "/v1/runs")
@@ -43,7 +44,8 @@ async def reads(at: MonitoredPlatform) -> None:
 
 
 async def over(at: MonitoredPlatform, alerts: AbstractSet[str]) -> AbstractSet[str]:
-    """Wait until alerts have ended that the cause before had, too; return those that go on."""
+    """Wait until these alerts, which the previous cause may have triggered as well, have ended; return
+    those that have not."""
     until = time.monotonic() + BOUND_S
     while (on := alerts & await at.firing()) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
@@ -51,7 +53,7 @@ async def over(at: MonitoredPlatform, alerts: AbstractSet[str]) -> AbstractSet[s
 
 
 async def fires(at: MonitoredPlatform, cause: Cause) -> list[str]:
-    """Let something happen; return what is wrong with its alerts."""
+    """Make something happen; return what is wrong with its alerts."""
     early = await over(at, cause.alerts)
     wrong = [f"{name} fires before: {cause.told}" for name in sorted(early)]
     began, left, took = time.monotonic(), set(cause.alerts), {}
@@ -67,7 +69,7 @@ async def fires(at: MonitoredPlatform, cause: Cause) -> list[str]:
 
 
 async def unanswered(at: MonitoredPlatform) -> list[str]:
-    """Return the queries that go on returning nothing."""
+    """Return the queries that still return nothing when time is up."""
     asked = {**queries(), **keda_queries()}
     left = {f"{place}#{n}": side for place, q in asked.items() for n, side in enumerate(sides(q))}
     total, until = len(left), time.monotonic() + BOUND_S

@@ -1,6 +1,8 @@
-"""`make nats-restarts TIMES=10`: the one NATS server of a platform is ended by SIGTERM, killed, or all
-connections to it are broken, so often each, under 20 runs a second with a model call each. No run may be
-lost or fail, and the model's own meter must show one paid answer for each."""
+"""`make nats-restarts TIMES=10`: restarts of a platform's only NATS server.
+
+It is ended by SIGTERM, killed, or all connections to it are broken, TIMES times each, under 20 runs a
+second with one model call each. No run may be lost or fail, and the model's own meter must show one
+paid answer for each."""
 
 import argparse
 import asyncio
@@ -25,7 +27,7 @@ Trouble = Callable[[], Awaitable[None]]
 
 
 def troubles(cluster: NatsCluster, link: Link) -> dict[str, Trouble]:
-    """Return what can happen to the server, by name."""
+    """Return the troubles that can happen to the server, by name."""
 
     async def ended(number: signal.Signals) -> None:
         (server,) = cluster.processes
@@ -44,7 +46,7 @@ def troubles(cluster: NatsCluster, link: Link) -> dict[str, Trouble]:
 
 
 async def played(folder: Path, times: int, name: str) -> list[str]:
-    """Let one trouble happen so often; return what does not hold."""
+    """Let one trouble happen `times` times; return what does not hold."""
     port = remembered_port(folder / "link.port")
     link = Link(port, ports_of(folder / "nats", 1)[0][0])
     await link.start()

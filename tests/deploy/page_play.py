@@ -1,6 +1,8 @@
-"""`make page-test`: docs/how-to/three-servers.md followed to the letter, by somebody who has Hocket and
-a Postgres. All its commands run in one shell, in an empty folder, with a new Postgres, and what the
-shell prints is printed. Both runs of the page must say what was given to them."""
+"""`make page-test`: follow docs/how-to/three-servers.md to the letter, with Hocket and Postgres
+installed.
+
+All its commands run in one shell, in an empty folder, with a new Postgres, and the shell's output is
+printed. Both runs of the page must return what they were given."""
 
 import asyncio
 import os
@@ -20,7 +22,7 @@ from support.places import ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "three-servers.md"
 INSTALLS = frozenset({"Install", "Postgres"})
-"""Sections for those who have nothing yet."""
+"""Sections for readers who have nothing installed yet."""
 SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SAID = re.compile(r'"?said"?: "?(\w+)')
@@ -30,7 +32,7 @@ LOG_LINES = 15
 
 
 def commands(*, without: Collection[str] = ()) -> str:
-    """Return the page's commands, but for those of some sections."""
+    """Return the page's commands, except those of some sections."""
     found = SECTION.findall(PAGE.read_text())
     assert {title for title, _ in found} >= INSTALLS, "the page has other sections"
     return "\n".join(
@@ -39,15 +41,15 @@ def commands(*, without: Collection[str] = ()) -> str:
 
 
 def unsaid(printed: str) -> list[str]:
-    """Return what the page's runs should have said and did not."""
+    """Return what the page's runs should have printed and did not."""
     return [word for word in WANTED if word not in SAID.findall(printed)]
 
 
 async def followed(folder: Path, database_url: str) -> tuple[int, str]:
-    """Follow the page; return the shell's exit code and what it printed."""
+    """Follow the page; return the shell's exit code and output."""
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     printed = folder / "printed"
-    with printed.open("wb") as output:  # what it leaves running has it open, too
+    with printed.open("wb") as output:  # processes that the page starts keep it open
         shell = await asyncio.create_subprocess_exec(
             *("bash", "-euv", "-c", commands(without=INSTALLS)),
             cwd=folder,

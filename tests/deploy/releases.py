@@ -1,5 +1,7 @@
-"""Releases of Hocket beside each other: the one before, built from its commit and installed in an
-environment of its own, and the present tree; and processes that are rolled from one to the other."""
+"""Two releases of Hocket side by side, and processes that are rolled from one to the other.
+
+The previous release is built from its commit and installed in its own environment; the other one is the
+present tree."""
 
 import asyncio
 import os
@@ -17,19 +19,19 @@ from hocket.cli.local.processes import health_url, is_ready
 from support.places import ROOT
 
 PINNED = "cbb78a32d56ce03b2a5addd3041986454bf73df2"
-"""The release before, while no commit has a tag: schema 0040, before usage was partitioned by time,
-before restorations, grants and periods of tenants."""
+"""The previous release, as long as no commit has a tag: schema 0040, before usage was partitioned by
+time, and before restorations, grants and periods of tenants."""
 BOOK_LATER = frozenset({PINNED})
 """Releases whose ledgers cannot book into the present schema, so that calls wait in USAGE until a newer
 ledger runs (docs/how-to/upgrade.md): 0041 partitioned the table of calls. None may be added."""
 READY_S = 120.0
 STOP_S = 40.0
-"""More than a process gives itself: it ends by itself, and is not killed."""
+"""Longer than the time that a process allows itself: it must end by itself, and is not killed."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release that is installed."""
+    """An installed release."""
 
     name: str
     python: Path
@@ -52,7 +54,7 @@ PRESENT = Release("present", Path(sys.executable))
 
 
 def previous_commit() -> str:
-    """Return the commit of the last tag before this one, or the pinned one where there is no tag."""
+    """Return the commit of the last tag before this one, or the pinned one if there is no tag."""
     found = subprocess.run(
         ["git", "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^"],
         cwd=ROOT,
@@ -65,7 +67,7 @@ def previous_commit() -> str:
 
 def built(folder: Path, commit: str) -> Release:
     """Build a commit's wheel, and install it with the packages that it locks. The folder may be kept:
-    what is there of the same commit is not made again."""
+    an installation of the same commit is reused."""
     done = folder / "installed"
     python = folder / "venv" / "bin" / "python"
     if done.exists() and done.read_text() == commit:
@@ -94,7 +96,7 @@ def _run(*command: str | Path, at: Path) -> None:
 
 
 class RolledProcess:
-    """One process of a platform, which is ended by SIGTERM and started again from any release."""
+    """One process of a platform, which is ended with SIGTERM and can be restarted from any release."""
 
     def __init__(self, planned: PlannedProcess, data_dir: Path) -> None:
         self.name = planned.name
@@ -128,7 +130,7 @@ class RolledProcess:
         raise AssertionError(f"{self.name} of {release.name} ended or is not ready: {said}")
 
     async def stop(self) -> float:
-        """Ask it to end, and return how long that took; it must end by itself, and well."""
+        """Ask it to end, and return how long that took. It must end by itself, with exit code 0."""
         if self._process is None:
             return 0.0
         process, self._process = self._process, None
@@ -145,13 +147,13 @@ class RolledProcess:
         return time.monotonic() - began
 
     async def roll(self, release: Release) -> float:
-        """Replace it by one of a release; return how long the old one took to end."""
+        """Replace it by a process of a release; return how long the old one took to end."""
         took_s = await self.stop()
         await self.start(release)
         return took_s
 
     async def kill(self) -> None:
-        """End it without asking, where the play is over anyway."""
+        """Kill it, when the play is over anyway."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

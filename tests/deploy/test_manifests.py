@@ -1,6 +1,8 @@
-"""The chart: rendered by helm for the values of each example, checked against the schemas of Kubernetes
-and KEDA with unknown fields refused, and the kustomize base is what it renders. `make manifests`
-installs the tools; without them these are skipped."""
+"""The Helm chart and the kustomize base.
+
+helm renders the chart with the values of each example; the result is checked against the schemas of
+Kubernetes and KEDA with unknown fields refused, and must equal the kustomize base. `make manifests`
+installs the tools; the tests are skipped without them."""
 
 import subprocess
 from pathlib import Path
@@ -71,7 +73,7 @@ def test_each_service_connects_to_nats_as_a_user_of_its_own() -> None:
             found[one["metadata"]["name"].partition("-")[0]] = names
     services = ("coordinator", "gateway", "ledger", "admin", "worker")
     assert set(found) == set(services)
-    for name in services:  # after the secret with the URL for all, whose place it takes
+    for name in services:  # after the secret with the common URL, which it replaces
         assert found[name].index(f"hocket-nats-{name}") > found[name].index("hocket-urls")
 
 

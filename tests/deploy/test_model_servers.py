@@ -1,5 +1,5 @@
-"""deploy/model-servers: manifests against Kubernetes' schemas, the configuration as gateways read it,
-and the scaler as the process that it is, before an API server that stands for the real one."""
+"""deploy/model-servers: the manifests against Kubernetes' schemas, the configuration as gateways read
+it, and the scaler as a real process in front of a simulated API server."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ async def test_a_gateway_reads_the_configuration(monkeypatch: pytest.MonkeyPatch
 
 
 class ApiServer:
-    """What it was asked, and what it answers."""
+    """Records requests, and gives prepared answers."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -86,7 +86,7 @@ class ApiServer:
 
 @asynccontextmanager
 async def scaler(folder: Path, api: ApiServer) -> AsyncIterator[aiohttp.ClientSession]:
-    """Run the scaler; the session asks it, with its token."""
+    """Run the scaler; the session sends it requests with its token."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", api.answer)
     runner = web.AppRunner(app)

@@ -1,5 +1,5 @@
-"""Prometheus' rules and Grafana's dashboards: they name metrics that the code has, every alert has its
-runbook and fires where its cause is played, and the dashboards are what their table says."""
+"""Prometheus' rules and Grafana's dashboards: they use metrics that the code declares, every alert has
+a runbook and a cause that is played, and the dashboards match their table."""
 
 import importlib.util
 import json
@@ -20,12 +20,12 @@ ALERTS = [rule["alert"] for rule in ALL_RULES if "alert" in rule]
 RECORDED = {rule["record"] for rule in ALL_RULES if "record" in rule}
 FOREIGN = {"pg_stat_activity_count", "pg_settings_max_connections", "pg_stat_database_xact_commit"}
 FOREIGN |= {"pg_database_size_bytes", "up"}
-"""Of Prometheus and of its exporter for Postgres."""
+"""Metrics of Prometheus itself and of its exporter for Postgres."""
 SUFFIXES = ("_total", "_bucket", "_count", "_sum", "")
 
 
 def queries() -> dict[str, str]:
-    """Return all queries, by where they stand."""
+    """Return all queries, by where they are used."""
     found = {rule.get("alert", rule.get("record")): rule["expr"] for rule in ALL_RULES}
     for file in sorted((MONITORING / "dashboards").glob("*.json")):
         for panel in json.loads(file.read_text())["panels"]:

@@ -1,7 +1,9 @@
-"""`make upgrade-test`: the release before runs under load on real servers, with certificates and users
-for NATS. Its processes are rolled to the present tree one by one, restarted there, given certificates
-of another authority, and rolled back, while runs go on; a worker is told to stop during a 55 s step.
-No run may fail, and the model's own meter must show one paid answer for each."""
+"""`make upgrade-test`: a rolling upgrade from the previous release under load.
+
+The previous release runs on real servers, with certificates and users for NATS. Its processes are
+rolled to the present tree one by one, restarted there, given certificates of another authority, and
+rolled back, while runs continue; a worker is told to stop during a 55 s step. No run may fail, and the
+model's own meter must show one paid answer for each."""
 
 import argparse
 import asyncio
@@ -45,18 +47,18 @@ from hocket.schemas.errors import HocketError
 TENANT = "default"
 RATE = 20.0
 OF_REST = 10
-"""Each so many-th task goes to the REST service instead."""
+"""One of this many tasks is submitted over REST instead."""
 AROUND_S = 3.0
-"""How long load goes on before and after each part."""
+"""How long the load continues before and after each part."""
 BOUND_S = 180.0
 LATER_S = 15.0
 LONG_S = 55.0
 STOP_INTO_S = 5.0
 DRAIN_S = 10.0
-"""How long a worker that is told to stop goes on with its steps (`workers.drain_s`)."""
+"""How long a worker continues its steps after it is told to stop (`workers.drain_s`)."""
 NUMBERS = {"coordinator": 2, "worker": 2, "gateway": 2}
 ORDER = ("coordinator", "gateway", "ledger", "admin", "worker")
-"""As docs/how-to/backup.md says; the way back is the other way round."""
+"""The order given in docs/how-to/backup.md; the way back is in reverse."""
 ECHO = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"n": "{{ input.n }}"}}
 ASK = {
     "type": "llm",
@@ -91,7 +93,7 @@ PIPELINES: tuple[dict[str, Any], ...] = (
 
 
 class Load:
-    """Tasks at a fixed rate, each under a key of its own, which is given again until it is accepted."""
+    """Tasks at a fixed rate, each under its own key and repeated until it is accepted."""
 
     def __init__(self, bus: Bus, api: Api) -> None:
         self.accepted: set[str] = set()
@@ -113,7 +115,7 @@ class Load:
         self._stopping.set()
 
     def give(self, pipeline: str, *, over_rest: bool = False) -> str:
-        """Begin to give one task; return the id that its run will have."""
+        """Start to submit one task; return the id that its run will have."""
         key = f"upgrade-{self._number}"
         given = {"n": self._number}
         self._number += 1
@@ -140,7 +142,7 @@ class Load:
         while True:
             try:
                 answer = await asyncio.to_thread(self._api.post, "/v1/runs", body)
-            except HocketError:  # its one process is being replaced
+            except HocketError:  # its only process is being replaced
                 assert time.monotonic() < until, "REST did not come back"
                 await asyncio.sleep(0.2)
             else:
@@ -149,7 +151,7 @@ class Load:
 
 
 class Play:
-    """Processes, the load on them, and what both come to."""
+    """Processes, the load on them, and the results of both."""
 
     def __init__(self, processes: dict[str, RolledProcess], load: Load, meter: "Meter") -> None:
         self._processes = processes
@@ -157,7 +159,7 @@ class Play:
         self._meter = meter
 
     async def roll(self, release: Release, kinds: Iterable[str]) -> None:
-        """Replace all processes by those of a release, one after the other."""
+        """Replace all processes by those of a release, one after another."""
         longest = 0.0
         for kind in kinds:
             for name, process in self._processes.items():
@@ -178,8 +180,8 @@ class Play:
         return run_id
 
     async def rotate(self, cluster: NatsCluster) -> None:
-        """Give servers and clients certificates of another authority. Whoever is started from here on
-        connects by them: those of before are refused."""
+        """Give servers and clients certificates of another authority. Processes that start afterwards
+        connect with the new ones; the old ones are rejected."""
         for part in (
             cluster.trust_another_authority,
             cluster.show_its_certificates,
@@ -192,13 +194,13 @@ class Play:
 
 
 class Meter:
-    """The model's own: what it was asked, and what it counted."""
+    """The model's own meter: what it was asked, and what it counted."""
 
     def __init__(self, entries: Callable[[], list[dict[str, Any]]]) -> None:
         self._entries = entries
 
     def paid(self, run_id: str) -> list[dict[str, Any]]:
-        """Return the answers of a run that used something."""
+        """Return a run's answers that used tokens."""
         return [one for one in self._paid() if one["request_id"].startswith(run_id)]
 
     def faults(self, runs: set[str]) -> list[str]:
@@ -209,7 +211,7 @@ class Meter:
 
     @property
     def paid_twice(self) -> int:
-        """How many runs were paid for more than once."""
+        """The number of runs that were paid for more than once."""
         return sum(count > 1 for count in self._counts().values())
 
     def _counts(self) -> Counter[str]:
@@ -227,13 +229,13 @@ NOT_ENDED = """
     SELECT count(*) FROM unnest($1::text[]) AS accepted(run_id) LEFT JOIN hocket.run USING (run_id)
     WHERE finished_at IS NULL
 """
-"""A task that is accepted may wait in TASKS, and have no row yet."""
+"""An accepted task may still wait in TASKS, without a row."""
 
 
 async def none_left(
     connection: asyncpg.Connection, query: str, *values: object, bound_s: float
 ) -> int:
-    """Wait until a query counts nothing, or time is up; return what it counts."""
+    """Wait until a query counts nothing, or time is up; return its count."""
     until = time.monotonic() + bound_s
     while (count := int(await connection.fetchval(query, *values))) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.5)
@@ -243,8 +245,8 @@ async def none_left(
 async def booked_faults(
     connection: asyncpg.Connection, ledger: RolledProcess, previous: str
 ) -> list[str]:
-    """Wait until each run's call is booked. Calls that wait for the newer ledger, as they may of
-    BOOK_LATER alone, get it."""
+    """Wait until each run's call is booked, and return what is wrong. Calls that wait for a newer
+    ledger, which is allowed for BOOK_LATER alone, get one."""
     waits = previous in BOOK_LATER
     count = await none_left(connection, UNBOOKED, bound_s=LATER_S if waits else BOUND_S)
     if count and waits:
@@ -262,7 +264,7 @@ async def booked_faults(
 async def run_faults(
     connection: asyncpg.Connection, accepted: set[str], long_run: str
 ) -> list[str]:
-    """Wait until all has ended; return what became of runs that should not have."""
+    """Wait until all runs have ended; return what is wrong with them."""
     await none_left(connection, NOT_ENDED, list(accepted), bound_s=BOUND_S)
     rows = await connection.fetch(
         "SELECT run_id, status, error, "
@@ -285,7 +287,7 @@ async def run_faults(
 
 @dataclass(frozen=True)
 class Rolled:
-    """A platform of two of each kind, whose processes can be started from any release."""
+    """A platform with two processes of each kind, which can be started from any release."""
 
     processes: dict[str, RolledProcess]
     bus: Bus
@@ -346,7 +348,7 @@ async def rolled_platform(
 
 
 async def played(folder: Path, previous: Release, commit: str) -> tuple[int, list[str]]:
-    """Play all of it; return how many runs there were, and what does not hold."""
+    """Play everything; return the number of runs, and what does not hold."""
     cluster = NatsCluster(folder / "nats", servers=1)
     try:
         async with rolled_platform(folder, cluster, previous) as platform:
@@ -376,7 +378,7 @@ async def played(folder: Path, previous: Release, commit: str) -> tuple[int, lis
 
 
 def _with_port(planned: PlannedProcess, folder: Path) -> PlannedProcess:
-    """Give a second gateway an HTTP door of its own."""
+    """Give a second gateway its own HTTP port."""
     if not planned.name.startswith("gateway-"):
         return planned
     port = str(remembered_port(folder / f"{planned.name}.port"))

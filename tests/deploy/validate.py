@@ -1,6 +1,7 @@
-"""Checks manifests against the schemas of Kubernetes and KEDA, refusing unknown fields: run by the
-Python of `make manifests`, which has both. `validate.py FILE...` prints what is wrong and then ends
-with 1."""
+"""Check manifests against the schemas of Kubernetes and KEDA, refusing unknown fields.
+
+It is run by the Python of `make manifests`, which has both. `validate.py FILE...` prints what is wrong,
+and exits with 1 if anything is."""
 
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ VERSION = "1.37"
 
 
 def unknown(given: Any, known: Any, path: str = "") -> list[str]:
-    """Return the places of what a model left out of what it was given."""
+    """Return the paths of the fields that a model dropped from its input."""
     if isinstance(given, dict):
         return [
             place
@@ -49,7 +50,7 @@ def faults(document: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Check the files that are named."""
+    """Check the named files."""
     found = [
         f"{path}: {document['kind']} {document['metadata']['name']}: {fault}"
         for path in sys.argv[1:]

@@ -1,1 +1,1 @@
-"""NATS servers as operators have them, and what may happen to them: `make cluster-test`."""
+"""NATS servers as operators run them, and faults that hit them: `make cluster-test`."""

@@ -1,7 +1,9 @@
-"""`make cluster-test`: three NATS servers with certificates on both sides and a user for each process,
-replicas 3, two coordinators and three workers, 20 tasks a second. Every 30 s the server that leads LOG
-is killed and started again; one server is cut off, one loses its disk. Every task that was acknowledged
-must be one run that succeeded. A single server is measured beside it first, by turns."""
+"""`make cluster-test`: a platform on a cluster of NATS servers under faults.
+
+There are three NATS servers with mutual TLS and a user for each process, 3 replicas, two coordinators
+and three workers, and 20 tasks a second. Every 30 s the server that leads LOG is killed and restarted;
+one server is cut off, and one loses its disk. Every acknowledged task must be one run that succeeded.
+First a single server is measured for comparison, in alternation."""
 
 import argparse
 import asyncio
@@ -28,17 +30,18 @@ from hocket.schemas.access.nats_table import OWNER
 TURNS = 4
 TURN_S = 5.0
 MIN_MINUTES = 1.5
-"""So that each fault happens."""
+"""Long enough for each fault to happen."""
 FORMED_S = 60.0
 CHANGE_S = 6.0
-"""Runs that are given so long after a kill belong to the change of the leader."""
+"""Runs submitted within this time after a kill count towards the change of leader."""
 ELECTION_S = 12.0
-"""New leaders that are elected so long after a kill are elected for it."""
+"""Leaders elected within this time after a kill were elected because of it."""
 MAX_CHANGE_P99_S = 6.0
 MAX_DISTURBED = 1.3
 LONG_S = 600.0
 MAX_DISTURBED_SHORT = 3.0
-"""Of a play shorter than LONG_S, of which changes of leaders, the cut and the wipe are a larger part."""
+"""For a play shorter than LONG_S, in which changes of leader, the cut and the wipe have a larger share.
+x"""
 MAX_CLUSTER_COST = 2.5
 ECHO = "hocket.workers.builtin:echo"
 PIPELINE = {
@@ -53,7 +56,7 @@ PIPELINE = {
 
 @asynccontextmanager
 async def load_on(folder: Path, cluster: NatsCluster) -> AsyncIterator[Load]:
-    """Run a platform on a cluster; give tasks for it."""
+    """Run a platform on a cluster; yield a load for it."""
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(EmbeddedServers(folder / "servers", nats=False))
         bus = await Bus.connect(cluster.url_of(OWNER), name="play")
@@ -78,7 +81,7 @@ async def load_on(folder: Path, cluster: NatsCluster) -> AsyncIterator[Load]:
 
 
 async def _formed(bus: Bus, replicas: int) -> None:
-    """Wait until servers know each other, so that a stream finds room on all of them."""
+    """Wait until the servers know each other, so that a stream can be placed on all of them."""
     config = {"name": "FORMED", "subjects": ["formed"], "num_replicas": replicas}
     async with asyncio.timeout(FORMED_S):
         while "error" in await bus.api("STREAM.CREATE.FORMED", config, timeout_ms=10_000):  # noqa: ASYNC110
@@ -88,7 +91,7 @@ async def _formed(bus: Bus, replicas: int) -> None:
 
 @asynccontextmanager
 async def one_server(folder: Path) -> AsyncIterator[Load]:
-    """Give tasks for a platform on a single server."""
+    """Yield a load for a platform on a single server."""
     cluster = NatsCluster(folder / "nats", servers=1)
     try:
         async with load_on(folder, cluster) as load:
@@ -99,7 +102,7 @@ async def one_server(folder: Path) -> AsyncIterator[Load]:
 
 @asynccontextmanager
 async def three_servers(folder: Path) -> AsyncIterator[tuple[Load, Faults]]:
-    """Give tasks for a platform on three servers, and what may happen to them."""
+    """Yield a load for a platform on three servers, and the faults for them."""
     clients, routes = ports_of(folder / "nats", SERVERS)
     links: list[Link] = []
     ports: dict[tuple[int, int], int] = {}
@@ -121,7 +124,7 @@ async def three_servers(folder: Path) -> AsyncIterator[tuple[Load, Faults]]:
 
 
 async def played(folder: Path, seconds: float) -> list[str]:
-    """Play all of it; return what does not hold."""
+    """Play everything; return what does not hold."""
     async with three_servers(folder / "three") as (load, faults):
         calm: list[int] = []
         alone: list[int] = []
@@ -162,7 +165,7 @@ async def played(folder: Path, seconds: float) -> list[str]:
 
 
 def _changes(load: Load, faults: Faults) -> list[str]:
-    """Tell of each change of leader; return what is wrong with them."""
+    """Print each change of leader; return what is wrong with them."""
     wrong: list[str] = []
     for number, kill in enumerate(faults.kills, 1):
         elected = faults.cluster.elected(kill, ELECTION_S)

@@ -1,4 +1,4 @@
-"""What happens to a cluster: leaders are killed, one server is cut off, one loses its disk."""
+"""Faults of a cluster: leaders are killed, one server is cut off, one loses its disk."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from hocket.kit.nats.errors import BusUnavailable
 
 SERVERS = 3
 APART = 2
-"""The server whose connections go through proxies."""
+"""The server whose connections pass through proxies."""
 KILL_EVERY_S = 30.0
 MIDDLE_S = KILL_EVERY_S / 2
 APART_S = 10.0
@@ -23,7 +23,7 @@ API_TIMEOUT_MS = 3_000
 
 @dataclass
 class Faults:
-    """Faults, and when they happened."""
+    """Injects faults, and records when they happened."""
 
     cluster: NatsCluster
     links: Sequence[Link]
@@ -34,8 +34,8 @@ class Faults:
     """What else happened."""
 
     async def happen(self, seconds: float) -> None:
-        """Kill leaders all the time; after the first kill cut one server off, after the second wipe
-        one."""
+        """Kill a leader every KILL_EVERY_S; after the first kill cut one server off, after the second
+        wipe one server's disk."""
         between = {1: self._cut_off, 2: self._wipe}
         until = time.monotonic() + seconds - KILL_EVERY_S / 2
         while time.monotonic() < until:
@@ -76,7 +76,7 @@ class Faults:
 
 
 async def _leader(bus: Bus) -> int:
-    """Return the server that leads LOG, when one does."""
+    """Return the number of the server that leads LOG, once there is one."""
     while True:
         try:
             found = await bus.api("STREAM.INFO.LOG", {}, timeout_ms=API_TIMEOUT_MS)
@@ -88,8 +88,8 @@ async def _leader(bus: Bus) -> int:
 
 
 async def healthy(bus: Bus) -> float:
-    """Wait until every stream has all its replicas, as they must before another server goes; return how
-    long that took."""
+    """Wait until every stream has all its replicas, as required before another server is stopped;
+    return how long that took."""
     began = time.monotonic()
     while time.monotonic() < began + HEALTHY_S:
         try:

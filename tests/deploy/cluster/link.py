@@ -1,5 +1,5 @@
-"""A TCP proxy between two parties, which can fall silent as a network does that is partitioned: bytes
-stop, connections stay."""
+"""A TCP proxy between two parties that can fall silent like a partitioned network: bytes stop, but
+connections stay open."""
 
 import asyncio
 from contextlib import suppress
@@ -10,11 +10,11 @@ CHUNK = 65_536
 
 
 class Link:
-    """Listens on `port` and passes everything on to `target`."""
+    """Listens on `port` and forwards everything to `target`."""
 
     def __init__(self, port: int, target: int) -> None:
         self.held = 0
-        """How often there was something to pass on while the link was cut."""
+        """How often there was something to forward while the link was cut."""
         self.port, self._target = port, target
         self._open = asyncio.Event()
         self._open.set()
@@ -25,16 +25,16 @@ class Link:
         self._server = await asyncio.start_server(self._accepted, LOOPBACK, self.port)
 
     def cut(self) -> None:
-        """Pass nothing on any more, and say nothing."""
+        """Stop forwarding, without closing connections."""
         self._open.clear()
 
     def heal(self) -> None:
-        """Pass bytes on again. Connections of before are gone, as they are after a long silence."""
+        """Forward again. Existing connections are closed, as they are after a long silence."""
         self.drop()
         self._open.set()
 
     def drop(self) -> None:
-        """End all connections; new ones may be made."""
+        """Close all connections; new ones may be made."""
         for task in self._passing:
             task.cancel()
 
@@ -53,7 +53,7 @@ class Link:
         writers = [writer]
         try:
             await self._open.wait()
-            with suppress(OSError):  # who is called may be away
+            with suppress(OSError):  # the target may be down
                 there, answers = await asyncio.open_connection(LOOPBACK, self._target)
                 writers.append(answers)
                 ways = [

@@ -1,4 +1,4 @@
-"""Tasks at a fixed rate, and how long their runs took."""
+"""Tasks at a fixed rate, and the durations of their runs."""
 
 import asyncio
 import json
@@ -19,18 +19,18 @@ PIPELINE_NAME = "cluster"
 
 @dataclass
 class Load:
-    """Tasks for one platform. They have no keys: one that is stored twice is two runs."""
+    """Tasks for one platform. They have no keys: a task that is stored twice becomes two runs."""
 
     bus: Bus
     connection: asyncpg.Connection
     given: list[float] = field(default_factory=list)
-    """When each was given (wall clock); its place is its number."""
+    """When each task was submitted (wall clock); the index is its number."""
     acknowledged: list[asyncio.Future[Any]] = field(default_factory=list)
     runs: dict[int, list[asyncpg.Record]] = field(default_factory=dict)
-    """By number, as `settle` found them."""
+    """Runs by task number, as found by `settle`."""
 
     async def run(self, seconds: float) -> range:
-        """Give tasks for some time; return their numbers."""
+        """Submit tasks for some time; return their numbers."""
         first, began = len(self.given), time.monotonic()
         while (passed := time.monotonic() - began) < seconds:
             while len(self.given) - first <= passed * RATE:
@@ -42,7 +42,7 @@ class Load:
         return range(first, len(self.given))
 
     async def settle(self) -> None:
-        """Wait until all are acknowledged, and have ended or time is up."""
+        """Wait until all tasks are acknowledged and their runs have ended, or until time is up."""
         async with asyncio.timeout(SETTLED_S):
             await asyncio.gather(*self.acknowledged)
         until = time.monotonic() + SETTLED_S
@@ -59,15 +59,15 @@ class Load:
             self.runs.setdefault(row["n"], []).append(row)
 
     def ended(self, numbers: Iterable[int]) -> list[float]:
-        """Return when runs ended (wall clock)."""
+        """Return when these tasks' runs ended (wall clock)."""
         return [self.runs[n][0]["ended"] or float("inf") for n in numbers if n in self.runs]
 
     def took(self, numbers: Iterable[int], percent: int) -> float:
-        """Return a percentile of how long runs took, from when their task was given."""
+        """Return a percentile of the runs' durations, counted from the submission of the task."""
         found = [n for n in numbers if n in self.runs]
         took_s = [ended - self.given[n] for n, ended in zip(found, self.ended(found), strict=True)]
         return quantiles(took_s, n=100)[percent - 1]
 
     def given_between(self, from_s: float, to_s: float) -> list[int]:
-        """Return the numbers of tasks by when they were given (wall clock)."""
+        """Return the numbers of the tasks that were submitted in a period (wall clock)."""
         return [n for n, given in enumerate(self.given) if from_s <= given < to_s]

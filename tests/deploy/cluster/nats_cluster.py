@@ -1,5 +1,5 @@
-"""NATS servers with certificates on both sides, and a user with a password and permissions for each of
-our processes, as docs/reference/nats-access.md has them: one server, or a cluster."""
+"""One NATS server or a cluster, with mutual TLS, and for each of our processes a user with a password
+and permissions, as in docs/reference/nats-access.md."""
 
 import re
 import shutil
@@ -18,19 +18,19 @@ from support.servers.certificates import Authority
 
 CLIENT = "client"
 CLIENTS = -1
-"""In the place of a server that calls another."""
+"""Stands for all clients where otherwise the number of the calling server is given."""
 CLOSED_PORT = 1
 ELECTED = re.compile(
     r"\[\d+\] (\S+ \S+) \[INF\] JetStream cluster new (?:stream leader for '\S+ > (?:TASKS|LOG|STEPS)'"
     r"|consumer leader for '\S+ > (?:TASKS > intake|STEPS > step-python-\S+)')"
 )
-"""How a server's log tells of the leaders that runs of Python steps need."""
+"""The lines of a server's log about new leaders that runs of Python steps depend on."""
 LOG_TIME = "%Y/%m/%d %H:%M:%S.%f"
 
 
 class NatsCluster:
-    """Servers in a folder, each in a process of its own. `links` are ports of proxies, by who calls
-    whom; all others call each other directly."""
+    """Servers in a folder, each in its own process. `links` maps (caller, called) to the port of a
+    proxy; all other connections are direct."""
 
     def __init__(
         self, folder: Path, servers: int, links: Mapping[tuple[int, int], int] | None = None
@@ -38,7 +38,8 @@ class NatsCluster:
         self._folder = folder
         self._links = links or {}
         self._files = folder / "tls"
-        """What servers and clients read; certificates are made elsewhere and put here."""
+        """The files that servers and clients read; certificates are created elsewhere and copied here.
+        x"""
         self._files.mkdir(parents=True, exist_ok=True)
         self._authorities = 0
         self._ports, self._routes = ports_of(folder, servers)
@@ -51,16 +52,16 @@ class NatsCluster:
         self.processes = [self._started(number) for number in range(servers)]
 
     def url_of(self, user: str) -> str:
-        """Return the URL of a user: all servers, with its password and the files of TLS."""
+        """Return a user's URL: all servers, with the user's password and TLS files."""
         return (self._folder / "users" / f"{user}.url").read_text("ascii").strip()
 
     @property
     def access_seed(self) -> str:
-        """The secret of whoever decides which keys may connect."""
+        """The secret of the process that decides which keys may connect."""
         return (self._folder / "users" / SEED).read_text("ascii").strip()
 
     def restart(self, number: int, *, wiped: bool = False) -> None:
-        """Kill a server and start it again; `wiped`: with an empty disk."""
+        """Kill a server and start it again, with an empty disk if `wiped`."""
         self.processes[number].kill()
         self.processes[number].wait(10)
         if wiped:
@@ -68,25 +69,25 @@ class NatsCluster:
         self.processes[number] = self._started(number)
 
     def trust_another_authority(self) -> None:
-        """The first part of a rotation: certificates of a new authority are believed, too."""
+        """First part of a rotation: certificates of a new authority are accepted as well."""
         self._authority = self._new_authority()
         bundle = self._files / "ca.crt"
         bundle.write_text(bundle.read_text() + self._authority.certificate.read_text())
         self._reload()
 
     def show_its_certificates(self) -> None:
-        """The second part: servers and clients have certificates of the new authority."""
+        """Second part: servers and clients present certificates of the new authority."""
         self._put_certificates()
         self._reload()
 
     def trust_it_alone(self) -> None:
-        """The last part: those of the old one are refused."""
+        """Last part: certificates of the old authority are rejected."""
         shutil.copy(self._authority.certificate, self._files / "ca.crt")
         self._reload()
 
     def elected(self, after: float, within_s: float) -> float | None:
-        """Return when the last stream or durable consumer that runs need got a new leader, of those
-        that got one in some time (wall clock); None where none did."""
+        """Return when the last of the required streams and durable consumers got a new leader (wall
+        clock), considering elections in the `within_s` seconds from `after`; None if there was none."""
         found: list[float] = []
         for number in range(len(self.processes)):
             for line in self._log_file(number).read_text().splitlines():
@@ -143,7 +144,7 @@ class NatsCluster:
             if other != number
         )
         routes = ", ".join(f"nats-route://{LOOPBACK}:{port}" for port in ports)
-        # nobody learns of an address from others: it would lead past the proxies
+        # servers must not advertise their addresses: clients would bypass the proxies
         told = f'no_advertise: true, advertise: "{LOOPBACK}:{CLOSED_PORT}", '
         cluster = (
             f"cluster {{ name: hocket, listen: {LOOPBACK}:{self._routes[number]}, "
@@ -159,14 +160,14 @@ class NatsCluster:
 
 
 def ports_of(folder: Path, servers: int) -> tuple[list[int], list[int]]:
-    """Return on which ports servers of a folder listen for clients, and for each other."""
+    """Return the ports on which the servers of a folder listen for clients, and for each other."""
     folder.mkdir(parents=True, exist_ok=True)
     clients = [remembered_port(folder / f"{n}.port") for n in range(servers)]
     return clients, [remembered_port(folder / f"{n}.route") for n in range(servers)]
 
 
 class GivenServers(BackingServers):
-    """That cluster and a Postgres, each process as the user that it is on NATS."""
+    """That cluster and a Postgres; each process connects as its own NATS user."""
 
     def __init__(self, folder: Path, cluster: NatsCluster, database_url: str) -> None:
         super().__init__(

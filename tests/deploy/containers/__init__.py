@@ -1,1 +1,1 @@
-"""The images, run: docker-compose.yml on a Docker engine, and the kustomize base on podman."""
+"""The images in use: docker-compose.yml on a Docker engine, and the kustomize base on podman."""

@@ -1,7 +1,9 @@
-"""`make new-user-test`: docs/how-to/three-servers.md followed to the letter on a clean machine, which is
-a container of Debian 13 with its Python and nothing else: its packages and Hocket come by the page's
-own commands, Hocket's source as the last commit has it. It must end in BOUND_S. What the shell printed
-is printed, and with --write kept beside the page, without what apt tells of packages."""
+"""`make new-user-test`: follow docs/how-to/three-servers.md to the letter on a clean machine.
+
+The machine is a container of Debian 13 with its Python and nothing else: its packages and Hocket are
+installed by the page's own commands, from Hocket's source as of the last commit. It must finish within
+BOUND_S. The shell's output is printed, and with --write it is saved beside the page, without apt's
+messages about packages."""
 
 import argparse
 import os
@@ -24,10 +26,10 @@ BOUND_S = 1_800.0
 PYTHON = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
 TRANSCRIPT = PAGE.with_name("three-servers-transcript.md")
 INDEX = ("/etc/pip.conf", "/root/.config/pip/pip.conf")
-"""Which index packages come from is this machine's matter: what it has of these is put there."""
+"""Files that configure the package index on this machine; the container gets those that exist."""
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 AUTHORITIES_THERE = "/opt/authorities.crt"
-"""Not in the place of Debian's own, which the page installs."""
+"""A separate path, because the page installs Debian's own file."""
 OF_KEYS = re.compile(r"^[.+*-]+$")
 OF_INDEX = re.compile(r"^WARNING: Location ")
 HEAD = """\
@@ -43,7 +45,7 @@ Left out: what apt tells of each package, and the dots of openssl.
 
 
 def debian(folder: Path) -> None:
-    """Make the image of a Debian 13 with Python, unless it is there."""
+    """Create the image of a Debian 13 with Python, unless it exists."""
     if run("docker", "image", "inspect", IMAGE, check=False).returncode == 0:
         return
     tree = folder / "clean.tar"
@@ -62,7 +64,7 @@ def debian(folder: Path) -> None:
 
 
 def begin() -> None:
-    """Start the machine, with Hocket's source in its home."""
+    """Start the machine, with Hocket's source in its home directory."""
     run("docker", "rm", "--force", NAME, check=False)
     given = [f"--env={name}" for name in os.environ if name.startswith("PIP_")]
     if os.path.exists(AUTHORITIES):
@@ -87,19 +89,19 @@ def in_machine(*command: str) -> str:
 
 
 def follow() -> tuple[int, str]:
-    """Follow the whole page; return the shell's exit code and what it printed."""
+    """Follow the whole page; return the shell's exit code and output."""
     command = ("docker", "exec", "--env", f"HOME={HOME}", NAME, "bash", "-euv", "-c", commands())
     with tempfile.TemporaryFile(
         "w+"
-    ) as printed:  # what the page leaves running has a pipe open, too
+    ) as printed:  # the processes that the page leaves running would keep a pipe open
         done = subprocess.run(command, stdout=printed, stderr=printed, timeout=BOUND_S, check=False)
         printed.seek(0)
         return done.returncode, printed.read()
 
 
 def shown(printed: str) -> str:
-    """Return what was printed without what is told of packages and where they come from, and without
-    the dots of keys."""
+    """Return the output without messages about packages and their sources, and without the dots of key
+    generation."""
     lines = [
         re.sub(r"^\(.*?\r|\x1b\[[0-9;]*m|\r", "", line).rstrip() for line in printed.splitlines()
     ]
@@ -119,7 +121,7 @@ def shown(printed: str) -> str:
 
 
 def written(printed: str, took_s: float) -> None:
-    """Keep the transcript beside the page."""
+    """Save the transcript beside the page."""
     load = os.getloadavg()[1]
     cores = os.cpu_count() or 1
     loaded = "with nothing else to do" if load < cores else f"at a load of {load:.0f} by other work"

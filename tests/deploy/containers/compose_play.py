@@ -1,5 +1,6 @@
-"""`make compose-test`: builds, ups, waits for the demo, kills each container in turn under load, takes
-all down, starts it again with the data, and counts. Ends with 1 where anything is not as it must be."""
+"""`make compose-test`: build the images, bring everything up and wait for the demo; kill each container
+in turn under load; take everything down, start it again with the data, and count. Exits with 1 if
+anything is wrong."""
 
 import argparse
 import json
@@ -66,7 +67,7 @@ def up() -> float:
 
 
 def check_walls() -> None:
-    """Every container: a root that cannot be written to, a user that is not root, no rights."""
+    """Check every container: a read-only root, a user other than root, and no capabilities."""
     for service in (*SERVERS, *ONE_SHOT):
         found = inspect(service)
         host, config = found["HostConfig"], found["Config"]
@@ -96,7 +97,8 @@ def _uids(pid: int) -> set[str]:
 
 
 def crash(service: str) -> None:
-    """Kill a container's first process as a crash does: what an operator kills stays down."""
+    """Kill a container's first process from outside, as a crash does: one that an operator kills is not
+    restarted."""
     os.kill(inspect(service)["State"]["Pid"], signal.SIGKILL)
 
 

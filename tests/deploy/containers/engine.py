@@ -1,4 +1,4 @@
-"""A Docker engine to try things on: the one that runs, or one of our own for as long as it is needed."""
+"""A Docker engine for tests: the one that is running, or one started for as long as it is needed."""
 
 import os
 import shutil
@@ -23,11 +23,11 @@ PROGRAMS = {
 BASES = ("python:3.13-slim-trixie", "nats:2.15-alpine", "pgvector/pgvector:pg17")
 START_S = 60
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where Debian's programs are: a client without an engine may come first in PATH."""
+"""The folders of Debian's programs: PATH may first name a client without an engine."""
 
 
 def install(programs: Mapping[str, str] = PROGRAMS) -> None:
-    """Install what is missing by apt, or end with what that is."""
+    """Install what is missing with apt, or exit and say what it is."""
     os.environ["PATH"] = f"{SYSTEM}:{os.environ['PATH']}"
     missing = sorted({package for name, package in programs.items() if not shutil.which(name)})
     if not missing:
@@ -43,13 +43,13 @@ def install(programs: Mapping[str, str] = PROGRAMS) -> None:
 
 @contextmanager
 def engine(folder: Path) -> Iterator[None]:
-    """Have an engine that `docker` reaches: the one that runs, else one of our own."""
+    """Provide an engine that `docker` can reach: the one that is running, or a new one."""
     if run("docker", "info", check=False).returncode == 0:
         yield
         return
     if os.geteuid():
         sys.exit("this test needs a Docker engine that runs, or root to start one")
-    run_folder = tempfile.mkdtemp(prefix="hk", dir="/tmp")  # a socket's path is short
+    run_folder = tempfile.mkdtemp(prefix="hk", dir="/tmp")  # a socket's path must be short
     os.environ["DOCKER_HOST"] = f"unix://{run_folder}/docker.sock"
     with (folder / "dockerd.log").open("wb") as log:
         daemon = subprocess.Popen(
@@ -75,7 +75,7 @@ def engine(folder: Path) -> Iterator[None]:
 
 
 def base_images(folder: Path) -> None:
-    """Pull the base images; where that cannot be done, build stand-ins."""
+    """Pull the base images; if that is impossible, build stand-ins."""
     lacking = [
         name for name in BASES if run("docker", "image", "inspect", name, check=False).returncode
     ]
@@ -89,7 +89,7 @@ def base_images(folder: Path) -> None:
 
 
 def build() -> None:
-    """Build both images of this checkout, in this machine's network: ours may have no way out."""
+    """Build both images of this checkout on the host's network: the engine's own may have no way out."""
     for target, name in (("services", "hocket:0.1.0"), ("worker", "hocket-worker:0.1.0")):
         dockerfile = ("-f", "deploy/Dockerfile", "--target", target)
         run(
@@ -109,7 +109,7 @@ def build() -> None:
 def run(
     *command: str, check: bool = True, timeout_s: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command at the top of the checkout and return what it printed."""
+    """Run a command in the root of the checkout and return its result."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT
     )

@@ -1,5 +1,7 @@
-"""podman on a network of pods that know each other by name, with images of Docker's engine; all of it in
-a folder. It starts no firewall: what the network policies say is tested as data, not here."""
+"""podman on a network of pods that know each other by name, with images of Docker's engine, all in one
+folder.
+
+No firewall is started: network policies are tested as data, not here."""
 
 import json
 import os
@@ -47,14 +49,14 @@ PLUGINS: list[dict[str, Any]] = [
 
 
 class Podman:
-    """Plays manifests, and tells of pods and their containers."""
+    """Plays manifests, and reports on pods and their containers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._options = ("--root", str(folder / "root"), "--runroot", str(folder / "run"))
 
     def __call__(self, *arguments: str, check: bool = True, timeout_s: float = 120) -> str:
-        """Run podman and return what it printed."""
+        """Run podman and return its output."""
         return run(
             "podman", *self._options, *arguments, check=check, timeout_s=timeout_s
         ).stdout.strip()
@@ -64,15 +66,15 @@ class Podman:
         self("play", "kube", "--network", NETWORK, str(manifest), timeout_s=300)
 
     def secret(self, name: str, values: Mapping[str, str]) -> None:
-        """Make a secret that manifests may name. podman 4.3 reads those of variables as JSON, but cannot
-        read what it writes itself when it plays a Secret."""
+        """Create a secret that manifests may refer to. podman 4.3 reads secrets for variables as JSON,
+        but cannot read the format in which it stores a Secret that it plays."""
         encoded = {key: b64encode(value.encode()).decode() for key, value in values.items()}
         path = self._folder / f"{name}.json"
         path.write_text(json.dumps(encoded))
         self("secret", "create", name, str(path))
 
     def containers(self) -> list[dict[str, Any]]:
-        """Return what is known of all containers, but for those that only hold a pod together."""
+        """Return the details of all containers except those that only hold a pod together."""
         names = self("ps", "--all", "--quiet").split()
         found: list[dict[str, Any]] = json.loads(self("inspect", *names)) if names else []
         return [one for one in found if not one["IsInfra"]]
@@ -86,13 +88,13 @@ class Podman:
 
 @contextmanager
 def podman(images: Path) -> Iterator[Podman]:
-    """Have a podman with the images of an archive; whatever it runs ends with it."""
-    folder = Path(tempfile.mkdtemp(prefix="hkp", dir="/tmp"))  # paths of sockets are short
+    """Provide a podman with the images of an archive; everything it runs ends with the block."""
+    folder = Path(tempfile.mkdtemp(prefix="hkp", dir="/tmp"))  # paths of sockets must be short
     (folder / "net.d").mkdir()
     (folder / "containers.conf").write_text(SETTINGS.format(folder=folder))
     network = {"cniVersion": "0.4.0", "name": NETWORK, "plugins": PLUGINS}
     (folder / "net.d" / "hocket.conflist").write_text(json.dumps(network))
-    # nothing runs its timers here: whoever plays follows the probes of the manifests
+    # podman's health timers do not work here: the player evaluates the probes of the manifests itself
     os.environ.update(CONTAINERS_CONF=str(folder / "containers.conf"), DISABLE_HC_SYSTEMD="true")
     engine = Podman(folder)
     try:

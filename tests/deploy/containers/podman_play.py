@@ -1,12 +1,15 @@
-"""`make podman-test`: deploy/kubernetes, played by `podman play kube` beside three NATS servers and a
-Postgres. Every pod must become ready by the probes of its manifest, run as nobody with nothing that it
-can write to, and take work again after its process was killed, while tasks come in: each accepted run
-must succeed.
+"""`make podman-test`: deploy/kubernetes, played by `podman play kube` beside three NATS servers and
+Postgres.
 
-podman is no cluster. What a cluster's controllers do is done here: pods are made of the templates of
-deployments and of the migration's job. podman 4.3 gives an `emptyDir` to all pods that call it alike, so
-each pod's have a name of their own; and it takes every port of a container on the host, so each pod has
-an address of its own there. Services, policies, budgets and priorities it skips."""
+Every pod must become ready according to its manifest's probe, run as nobody with nothing that it can
+write to, and work again after its process was killed while tasks arrive; each accepted run must
+succeed.
+
+podman is no cluster. What a cluster's controllers do is done here: pods are made from the templates of
+the deployments and of the migration's job. podman 4.3 shares an `emptyDir` among all pods that use the
+same name for it, so each pod's volumes get a name of their own; and it binds every port of a container
+on the host, so each pod gets its own address there. podman skips services, policies, budgets and
+priorities."""
 
 import argparse
 import copy
@@ -67,7 +70,7 @@ class Platform:
         self._addresses = {pod: self._podman.address(pod) for pod in pods}
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """Return the manifest of each pod that there must be, by its name."""
+        """Return the manifest of each required pod by its name."""
         names = {
             f"{one['metadata']['name']}-{number}": one["spec"]["template"]
             for one in self._of("Deployment")
@@ -88,13 +91,13 @@ class Platform:
         ]
 
     def first_key(self) -> str:
-        """Make an administrator's key, as docs/reference/access.md says."""
+        """Create an administrator's key as described in docs/reference/access.md."""
         command = ("keys", "create", "play", "--role", "admin", "--all-tenants", "--in-database")
         said = self._podman("exec", "admin-0-admin", "hocket", *command, "--json")
         return str(yaml.safe_load(said)["key"])
 
     def wait_ready(self) -> float:
-        """Wait until each pod answers the probe of its manifest; return how long that took."""
+        """Wait until each pod's readiness probe succeeds; return how long that took."""
         began, left = time.monotonic(), dict.fromkeys(self.pods())
         while left:
             for pod in list(left):
@@ -108,8 +111,8 @@ class Platform:
         return time.monotonic() - began
 
     def check_walls(self) -> int:
-        """Every container of ours: a root that it cannot write to, a user that is not root, no rights.
-        Returns how many there are."""
+        """Check every container of ours: a read-only root, a user other than root, and no capabilities.
+        Returns the number of containers."""
         ours = self._ours()
         if len(ours) != len(self.pods()):
             raise Failed(f"{len(ours)} containers for {len(self.pods())} pods")
@@ -131,7 +134,7 @@ class Platform:
         return len(ours)
 
     def crash(self, pod: str) -> None:
-        """Kill a pod's process as a crash does, and wait until podman has started it again."""
+        """Kill a pod's process as a crash does, and wait until podman has restarted it."""
         (one,) = (one for one in self._ours() if one["Name"].startswith(f"{pod}-"))
         os.kill(one["State"]["Pid"], signal.SIGKILL)
         until = time.monotonic() + BACK_S
@@ -172,14 +175,14 @@ class Platform:
 
 
 def _servers() -> list[dict[str, Any]]:
-    """Return the manifests of the servers: that of `nats` under each of its names."""
+    """Return the manifests of the servers: that of `nats` once under each of its names."""
     found = list(yaml.safe_load_all(SERVERS.read_text()))
     (nats,) = (one for one in found if one["metadata"]["name"] == NATS[0])
     return [one for one in found if one is not nats] + [_pod(name, nats) for name in NATS]
 
 
 def _pod(name: str, template: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod of a template, whose empty folders are its own."""
+    """Return a pod made from a template, with empty folders that no other pod shares."""
     spec = copy.deepcopy(template["spec"])
     own = {one["name"]: f"{name}-{one['name']}" for one in spec["volumes"] if "emptyDir" in one}
     mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]

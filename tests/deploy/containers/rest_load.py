@@ -1,4 +1,5 @@
-"""Tasks for a platform in containers, over its REST service, and what became of them."""
+"""Tasks for a platform in containers, submitted over its REST service, and checks of what became of
+them."""
 
 import json
 import secrets
@@ -32,7 +33,8 @@ class Failed(Exception):
 
 
 class Rest:
-    """The REST service of a platform in containers, at addresses of which one answers."""
+    """The REST service of a platform in containers, at several addresses of which at least one answers.
+    x"""
 
     def __init__(self, addresses: Callable[[], list[str]], key: Callable[[], str]) -> None:
         self._addresses = addresses
@@ -43,7 +45,7 @@ class Rest:
         return self._ask_key()
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the first address that can be reached answers."""
+        """Return the answer of the first address that can be reached."""
         headers = {"Content-Type": "application/json", "X-Api-Key": self._key}
         data = None if body is None else json.dumps(body).encode()
         lost: OSError = ConnectionError("no address")
@@ -62,7 +64,7 @@ class Rest:
 
 
 class Load(threading.Thread):
-    """Gives a task every EVERY_S; each is given again under its key until REST has accepted it."""
+    """Submits a task every EVERY_S; each is repeated under its key until REST has accepted it."""
 
     def __init__(self, rest: Rest) -> None:
         super().__init__(daemon=True)
@@ -76,12 +78,12 @@ class Load(threading.Thread):
             self._stop_asked.wait(EVERY_S)
 
     def end(self) -> None:
-        """Give no more, and wait until the last one is accepted."""
+        """Stop submitting, and wait until the last task is accepted."""
         self._stop_asked.set()
         self.join(BACK_S)
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more tasks are accepted."""
+        """Wait until `more` further tasks are accepted."""
         wanted, until = len(self.accepted) + more, time.monotonic() + BACK_S
         while len(self.accepted) < wanted:
             if time.monotonic() > until or not self.is_alive():
@@ -101,7 +103,7 @@ class Load(threading.Thread):
                 return
 
     def check(self) -> None:
-        """Every accepted run is there and succeeds."""
+        """Check that every accepted run exists and succeeds."""
         left = dict.fromkeys(self.accepted)
         until = time.monotonic() + BACK_S
         states: dict[str, str] = {}

@@ -1,5 +1,7 @@
-"""`make images-test`: both images built twice, from the commit as two people have it: in folders, at
-times and with file modes of their own, without a cache. The layers must be the same, byte for byte."""
+"""`make images-test`: build both images twice from one commit, as two people would.
+
+The builds use different folders, times and file modes, and no cache. The layers must be the same, byte
+for byte."""
 
 import argparse
 import json
@@ -21,7 +23,7 @@ MAX_SHOWN = 20
 
 
 def checkout(folder: Path, umask: int) -> Path:
-    """Put the files of this checkout into a folder, as `git clone` with a umask does."""
+    """Write the files of this checkout into a folder, as `git clone` with a umask does."""
     made = folder / f"checkout-{umask:03o}"
     shutil.rmtree(made, ignore_errors=True)
     before = os.umask(umask)
@@ -59,8 +61,8 @@ def built(target: str, place: Path, tag: str) -> list[str]:
 
 
 def entries(folder: Path, tag: str) -> dict[tuple[int, str], tuple[object, ...]]:
-    """Return what the layers of an image hold: by layer and path its time, mode, owner, size, link and
-    bytes."""
+    """Return the contents of an image's layers: time, mode, owner, size, link and bytes, by layer and
+    path."""
     archive, place = folder / "image.tar", folder / "image"
     shutil.rmtree(place, ignore_errors=True)
     run("docker", "save", "-o", str(archive), tag, timeout_s=600)

@@ -1,1 +1,1 @@
-"""Envoy before Hocket."""
+"""Envoy in front of Hocket."""

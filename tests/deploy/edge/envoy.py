@@ -1,5 +1,4 @@
-"""A real Envoy with deploy/envoy/envoy.yaml, in which nothing is other than its addresses, and servers
-behind it."""
+"""A real Envoy with deploy/envoy/envoy.yaml, changed only in its addresses, and servers behind it."""
 
 import asyncio
 import json
@@ -28,23 +27,23 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Upstream:
-    """A server of ours, or one that stands for it: where it is asked, and where for its health."""
+    """One of our servers or a stand-in: the port for requests, and the port for health checks."""
 
     def __init__(self, port: int, health_port: int) -> None:
         self.port = port
         self.health_port = health_port
         self.heard: list[str] = []
-        """The paths that it was asked for."""
+        """The paths of the requests that it received."""
         self.runners: list[web.ServerRunner] = []
 
     async def lose(self) -> None:
-        """Listen no more where it is asked; its health says that all is well."""
+        """Stop listening for requests, while health checks still succeed."""
         await self.runners[0].cleanup()
 
 
 @asynccontextmanager
 async def upstream(answer: Answer) -> AsyncIterator[Upstream]:
-    """Have a server that answers so, and says that it is ready."""
+    """Run a server that gives these answers, and reports that it is ready."""
     found = Upstream(0, 0)
 
     async def heard(request: web.Request) -> web.StreamResponse:
@@ -97,7 +96,7 @@ def configuration(
 
 
 def put_certificate(folder: Path) -> Authority:
-    """Put Envoy's certificate and key where its file names them; return whose they are."""
+    """Put Envoy's certificate and key where its configuration expects them; return their authority."""
     authority = Authority(folder / "authority")
     for made, name in zip(
         authority.issue("edge", "localhost"), ("tls.crt", "tls.key"), strict=True
@@ -107,7 +106,7 @@ def put_certificate(folder: Path) -> Authority:
 
 
 class Envoy:
-    """A client of an Envoy that runs."""
+    """A client of a running Envoy."""
 
     def __init__(self, ports: Mapping[str, int], session: aiohttp.ClientSession) -> None:
         self._ports = ports
@@ -124,13 +123,13 @@ class Envoy:
             return answer.status, await answer.text()
 
     async def metric(self, name: str, cluster: str) -> float:
-        """Return a number that Envoy tells Prometheus of a cluster."""
+        """Return one of Envoy's Prometheus metrics for a cluster."""
         _, text = await self.ask("metrics", "/stats/prometheus")
         start = f'envoy_cluster_{name}{{envoy_cluster_name="{cluster}"}}'
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(start))
 
     async def until(self, name: str, cluster: str, value: float) -> None:
-        """Wait until such a number has a value."""
+        """Wait until such a metric has the given value."""
         async with asyncio.timeout(BOUND_S):
             while await self.metric(name, cluster) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -140,7 +139,8 @@ class Envoy:
 async def envoy(
     folder: Path, admin: Sequence[Upstream], gateway: Sequence[Upstream]
 ) -> AsyncIterator[Envoy]:
-    """Have an Envoy before these servers, all of which it knows to be well."""
+    """Run an Envoy in front of these servers; when it yields, Envoy knows that all of them are healthy.
+    x"""
     authority = Authority(folder / "authority")
     for made, name in zip(
         authority.issue("edge", "localhost"), ("tls.crt", "tls.key"), strict=True

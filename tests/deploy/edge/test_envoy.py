@@ -1,5 +1,4 @@
-"""deploy/envoy/envoy.yaml in a real Envoy, which `make manifests` installs; without it these are
-skipped."""
+"""deploy/envoy/envoy.yaml in a real Envoy, which `make manifests` installs; skipped without it."""
 
 import asyncio
 import subprocess
@@ -37,7 +36,7 @@ async def fine(_request: web.Request) -> web.StreamResponse:
 
 
 async def overloaded(_request: web.Request) -> web.StreamResponse:
-    """Say what a gateway says whose model is not there."""
+    """Answer as a gateway does whose model is down."""
     error = ErrorInfo(
         code="model_unavailable",
         message="No replica of `m` answers.",
@@ -102,7 +101,7 @@ async def test_a_gateway_that_is_gone_costs_no_call_and_is_taken_out(tmp_path: P
         upstream(fine) as other,
         envoy(tmp_path, [admin], [one, other]) as edge,
     ):
-        await other.lose()  # its process is believed to be well
+        await other.lose()  # its process still passes its health checks
         for number in range(40):
             headers = {"x-session-id": f"s{number}"}
             assert (await edge.ask("models", "/v1/models", headers=headers))[0] == 200
