@@ -1,1 +1,1 @@
-"""What tests of several rooms share: rigs, handlers of worker processes, stand-ins, data."""
+"""Code that tests of several folders share: rigs, handlers of worker processes, stand-ins, data."""

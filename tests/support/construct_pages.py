@@ -1,5 +1,4 @@
-"""The pages of docs/reference/constructs as data: their examples, what is said to come out, and the
-table of misuses, so that no page can say what is not so.
+"""The pages of docs/reference/constructs as data, so that tests can check what they say.
 
 A page has the example of `examples/constructs` with its name; shell blocks, each followed by how the
 run ends and its output; and a table `Misuse`, whose first cell is a change to the example: code
@@ -24,17 +23,17 @@ PAGES = sorted(
 )
 NODES = ROOT / "examples" / "nodes"
 NODE_PAGES = sorted((ROOT / "docs" / "reference" / "nodes").glob("*.md"))
-"""Pages of node types; the session of `sql` needs a database and is played elsewhere."""
+"""Pages of node types; the session of `sql` needs a database and is tested elsewhere."""
 TUTORIAL = ROOT / "examples" / "tutorial"
 TUTORIALS = [ROOT / "docs" / "tutorials" / "first-pipeline.md"]
-"""Those that play over `examples/tutorial`; own-agent.md writes its own files (`test_own_agent.py`)."""
+"""Tutorials based on `examples/tutorial`; own-agent.md writes its own files (`test_own_agent.py`)."""
 COLUMNS = "| change to the example | field | reason | cure |"
 EMITTED_COLUMNS = "| the planner emits | field | reason | cure |"
 
 
 @dataclass(frozen=True)
 class Misuse:
-    """A change to a page's example, and the error that it must give."""
+    """A change to a page's example, and the error that it must cause."""
 
     page: str
     change: str
@@ -45,7 +44,7 @@ class Misuse:
 
 @dataclass(frozen=True)
 class Session:
-    """Commands of a shell block, and how the run that they start must end."""
+    """The commands of a shell block, and how the run that they start must end."""
 
     page: str
     commands: tuple[tuple[str, ...], ...]
@@ -55,13 +54,13 @@ class Session:
 
 
 def example(page: str) -> dict[str, Any]:
-    """Return the pipeline that a page is about."""
+    """Return the pipeline that a page describes."""
     document: dict[str, Any] = parse_document((EXAMPLES / f"{page}.yaml").read_text("utf-8"))
     return document
 
 
 def changed(document: dict[str, Any], change: str) -> dict[str, Any]:
-    """Return a document with the changes of a table's cell."""
+    """Return a document with the changes in a table's cell applied."""
     result = copy.deepcopy(document)
     removing = False
     for words, span in re.findall(r"([^`]*)`((?:[^`\\]|\\.)+)`", change.replace("\\|", "|")):
@@ -88,8 +87,8 @@ def misuses(page: Path, columns: str = COLUMNS) -> Iterator[Misuse]:
 
 
 def sessions(page: Path) -> Iterator[Session]:
-    """Yield the shell blocks of a page that start a run, with what it says of the run's end; each
-    begins with what the blocks before it applied, so that it stands alone."""
+    """Yield the shell blocks of a page that start a run, with the end that the page shows. Each begins
+    with the pipelines that earlier blocks applied, so that it can run alone."""
     text = page.read_text("utf-8")
     applied: list[tuple[str, ...]] = []
     for block in re.finditer(r"```sh\n(.*?)```\n(.*?)(?=```sh|\n## |\Z)", text, re.DOTALL):

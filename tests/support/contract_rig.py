@@ -1,6 +1,7 @@
-"""Schemathesis with all its checks against a server and its OpenAPI document.
+"""Run Schemathesis with all its checks against a server and its OpenAPI document.
 
-Seeded, so that a test always asks the same; `HOCKET_CONTRACT_EXAMPLES` asks for more (`make contract`).
+It is seeded, so that a test always sends the same requests; `HOCKET_CONTRACT_EXAMPLES` asks for more
+(`make contract`).
 """
 
 import asyncio
@@ -21,27 +22,28 @@ EXAMPLES = int(os.environ.get("HOCKET_CONTRACT_EXAMPLES", "1"))
 SEED = int(os.environ.get("HOCKET_CONTRACT_SEED", "1"))
 IS_LONG = "HOCKET_CONTRACT_EXAMPLES" in os.environ
 LEFT_OUT = () if IS_LONG else ("--exclude-checks=ignored_auth",)
-"""Each request thrice more, with other keys: `make contract` asks that, the suite has the matrix."""
+"""This check repeats each request three times with other keys: `make contract` includes it; for the
+suite there is the matrix of permissions."""
 TIMEOUT_S = 900 + 60 * EXAMPLES
 MAX_RESPONSE_S = 65
-"""Whoever waits for a run's end may wait a minute."""
+"""A request that waits for a run's end may wait for a minute."""
 REQUEST_TIMEOUT_S = 70
 SHOWN_CHARS = 12_000
 UNHIDDEN = "[output.sanitization]\nenabled = false\n"
-"""So that the report says which requests had the key itself: checks send others, too."""
+"""Makes the report show which requests had the key itself, because checks also send other keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that was sent with the key itself: its operation, and its answer."""
+    """A request that was sent with the key itself."""
 
     operation: str
-    """Method and path as the document has them."""
+    """Method and path as in the document."""
     status: int
 
 
 async def document(url: str) -> dict[str, Any]:
-    """Return a server's document, which must be valid OpenAPI."""
+    """Return a server's OpenAPI document, which must be valid."""
     async with aiohttp.ClientSession() as session, session.get(f"{url}/openapi.json") as response:
         found: dict[str, Any] = await response.json()
     validate(found)
@@ -51,8 +53,8 @@ async def document(url: str) -> dict[str, Any]:
 async def check(
     described: dict[str, Any], url: str, folder: Path, *, key: str, config: str = "", least: int
 ) -> Sequence[Asked]:
-    """Ask the server, with a key, whatever its document allows, and what it does not; no check may fail.
-    `least` is how many requests it takes for that to mean something. Return what was asked."""
+    """Send what the document allows, and what it does not, with a key; no check may fail. At least
+    `least` requests must pass for the test to mean anything. Returns the requests sent."""
     schema = folder / "openapi.json"
     schema.write_text(json.dumps(described))
     settings = folder / "schemathesis.toml"
@@ -99,8 +101,8 @@ async def check(
 
 
 def _asked(described: dict[str, Any], report: dict[str, Any], key: str) -> Iterator[Asked]:
-    """Yield the requests that had the key and no other, and an answer."""
-    templates = sorted(described["paths"], key=lambda path: path.count("{"))  # `own` is no id
+    """Yield the requests that had the key, no other key, and an answer."""
+    templates = sorted(described["paths"], key=lambda path: path.count("{"))  # `own` is not an id
     patterns = [(path, re.compile(re.sub(r"\{\w+\}", "[^/]+", path))) for path in templates]
     for entry in report["log"]["entries"]:
         request, status = entry["request"], entry["response"]["status"]

@@ -1,5 +1,5 @@
-"""Coordinators in the process of a test, over a real bus and database, so that their rules can be made
-to fail; a worker that answers every step at once."""
+"""Coordinators in the test's process, on a real bus and database, so that their rules can be made to
+fail; and a worker that answers every step at once."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class Rig:
         self.pool = pool
         self.registry = CollectorRegistry()
         self.holding = asyncio.Event()
-        """While set, steps `b` are not answered."""
+        """While this is set, steps `b` are not answered."""
 
     async def open(self) -> None:
         for tenant in ("acme", "default"):

@@ -1,4 +1,4 @@
-"""The defog data: four Postgres databases and questions with gold SQL; none where it is missing."""
+"""The defog data: four Postgres databases and questions with gold SQL, if it is present."""
 
 import csv
 import re
@@ -17,7 +17,7 @@ _CHOICE = re.compile(r"\{([^}]+)\}")
 
 @dataclass(frozen=True)
 class Gold:
-    """One way to answer a question; `number` counts the questions from 1."""
+    """One correct answer to a question; `number` counts the questions from 1."""
 
     number: int
     database: str
@@ -25,12 +25,13 @@ class Gold:
 
 
 def is_here() -> bool:
-    """Tell whether the data is there."""
+    """Return whether the data is present."""
     return FOLDER.is_dir()
 
 
 def gold() -> list[Gold]:
-    """Return every alternative of every question, with each choice of columns taken whole and singly."""
+    """Return every alternative for every question; a choice of columns gives one with all of them and
+    one with each."""
     with (FOLDER / "questions.csv").open(newline="") as file:
         return [
             Gold(number, row["db_name"], sql)
@@ -42,12 +43,12 @@ def gold() -> list[Gold]:
 
 
 def questions() -> int:
-    """Return how many questions there are."""
+    """Return the number of questions."""
     return len({one.number for one in gold()})
 
 
 def dump(database: str) -> str:
-    """Return the statements that make a database."""
+    """Return the statements that create a database."""
     return (FOLDER / f"{database}.sql").read_text()
 
 

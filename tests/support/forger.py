@@ -1,5 +1,5 @@
-"""A client of NATS that writes any bytes anywhere, as a forger would: subjects, headers and bodies as
-they are, with nothing checked."""
+"""A NATS client that writes arbitrary bytes anywhere, as a forger would: subjects, headers and bodies
+are sent unchecked."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ class Forger:
     def __init__(self, nats_url: str) -> None:
         self._url = urlsplit(nats_url)
         self.refused = 0
-        """What the server refused."""
+        """Number of errors from the server."""
 
     async def __aenter__(self) -> Self:
         assert self._url.hostname is not None

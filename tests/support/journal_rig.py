@@ -1,4 +1,5 @@
-"""A platform whose handlers keep a journal, for tests of whole runs: see `journal_handlers.py`."""
+"""A platform whose handlers keep a journal, for tests of whole runs (handlers: `journal_handlers.py`).
+x"""
 
 import asyncio
 import shutil
@@ -21,7 +22,7 @@ PARTITIONS = 4
 
 
 class Rig:
-    """The platform with what the handlers wrote."""
+    """The platform, and access to what the handlers wrote."""
 
     def __init__(self, platform: Platform, folder: Path) -> None:
         self.platform = platform
@@ -69,7 +70,7 @@ class Rig:
         gate = self.folder / f"gate-{value}"
         written = gate.with_suffix(".new")
         written.write_text(text)
-        written.replace(gate)  # whoever sees it sees all of it
+        written.replace(gate)  # a reader sees the complete file or none
 
     async def sql(self, query: str, *values: Any) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.platform.database_url, timeout=10)
@@ -81,7 +82,7 @@ class Rig:
 
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
-    """Wait until a look finds something, and return it."""
+    """Call `look` until it finds something, and return it."""
     async with asyncio.timeout(BOUND_S):
         while not (found := await look()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

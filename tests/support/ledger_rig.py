@@ -1,4 +1,4 @@
-"""A ledger in the process of a test, records for it, and waits for what becomes of them."""
+"""A ledger in the test's process, records for it, and functions that wait for the results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -47,7 +47,7 @@ def record(call_id: str, **fields: Any) -> UsageRecord:
 async def publish(
     bus: Bus, payloads: Iterable[bytes], subject: str = subjects.USAGE_SUBJECT
 ) -> None:
-    """Publish without message ids, so that the broker's dedup does no work for the ledger."""
+    """Publish without message ids, so that the broker does not deduplicate in place of the ledger."""
     posted = []
     for payload in payloads:
         await bus.wait_for_capacity()
@@ -107,7 +107,7 @@ async def heard(bus: Bus) -> None:
         info = await bus.js.stream_info(subjects.CALLS)
         try:
             consumer = await bus.js.consumer_info(subjects.CALLS, DURABLE)
-        except NotFoundError:  # the ledger makes it when it begins
+        except NotFoundError:  # the ledger creates it when it starts
             return False
         return consumer.ack_floor.stream_seq >= info.state.last_seq
 

@@ -1,4 +1,4 @@
-"""A partition without a log and a database: what it works with is what a test hands it."""
+"""A partition without a log and a database: the test supplies what it works with."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from hocket.coordinator.storage.store import Offset
 def lone_partition(
     tenure: Any, *, told: NotificationWatermark = NOTHING, **parts: Any
 ) -> Partition:
-    """Return one whose tenure is `tenure`; of its services there is only what is in `parts`."""
+    """Return a partition with this tenure; it has only those services that are in `parts`."""
     nothing: Any = SimpleNamespace
     services: dict[str, Any] = dict.fromkeys(("store", "catalog", "durations", "load", "metrics"))
     services["committer"] = nothing(

@@ -9,6 +9,7 @@ DATA = Path(os.environ.get("HOCKET_DATA", ROOT.parent / "shared" / "data"))
 """Real data sets, which are not part of the repository; tests skip what is missing."""
 
 HANDLERS = str(TESTS / "support" / "handlers")
-"""PYTHONPATH of worker and gateway processes that import modules of that folder."""
+"""PYTHONPATH for worker and gateway processes, which import modules of that folder."""
 FLOW_FAULTS = str(Path(__file__).parent / "flow_faults")
-"""Handlers, and what kills coordinators at points of flow control: `flow_faults/sitecustomize.py`."""
+"""Folder with handlers, and with the code that kills coordinators at points of flow control:
+`flow_faults/sitecustomize.py`."""

@@ -1,4 +1,4 @@
-"""The REST API over a real NATS and a real Postgres, in the process of a test."""
+"""The REST API on a real NATS and a real Postgres, in the test's process."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass
 class Rest:
-    """The API under test, with its own connections for the tests to look behind it."""
+    """The API under test, with separate connections for tests to look behind it."""
 
     bus: Bus
     pool: "asyncpg.Pool[asyncpg.Record]"
@@ -85,8 +85,8 @@ class Rest:
         return info.state.messages
 
     async def message_ids(self, stream: str) -> set[str]:
-        """Return the ids of a stream's messages. One that was published again may be there twice: TASKS
-        knows ids for a tenth of a second, intake for ever."""
+        """Return the distinct ids of a stream's messages. A message that was published again may be
+        stored twice, because TASKS remembers ids for only a tenth of a second (intake forever)."""
         state = (await self.bus.js.stream_info(stream)).state
         messages = [
             await self.bus.js.get_msg(stream, seq)

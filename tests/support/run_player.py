@@ -1,4 +1,4 @@
-"""Play a pipeline through the pure core: workers are functions, the clock moves when told."""
+"""Play a pipeline through the pure core: workers are functions, and the clock moves when told to."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,12 +39,12 @@ OWNER = Owner(0, 1, None)
 
 
 def request_of(dispatch: Dispatch) -> StepRequested:
-    """Return the message of a step as its worker reads it."""
+    """Return a step's message as its worker reads it."""
     return StepRequested.model_validate_json(dispatch.body(dispatch.slack_ms, 0.0))
 
 
 def stored(run: Run) -> StoredRun:
-    """Return a run as rows that are read from Postgres."""
+    """Return a run as rows as they are read from Postgres."""
     rows = [step_row(run.run_id, step) for step in run.steps.values()]
     return StoredRun(
         dict(zip(RUN_COLUMNS, run_row(run), strict=True)),
@@ -53,13 +53,13 @@ def stored(run: Run) -> StoredRun:
 
 
 def python(**fields: Any) -> dict[str, Any]:
-    """A no-op node."""
+    """Return a no-op node."""
     return {"type": "python", "handler": "m:f"} | fields
 
 
 @dataclass
 class Play:
-    """One run of a pipeline; `dispatched` is what waits for a worker."""
+    """One run of a pipeline; `dispatched` lists the steps that wait for a worker."""
 
     nodes: dict[str, Any]
     output: Any = None
@@ -76,7 +76,7 @@ class Play:
     outcomes: list[Outcome] = field(default_factory=list)
     log: list[tuple[float, RunEvent]] = field(default_factory=list)
     repeats: "Play | None" = None
-    """The ended run that this one repeats, as `asked` says."""
+    """The ended run that this run repeats, in the way described by `asked`."""
     asked: RunOrigin | None = None
 
     def __post_init__(self) -> None:
@@ -115,14 +115,15 @@ class Play:
         )
 
     def repeat(self, operation: str = "retry", **fields: Any) -> "Play":
-        """Return the run that repeats this one: `from_step`, `step_input`, or fields of Play."""
+        """Return the run that repeats this one; `fields` are `from_step`, `step_input`, or fields of
+        Play."""
         origin = {k: fields.pop(k) for k in ("from_step", "step_input") if k in fields}
         given = {"nodes": self.nodes, "output": self.output, "input": self.input, "spec": self.spec}
         asked = RunOrigin(run_id=self.run_id, operation=operation, **origin)  # type: ignore[arg-type]
         return Play(**(given | fields), run_id=self.run_id + "+", repeats=self, asked=asked)
 
     def read_back(self) -> Run:
-        """Return the run as a restart reads it from its rows."""
+        """Return the run as it is restored from its rows after a restart."""
         return restored(stored(self.run), self.compiled, OWNER)
 
     def send(self, event: RunEvent) -> Outcome:
@@ -134,7 +135,7 @@ class Play:
     def finish(
         self, key: str, output: Any = None, error: ErrorInfo | None = None, **more: Any
     ) -> None:
-        """Let the worker that has a step finish it."""
+        """Finish a dispatched step, as its worker would."""
         request = self.take(key)
         self.send(
             AttemptFinished(
@@ -154,7 +155,7 @@ class Play:
         raise AssertionError(f"{key} is not dispatched; these are: {self.waiting()}")
 
     def fire(self) -> None:
-        """Let the earliest wake-up that was asked for come."""
+        """Move the clock to the earliest requested wake-up, and fire it."""
         at_ms = min(self.wakes)
         self.wakes.remove(at_ms)
         self.now_ms = at_ms
@@ -164,7 +165,8 @@ class Play:
         return sorted(d.step for d in self.dispatched)
 
     def work(self, handler: Handler) -> Run:
-        """Let workers run until nothing is dispatched; an exception with `info` is an error."""
+        """Run all dispatched steps with `handler` until none is left; an exception must have `info` and
+        becomes the step's error."""
         while self.dispatched and not self.run.has_ended:
             request = request_of(self.dispatched.pop(0))
             self.now_ms += 1
@@ -204,7 +206,7 @@ class Play:
 
     @property
     def emitted(self) -> dict[str, Emitted]:
-        """What planners emitted, by their steps."""
+        """The output of planners, by step."""
         return {key: s.emitted for key, s in self.run.steps.items() if s.emitted is not None}
 
     def subruns(self) -> list[StartSubRun]:

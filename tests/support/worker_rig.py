@@ -1,4 +1,4 @@
-"""A rig for worker tests: streams, workers in this process, steps, and what becomes of them."""
+"""A rig for worker tests: streams, workers in this process, steps, and their results."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ PARTITION = 1
 
 
 class Journal:
-    """What handlers in this process did; they are called with the name of their step's run."""
+    """What the handlers in this process did; they are called with the name of their step's run."""
 
     def __init__(self) -> None:
         self.started: dict[str, int] = defaultdict(int)
@@ -64,7 +64,7 @@ class Journal:
 
 
 class Rig:
-    """The parts around a worker; `results` holds every result by attempt id as it is logged."""
+    """The environment of a worker; `results` holds every logged result by attempt id."""
 
     def __init__(self, bus: Bus, nats_url: str) -> None:
         self.bus = bus
@@ -159,7 +159,7 @@ class Rig:
                 await self._changed.wait()
 
     async def until_stream(self, stream: str, condition: Callable[[int], bool]) -> None:
-        """Wait until the number of messages in a stream fits."""
+        """Wait until the number of messages in a stream satisfies a condition."""
 
         async def fits() -> bool:
             return condition((await self.bus.js.stream_info(stream)).state.messages)
@@ -185,7 +185,7 @@ async def running_worker(
     registry: CollectorRegistry | None = None,
     **options: Any,
 ) -> AsyncIterator[Worker]:
-    """Run a worker on a bus of its own, which is closed afterwards; `registry` gets its metrics."""
+    """Run a worker on its own bus, which is closed afterwards; `registry` receives its metrics."""
     worker = Worker(
         bus,
         handlers,
@@ -203,7 +203,7 @@ async def running_worker(
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until a condition of the outside world holds, which gives no signal of its own."""
+    """Poll until a condition of the outside world holds that gives no signal."""
     async with asyncio.timeout(WAIT_S):
         while True:
             if await condition():
@@ -216,7 +216,7 @@ def attempt_id(step: StepRequested) -> str:
 
 
 def recorded(journal: Journal, handler: Callable[[Context], Any]) -> Callable[[Context], Any]:
-    """Return a node function that keeps a journal of a handler."""
+    """Return a node function that records the calls of a handler in a journal."""
 
     async def run(context: Context) -> Any:
         journal.begin(context.step.run_id)

@@ -1,1 +1,1 @@
-"""Bearers of keys that connect to NATS."""
+"""Keys, identity providers, and bearers of keys that connect to NATS."""

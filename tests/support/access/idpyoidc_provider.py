@@ -1,8 +1,8 @@
-"""An identity provider over idpyoidc, which rests on cryptojwt:
-`python -m support.access.idpyoidc_provider --port 9400`. It insists on PKCE, signs by ES256, and makes
-access tokens that are JWTs; whoever comes is whom the form says.
+"""An identity provider based on idpyoidc, which builds on cryptojwt: `python -m
+support.access.idpyoidc_provider --port 9400`. It insists on PKCE, signs with ES256, and makes access
+tokens that are JWTs; a person is whoever the sign-in form says.
 
-Its messages go over aiohttp here; everything that a provider decides and signs is idpyoidc's.
+Its messages go over aiohttp here; everything that a provider decides and signs is done by idpyoidc.
 """
 
 import argparse
@@ -21,11 +21,11 @@ KEYS = [{"type": "EC", "crv": "P-256", "use": ["sig"]}]
 SCOPES = ["openid", "profile"]
 ROOM = "idpyoidc.server"
 LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/callback")
-"""Where native clients may be sent back (RFC 8252, 7.3)."""
+"""Where native clients may be redirected (RFC 8252, 7.3)."""
 
 
 def configuration(url: str) -> dict[str, Any]:
-    """Return what idpyoidc is told."""
+    """Return idpyoidc's configuration."""
     lasting = {"lifetime": 3600, "base_claims": {"groups": None, "preferred_username": None}}
     return {
         "issuer": url,
@@ -152,7 +152,7 @@ class Endpoints:
 
 
 def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_args().port

@@ -1,4 +1,4 @@
-"""An identity provider of a test: what it tells and signs is the test's to say, faults included."""
+"""An identity provider for tests: the test decides what it says and signs, including mistakes."""
 
 import json
 import time
@@ -13,12 +13,14 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 Key = RSAKey | ECKey | OKPKey
 AUDIENCE = "hocket"
 _RSA = [RSAKey.generate_key(2048, {"kid": f"rsa-{number}"}) for number in range(2)]
-"""Made once: they take a tenth of a second each."""
+"""Generated once, because each takes a tenth of a second."""
 
 
 class Issuer:
-    """`keys` are those that it tells of; `is_away` makes it answer 503; `asked` counts questions for
-    keys; `id_claims` is what it says in the ID token of whatever code."""
+    """A provider under the test's control.
+
+    `keys` are the keys that it publishes; `is_away` makes it answer 503; `asked` counts the requests
+    for keys; `id_claims` is what the ID token says, whatever the code."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -28,13 +30,14 @@ class Issuer:
         self.named = ""
         self.id_claims: dict[str, Any] = {}
         self.refresh_token: str | None = None
-        """What renews tokens, once it was given; a renewal without it is refused."""
+        """The current refresh token; a renewal with another one is refused. None means that it gives
+        none."""
 
     key = _RSA[0]
     other_key = _RSA[1]
 
     def claims(self, **changed: Any) -> dict[str, Any]:
-        """Return the claims of a token that holds; None takes one out."""
+        """Return the claims of a valid token, changed as given; None removes a claim."""
         now = int(time.time())
         told = {"iss": self.url, "aud": AUDIENCE, "sub": "ann", "exp": now + 600, "iat": now,
                 "groups": ["team"], **changed}  # fmt: skip
@@ -43,7 +46,7 @@ class Issuer:
     def token(
         self, key: Key | None = None, header: dict[str, Any] | None = None, **changed: Any
     ) -> str:
-        """Return a token, signed by a key of its own or another."""
+        """Return a token, signed with its own or the given key."""
         key = key or self.key
         protected = {"alg": "RS256", "kid": key.kid, "typ": "JWT", **(header or {})}
         protected = {name: value for name, value in protected.items() if value is not None}
@@ -69,7 +72,7 @@ class Issuer:
         if form.get("grant_type") == "refresh_token":
             if self.refresh_token is None or form.get("refresh_token") != self.refresh_token:
                 return web.json_response({"error": "invalid_grant"}, status=400)
-            self.refresh_token += "+"  # each is good once
+            self.refresh_token += "+"  # each can be used only once
         told = {"id_token": self.token(**self.id_claims)}
         if self.refresh_token is not None:
             told["refresh_token"] = self.refresh_token

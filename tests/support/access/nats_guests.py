@@ -1,4 +1,4 @@
-"""The parts that let the bearers of keys connect to NATS, in the process of a test, and such bearers."""
+"""The components that let bearers of keys connect to NATS, in the test's process, and such bearers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,9 +33,11 @@ async def guests_welcome(
     per_s: float = 1e9,
     burst: float = 1e9,
 ) -> AsyncIterator[Connections]:
-    """Let keys connect inside the block, `most` times a tenant at once, with messages as
-    `MessageRates` has it. Who answers them is who does so
-    in an installation; what they post is handed on, or not."""
+    """Let keys connect inside the block.
+
+    A tenant may have `most` connections at a time, and its messages are limited by `MessageRates`
+    (`per_s`, `burst`). Requests are served by the same components as in an installation; with
+    `hands_on` what guests post is forwarded."""
     access = await Bus.connect(servers.nats.url_of(ACCESS_USER), name="access")
     coordinator = await Bus.connect(servers.nats.url_of("coordinator"), name="coordinator")
     admin = await Bus.connect(servers.nats.url_of("admin"), name="admin")
@@ -58,13 +60,13 @@ async def guests_welcome(
 
 
 def url_with(url: str, key: str) -> str:
-    """Return the URL of a server with a key in the place of who it named."""
+    """Return a server's URL with a key in place of its user."""
     return f"nats://{key}@{url.rpartition('@')[2]}"
 
 
 @dataclass
 class Guest:
-    """A client of any language's kind that shows a key, and what came to it."""
+    """A generic NATS client that presents a key, and the messages it received."""
 
     client: Client
     key_id: str
@@ -84,15 +86,15 @@ MAX_RESETS = 5
 
 @asynccontextmanager
 async def guest(url: str, key: str) -> AsyncIterator[Guest]:
-    """Connect with a key; raises what the client does where it is refused. Where the server gave up
-    waiting for it or for the callout, on a busy machine, it tries again."""
+    """Connect with a key; raises the client's error if it is refused. Tries again if the server gave up
+    waiting for it or for the callout, as happens on a busy machine."""
     found = Guest(nats.NATS(), key.split("_")[1])
 
     async def lost() -> None:
         found.lost.set()
 
     async def note(_error: Exception) -> None:
-        pass  # what the server says against an operation
+        pass  # the server's objections to single operations
 
     async def connect() -> None:
         await found.client.connect(

@@ -1,5 +1,5 @@
-"""Network policies as data: who may speak to whom by them, as Kubernetes reads them, and who asks whom
-by the code."""
+"""Network policies as data: who may connect to whom according to Kubernetes' reading of them, and who
+does connect to whom according to the code."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,13 +16,13 @@ ASKS = {
     "otlp_endpoint": r"settings\.otlp_endpoint\b",
     "oidc_issuer": r"from hocket\.kit\.identity\.configured import",
 }
-"""How a service's code shows that it connects to what a setting names."""
+"""Code by which a service shows that it connects to what a setting names."""
 WEBHOOKS = r"\bWebhookSender\("
 MODELS = r"\bbuild_backends?\(|\bHttpEndpoint\("
 
 
 class NetworkPolicies:
-    """The policies among manifests."""
+    """The network policies among some manifests."""
 
     def __init__(self, documents: Iterable[Mapping[str, Any]]) -> None:
         self.specs = [one["spec"] for one in documents if one["kind"] == "NetworkPolicy"]
@@ -30,8 +30,9 @@ class NetworkPolicies:
     def may_speak(
         self, service: str, port: int, labels: Mapping[str, str], namespace: str = ""
     ) -> bool:
-        """Return whether pods of a service may speak to pods with labels on a port, in this namespace
-        where none is named; INTERNET is outside of all."""
+        """Return whether a service's pods may connect to pods with these labels on a port. `namespace`
+        is that of the other pods; the default is the service's own, and INTERNET is outside the
+        cluster."""
         pod = {"app": "hocket", "service": service}
         if service.startswith("worker-"):
             pod["role"] = "worker"
@@ -77,7 +78,7 @@ def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def code_of(service: str) -> str:
-    """Return the code of a service, which `kit` is not a part of."""
+    """Return a service's own code, without `kit`."""
     worker = ROOT / "workers" / "hocket" / "workers"
     folder = worker if service == "worker-default" else ROOT / "services" / "hocket" / service
     return "\n".join(file.read_text() for file in sorted(folder.rglob("*.py")))

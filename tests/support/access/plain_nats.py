@@ -1,4 +1,4 @@
-"""A NATS server with nothing of Hocket, and without JetStream."""
+"""A NATS server without any configuration of Hocket's, and without JetStream."""
 
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from hocket.kit.embedded.ports import LOOPBACK, remembered_port
 
 @contextmanager
 def plain_nats(folder: Path) -> Iterator[str]:
-    """Run one while the block lasts; yield its address, which may take a moment to answer."""
+    """Run a server inside the block; yield its address. It may take a moment to accept connections."""
     port = remembered_port(folder / "port")
     command = [nats_program(), "-a", LOOPBACK, "-p", str(port)]
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Identity providers of others, each in a process of its own, and how a person signs in at one."""
+"""Third-party identity providers, each in its own process, and a person's sign-in at one."""
 
 import asyncio
 import base64
@@ -18,28 +18,28 @@ import aiohttp
 
 BOUND_S = 60.0
 MOCK = "oidc_provider_mock"
-"""Over Authlib; its access tokens are opaque."""
+"""Based on Authlib; its access tokens are opaque."""
 IDPYOIDC = "support.access.idpyoidc_provider"
 CLIENT = "hocket"
 CLI_CLIENT = "hocket-cli"
-"""The command line: a public client, sent back to any port of the loopback."""
+"""The command line: a public client, redirected to any port of the loopback interface."""
 SECRET = "secret-of-the-client"
 BASIC = {"Authorization": "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()}
 CALLBACK = "http://127.0.0.1:9/callback"
 PUBLIC_URL = "http://127.0.0.1:9"
 CONSOLE_CALLBACK = f"{PUBLIC_URL}/console/sign-in/callback"
-"""Where people are sent back whom a console of this public address sent."""
+"""Where people return who were sent by a console with this public address."""
 
 
 class ProviderProcess:
-    """A provider under test; `url` is its issuer. It makes other keys at each start, and knows nobody
-    then."""
+    """A provider under test; `url` is its issuer. With each start it generates new keys and forgets all
+    users."""
 
     def __init__(self, module: str, port: int, shown: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self._command = (sys.executable, "-m", module, "--port", str(port))
         self._shown = shown
-        """Which of its tokens is shown to us."""
+        """Which of its tokens is presented to us."""
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -56,17 +56,17 @@ class ProviderProcess:
                 await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
-        """End it, and wait until it has."""
+        """Kill it, and wait until it has ended."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
     async def token(self, person: str) -> str:
-        """Return the token of somebody who signed in."""
+        """Return the token of a person who has signed in."""
         return str((await self.tokens(person))[self._shown])
 
     async def set_groups(self, person: str, groups: list[str]) -> None:
-        """Say of which groups somebody is."""
+        """Set a person's groups."""
         claims = {"groups": groups, "preferred_username": person}
         async with (
             aiohttp.ClientSession() as session,
@@ -82,7 +82,7 @@ class ProviderProcess:
             return dict(await reply.json())
 
     async def agree(self, address: str, person: str) -> str:
-        """Sign in as somebody at the address to which one was sent; return where one is sent back."""
+        """Sign in as a person at the address of a redirect; return the address of the redirect back."""
         async with (
             aiohttp.ClientSession() as session,
             session.post(address, data={"sub": person}, allow_redirects=False) as reply,
@@ -91,7 +91,7 @@ class ProviderProcess:
             return reply.headers["Location"]
 
     async def tokens(self, person: str) -> dict[str, Any]:
-        """Return the tokens that a client gets after somebody signed in."""
+        """Return the tokens that a client receives after a person has signed in."""
         metadata = await self.metadata()
         verifier = secrets.token_urlsafe(32)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
@@ -126,8 +126,8 @@ class ProviderProcess:
 async def running_provider(
     module: str = MOCK, shown: str = "id_token"
 ) -> AsyncIterator[ProviderProcess]:
-    """Run a provider in a process of its own until the block ends; `shown` is which of its tokens is
-    shown to us."""
+    """Run a provider in its own process until the block ends; `shown` is which of its tokens is
+    presented to us."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     provider = ProviderProcess(module, port, shown)

@@ -1,1 +1,1 @@
-"""What tests of administration over REST share."""
+"""Code shared by the tests of administration over REST."""

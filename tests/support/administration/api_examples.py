@@ -1,7 +1,8 @@
-"""The examples of docs/reference/rest-api.md: read from the page, and played on a platform in its order.
+"""The examples of docs/reference/rest-api.md: read from the page, and played on a platform in its
+order.
 
-An answer has the fields of the page's answer; `status`, `state`, `code` and `outcome` have its values,
-too. What differs by chance (ids, a dead letter's number) is put into the requests that follow.
+An answer must have the fields of the page's answer, and for `status`, `state`, `code` and `outcome`
+also its values. Random values (ids, a dead letter's number) are inserted into the requests that follow.
 """
 
 import asyncio
@@ -25,20 +26,20 @@ EXAMPLE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 PRESENT_WITHIN_S = 40.0
-"""How long what is read may take to be there: a run ends, a row is stored."""
+"""How long it may take until what is read exists: a run ends, a row is stored."""
 LOOK_S = 0.2
 TOLD = frozenset({"status", "state", "code", "outcome"})
-"""Fields whose values are the page's."""
+"""Fields whose values must be those of the page."""
 CHANCE = re.compile(r"[a-z_]*[0-9a-f]{8,}.*|\d+")
-"""Values that requests may repeat, and that are others on each platform."""
+"""Values that requests may repeat, and that differ from platform to platform."""
 MORE = "..."
-"""A field that stands for others that are not shown."""
+"""A field that stands for others that the page does not show."""
 STREAM_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class Example:
-    """A request, and what answers it."""
+    """A request and its answer."""
 
     method: str
     path: str
@@ -75,17 +76,17 @@ def examples(page: Path = PAGE) -> list[Example]:
 
 @dataclass
 class Player:
-    """Sends examples to an API, one after the other."""
+    """Sends examples to an API, one after another."""
 
     session: aiohttp.ClientSession
     url: str
     actual: dict[str, str] = field(default_factory=dict)
-    """What the page's ids are on this platform."""
+    """The page's ids, mapped to those of this platform."""
     answers: list[str] = field(default_factory=list)
-    """What was answered, as it came."""
+    """The answers as they were received."""
 
     async def play(self, example: Example) -> list[str]:
-        """Send one; return in what its answer differs from the page's."""
+        """Send one example; return how its answer differs from the page's."""
         until_s = asyncio.get_running_loop().time() + PRESENT_WITHIN_S
         while True:
             differences = await self._sent(example)
@@ -116,7 +117,7 @@ class Player:
         return found
 
     async def _stream(self, example: Example, reply: aiohttp.ClientResponse) -> list[str]:
-        """Compare the names of a stream's first events."""
+        """Compare the names of a stream's first events with the page's."""
         named = re.findall(r"^event: (.*)$", example.answer, re.MULTILINE)
         heard: list[str] = []
         try:
@@ -129,7 +130,7 @@ class Player:
         return [] if right else [f"status {reply.status}, events {heard}, not {named}"]
 
     def here(self, text: str) -> str:
-        """Return a part of a request with this platform's ids."""
+        """Return a part of a request with the ids of this platform."""
         if not self.actual:
             return text
         known = "|".join(re.escape(one) for one in sorted(self.actual, key=len, reverse=True))
@@ -139,7 +140,7 @@ class Player:
 
 
 def differences(page: Any, answer: Any, place: str) -> Iterator[str]:
-    """Yield where an answer is not of the form that the page shows."""
+    """Yield the places where an answer does not have the form shown by the page."""
     if isinstance(page, dict) and isinstance(answer, dict):
         if page.keys() != answer.keys() and MORE not in page:
             yield f"{place} has {sorted(answer)}, not {sorted(page)}"
@@ -161,7 +162,7 @@ def _kind(value: Any) -> type:
 
 
 def _pairs(page: Any, answer: Any) -> Iterator[tuple[str, str]]:
-    """Yield what stands for what."""
+    """Yield pairs of a value on the page and the corresponding value of this platform."""
     if isinstance(page, dict):
         for key, value in page.items():
             if key == MORE:

@@ -19,7 +19,7 @@ CHROMIUM = (
 )
 MARKS = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)"),
-    # the driver leaves its pipe to the collector at the end
+    # the driver leaves its pipe for the garbage collector to close
     pytest.mark.filterwarnings(
         "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
     ),
@@ -30,13 +30,13 @@ WIDE_PARTS = """[...document.querySelectorAll('main *')]
     .filter((one) => !one.closest('.scroll') && one.getBoundingClientRect().right > innerWidth)
     .map((one) => one.outerHTML.slice(0, 80)).slice(0, 3)"""
 SHOTS = os.environ.get("HOCKET_SCREENSHOTS")
-"""A folder that the screenshots of the pages go to."""
+"""The folder to which screenshots of the pages are written, if any."""
 
 
 @asynccontextmanager
 async def opened_page(rest: Rest, url: str = "", **options: Any) -> AsyncIterator[Any]:
-    """A page that is signed in, unless `signed_in` is false; what goes wrong in it fails the test. What
-    the pages of a `provider` ask for is no matter of ours."""
+    """Yield a page that is signed in, unless `signed_in` is false; errors on it fail the test. Requests
+    made by the pages of a `provider` are ignored."""
     wrong: list[str] = []
     expected = options.pop("expected", None)
     signed_in, provider = options.pop("signed_in", True), options.pop("provider", None)
@@ -86,7 +86,7 @@ async def shot(page: Any, name: str) -> None:
 
 
 async def serious(page: Any) -> list[tuple[str, str]]:
-    """Return what axe finds on a page that is serious."""
+    """Return axe's serious findings about a page."""
     axe = pytest.importorskip("axe_playwright_python.async_playwright")
     found = (await axe.Axe().run(page)).response["violations"]
     return [
@@ -98,8 +98,8 @@ async def serious(page: Any) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def main_thread_tasks(page: Any) -> AsyncIterator[list[float]]:
-    """Fill the list, at the end, with how long each task of the page's main thread took meanwhile, in
-    milliseconds of the processor: what else the machine does is not the page's."""
+    """Yield a list that is filled at the end with the CPU time (ms) of each task that ran on the page's
+    main thread. CPU time is used because it does not depend on what else the machine does."""
     browser, tasks_ms = page.context.browser, list[float]()
     await browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
     try:

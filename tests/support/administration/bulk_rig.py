@@ -1,4 +1,4 @@
-"""Works on bulk operations beside an API that a test runs."""
+"""Process bulk operations next to an API under test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from support.rest_rig import Rest
 
 @asynccontextmanager
 async def working(rest: Rest) -> AsyncIterator[asyncio.Task[None]]:
-    """Work on bulk operations while the block lasts, as a REST process does."""
+    """Process bulk operations while the block lasts, as a REST process does."""
     task = asyncio.create_task(operations.run(rest.app.state.context))
     yield task
     task.cancel()

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/command-line.md, and the ids that stand in them."""
+"""The examples of docs/reference/command-line.md, and the ids in them."""
 
 import re
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OF_ITS_OWN = "## What starts or stops something of its own"
 """The section of commands that are not run on the platform of the examples."""
 REFUSED = "hocket runs bulk-stop"
-"""A command that the page says is refused: its operation has ended."""
+"""A command that is refused according to the page, because its operation has ended."""
 WAITING = ("approve", "refuse", "signal", "cancel")
 """Commands for a run that waits for an approval."""
 ID = re.compile(r"[A-Z][A-Z_]+")
 
 
 def commands(*, all_sections: bool = False) -> list[str]:
-    """Return the command lines of the page: those for a running platform, or all."""
+    """Return the page's command lines: those for a running platform, or all."""
     text = PAGE.read_text("utf-8")
     text = text if all_sections else text.partition(OF_ITS_OWN)[0]
     lines = [line for block in BLOCK.findall(text) for line in block.splitlines()]
@@ -30,7 +30,7 @@ def commands(*, all_sections: bool = False) -> list[str]:
 
 @dataclass
 class Places:
-    """What stands for the ids of the page, on a platform where the examples of REST were played."""
+    """The values for the page's ids, on a platform on which the REST examples were played."""
 
     session: aiohttp.ClientSession
     url: str
@@ -38,7 +38,7 @@ class Places:
     _last_cancelled: str = ""
 
     async def filled(self, line: str, word: str) -> str:
-        """Return a word of a command line with the id that it stands for."""
+        """Return a word of a command line, with an id inserted if it is a placeholder."""
         if not ID.fullmatch(word):
             return word
         if word == "RUN":

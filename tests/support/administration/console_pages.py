@@ -1,4 +1,4 @@
-"""The pages of the console, each as the scene has something to show on it."""
+"""The pages of the console, each with something to show in the scene."""
 
 import re
 
@@ -33,13 +33,12 @@ PAGES: dict[str, tuple[str, ...]] = {
     "/system": tuple(f"/system{f'?view={part}' if part != Part.HEALTH else ''}" for part in Part),
     "/tenants": ("/tenants",),
 }
-"""The pages by their route, below the console's path."""
+"""The pages by their route, relative to the console's path."""
 EVERY_PAGE = tuple(path for paths in PAGES.values() for path in paths)
 NO_PAGES = re.compile(r"/live/|\.json$|/assets/|/find$|/sign-in|^$")
-"""Routes that answer with data, with a part of a page or with another address; the page of sign-in has
-tests of its own."""
+"""Routes that answer with data, part of a page or a redirect; the sign-in page has its own tests."""
 
 
 def attacked(path: str) -> str:
-    """Return the page of the run whose texts are hostile in place of the ordinary one's."""
+    """Return the path of the run with hostile texts in place of the ordinary run's."""
     return path.replace(SHORT, ATTACKED).replace("/calls/c0", "/calls/h0")

@@ -78,7 +78,7 @@ async def cookie_of(rest: Rest, key: str) -> dict[str, str]:
 
 
 async def asked_bare(rest: Rest, method: str, path: str, **options: Any) -> Answer:
-    """Ask without the key that the session sends otherwise."""
+    """Send a request without the key that the session otherwise sends."""
     async with (
         aiohttp.ClientSession() as session,
         session.request(method, rest.url + path, allow_redirects=False, **options) as reply,

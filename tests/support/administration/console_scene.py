@@ -1,6 +1,6 @@
-"""What the console shows in the browser: a platform on whose runs, calls, messages and budgets something
-happened, written straight into Postgres and NATS. The tests have hostile texts in it, the screenshots of
-the documentation ordinary ones."""
+"""What the console shows in the browser: a platform with a history of runs, calls, messages and
+budgets, written directly into Postgres and NATS. For tests its texts are hostile, for the screenshots
+of the documentation ordinary."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -117,12 +117,12 @@ FROM hocket.schedule, generate_series(1, 3) number WHERE name = 'mornings'
 
 
 def plain_or_hostile(ordinary: str) -> str:
-    """Return an ordinary text for a screenshot, a hostile one for a test."""
+    """Return an ordinary text for screenshots, and a hostile one for tests."""
     return ordinary if IS_SHOWN else HOSTILE
 
 
 async def set_up(rest: Rest) -> None:
-    """Have all that the pages show."""
+    """Write everything that the pages show."""
     assert (await rest.post("/v1/pipelines", PIPELINE)).status == 201
     assert (await rest.post("/v1/pipelines", TRIAGE)).status == 201
     await add_failed_runs(rest)
@@ -140,7 +140,7 @@ async def set_up(rest: Rest) -> None:
 
 
 async def add_failed_runs(rest: Rest) -> None:
-    """A run that failed at its third step, and one whose texts are hostile."""
+    """Add a run that failed at its third step, and one whose texts are hostile."""
     for run_id, text, cost in ((SHORT, REASON, 0.0482), (ATTACKED, HOSTILE, 0)):
         await add_run(rest, run_id, text, status="failed", took_ms=2_600, cost=cost)
         for number, node in enumerate(("plan", "read", "draft")):
@@ -154,14 +154,15 @@ async def add_failed_runs(rest: Rest) -> None:
 
 
 async def add_run(rest: Rest, run_id: str, text: str = "fine", **fields: Any) -> None:
-    """A run of the pipeline `research`."""
+    """Add a run of the pipeline `research`."""
     at = fields.pop("at", NOW)
     given = {"pipeline": "research", "budget": 0.05, "path": PATH, "input": {"question": text}}
     await insert_run(rest.pool, run_id, at, text, **given | fields)
 
 
 async def _add_other_runs(rest: Rest) -> None:
-    """A second version, slow runs of a customer today and yesterday, calls, an approval that waits."""
+    """Add a second version, slow runs of a customer today and yesterday, calls, and a waiting approval.
+    x"""
     checked = PIPELINE["nodes"] | {"send": {"type": "approval", "needs": ["check"],
         "prompt": "May the answer go to the customer?"}}  # fmt: skip
     changed = {**PIPELINE, "slo_ms": 8_000, "nodes": checked}
@@ -216,7 +217,7 @@ async def _add_other_runs(rest: Rest) -> None:
 
 
 async def _add_many_runs(rest: Rest) -> None:
-    """What else came in these 24 hours."""
+    """Add the other runs of the last 24 hours."""
     for number in range(44):
         at = NOW - timedelta(minutes=7 + 31 * number)
         pipeline = "triage" if number % 3 else "research"
@@ -276,7 +277,7 @@ async def _add_lines(rest: Rest) -> None:
 
 
 async def _add_journal(bus: Bus) -> None:
-    """What the handler of a step did, and what another one says it did."""
+    """Add what the handler of a step did, and what another one claims to have done."""
     at_ms = NOW.timestamp() * 1_000
     for run_id, step, names in (
         (SHORT, "read", ("fetch example.com/a", "fetch example.com/b", "summarize")),
@@ -298,7 +299,7 @@ async def _add_journal(bus: Bus) -> None:
 
 
 async def _add_platform(rest: Rest) -> None:
-    """Limits by key with runs that wait, a bulk operation, a dead letter, partitions and workers."""
+    """Add key limits with waiting runs, a bulk operation, a dead letter, partitions and workers."""
     for number, (key, state) in enumerate(
         (
             ("acme", "passed"),
@@ -341,7 +342,8 @@ async def _add_platform(rest: Rest) -> None:
 
 
 async def told_gateways(bus: Bus) -> ToldGateways:
-    """Two gateways with three replicas, of which one is drained and one unwell at one of them."""
+    """Return two gateways with three replicas, one of which is drained and another unwell at one
+    gateway."""
     good = ReplicaState(
         replica="writer-gpu/1", backend="writer-gpu", kind="openai", models=("writer",), limit=8,
         in_flight=3,
@@ -393,7 +395,7 @@ async def told_gateways(bus: Bus) -> ToldGateways:
 
 
 def canary() -> ExperimentState:
-    """A canary of the pipeline `research`."""
+    """Return a canary of the pipeline `research`."""
     return ExperimentState(
         experiment="shorter-answers",
         model="writer",

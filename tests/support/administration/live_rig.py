@@ -1,4 +1,4 @@
-"""Facts as a coordinator tells them, and clients that follow them as server-sent events."""
+"""Change events as coordinators publish them, and clients that follow them as server-sent events."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ def run_id(number: int) -> str:
 
 
 def change(number: int, log_seq: int, **fields: Any) -> RunChange:
-    """A change of a run; `steps` are (name, state, attempt)."""
+    """Return a change of a run; `steps` are (name, state, attempt)."""
     steps = [
         StepState(name, name, "python", "step", state, attempt, AT_MS, started_at_ms=AT_MS)
         for name, state, attempt in fields.pop("steps", ())
@@ -41,7 +41,7 @@ def change(number: int, log_seq: int, **fields: Any) -> RunChange:
 async def tell(
     bus: Bus, *changes: RunChange, tenant: str = "default", pipeline: str = "greet"
 ) -> int:
-    """Publish a fact about runs; return its place."""
+    """Publish changes of runs; return the message's sequence number."""
     body = write(RunsChanged(tenant, pipeline, list(changes)))
     return (await bus.publish(subjects.event(tenant, pipeline, KIND), body)).seq
 
@@ -49,7 +49,7 @@ async def tell(
 async def tell_end(
     bus: Bus, number: int, *, tenant: str = "default", pipeline: str = "greet", **fields: Any
 ) -> int:
-    """Publish the fact of a run's end; return its place."""
+    """Publish a run's end; return the message's sequence number."""
     ended = RunFinished(
         run_id=run_id(number),
         tenant=tenant,
@@ -66,14 +66,14 @@ async def tell_end(
 
 
 class Heard:
-    """A client of a stream. `place` is the last `id` that came."""
+    """A client of a stream. `place` is the last `id` that it received."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self.answer = answer
         self.place = ""
 
     async def next(self) -> tuple[str, dict[str, Any]]:
-        """Return the next event, its name and its data; raise StopAsyncIteration at the end."""
+        """Return the next event's name and data; raise StopAsyncIteration at the end."""
         name, data, placed = "", "", False
         while raw := await self.answer.content.readline():
             key, _, value = raw.decode().rstrip("\n").partition(": ")
@@ -90,7 +90,7 @@ class Heard:
         raise StopAsyncIteration
 
     async def rest(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return what comes until the stream ends."""
+        """Return all events until the stream ends."""
         events = []
         while True:
             try:

@@ -1,6 +1,8 @@
-"""A process that submits the tasks of schedules, by a clock that runs ahead of time, so that tests can
-kill it: `python -m support.administration.schedule_process NATS_URL DATABASE_URL BEGIN SPEED`. Its clock
-shows BEGIN at the Unix time BEGIN_S, and goes SPEED times as fast as time does."""
+"""A process that submits the tasks of schedules by an accelerated clock, so that tests can kill it.
+
+`python -m support.administration.schedule_process NATS_URL DATABASE_URL BEGIN SPEED`. Its clock shows
+BEGIN at the Unix time BEGIN_S (a variable of the environment), and runs SPEED times as fast as real
+time."""
 
 import asyncio
 import os

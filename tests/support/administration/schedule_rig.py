@@ -1,4 +1,4 @@
-"""Schedules beside an API that a test runs, by a clock that the test sets."""
+"""Schedules next to an API under test, by a clock that the test sets."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def moment(text: str) -> datetime:
 
 
 async def put(rest: Rest, name: str = "nightly", **said: Any) -> dict[str, Any]:
-    """Make a schedule of the pipeline `report` and return it."""
+    """Create a schedule of the pipeline `report` and return it."""
     body = {"cron": "0 * * * *", "task": {"pipeline": "report"}, **said}
     answer = await rest.ask("PUT", f"/v1/schedules/{name}", json=body)
     assert answer.status in (200, 201), answer.body
@@ -42,7 +42,7 @@ async def put(rest: Rest, name: str = "nightly", **said: Any) -> dict[str, Any]:
 
 
 async def look(rest: Rest) -> None:
-    """Look once for what is due."""
+    """Submit what is due, once."""
     await firing.look(rest.app.state.context)
 
 
@@ -54,13 +54,13 @@ async def tasks(rest: Rest) -> list[tuple[Mapping[str, str], Any]]:
 
 
 async def history(rest: Rest, name: str = "nightly") -> list[dict[str, Any]]:
-    """Return what became of a schedule's times, the earliest first."""
+    """Return the outcome of each of a schedule's times, earliest first."""
     page = (await rest.get(f"/v1/schedules/{name}/firings?limit=500")).body
     return list(reversed(page["firings"]))
 
 
 async def states(rest: Rest, name: str = "nightly") -> list[tuple[str, str]]:
-    """Return hour and minute, and state, of each of them."""
+    """Return the time of day and the state of each of them."""
     return [(one["planned_at"][11:16], one["state"]) for one in await history(rest, name)]
 
 

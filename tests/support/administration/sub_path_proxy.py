@@ -1,4 +1,4 @@
-"""A small proxy that offers a server below a path."""
+"""A small proxy that serves another server below a path."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -12,8 +12,8 @@ HOP_BY_HOP = {"transfer-encoding", "connection", "keep-alive", "content-length"}
 
 @asynccontextmanager
 async def running_proxy(target: str, root: str, *, strip: bool = True) -> AsyncIterator[str]:
-    """Offer `target` below `root` until the block ends; yield the address. `strip` says whether the path
-    is taken away before it asks."""
+    """Serve `target` below `root` until the block ends; yield the address. With `strip` the path is
+    removed from forwarded requests."""
 
     async def pass_on(request: web.Request) -> web.StreamResponse:
         path = request.raw_path.removeprefix(root) if strip else request.raw_path

@@ -1,4 +1,4 @@
-"""Gateways that say what a test tells them to say of their replicas."""
+"""Gateways that report about their replicas what a test tells them to."""
 
 import json
 
@@ -10,7 +10,7 @@ from hocket.schemas.messages import ExperimentState, ExperimentsTold, ReplicaCon
 
 
 class ToldGateways:
-    """Several gateways on one connection; `controls` is what one of them was asked for."""
+    """Several gateways on one connection; `controls` lists the requests that they received."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Receivers of webhooks that are real servers, and messages sent to them by a clock that a test sets."""
+"""Receivers of webhooks that are real servers, and deliveries by a clock that the test sets."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from support.rest_rig import Rest
 
 WAIT_S = 30.0
 MESSAGE = "msg_" + "0" * 24
-"""The message that is dead, of those that `add_webhook` writes."""
+"""The dead message among those that `add_webhook` writes."""
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -35,7 +35,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """A server that keeps what it gets, and answers as `answer` says; by default with 204."""
+    """A server that stores what it receives, and answers with `answer`, by default with 204."""
 
     url: str = ""
     got: list[Received] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Receiver:
         return web.Response(status=204) if self.answer is None else await self.answer(request)
 
     def answers(self, status: int, **headers: str) -> None:
-        """Answer with a status from now on."""
+        """Answer with this status from now on."""
 
         async def answer(_request: web.Request) -> web.Response:
             return web.Response(status=status, headers=headers)
@@ -59,7 +59,7 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
-    """Serve a receiver on a port of its own."""
+    """Run a receiver on its own port."""
     receiver = Receiver()
     runner = web.ServerRunner(web.Server(receiver.handle), shutdown_timeout=0.1)
     await runner.setup()
@@ -74,28 +74,29 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 @asynccontextmanager
 async def delivering(rest: Rest) -> AsyncIterator[Delivering]:
-    """Have what sends, which a test asks to look."""
+    """Yield the sender of webhooks, which works only when the test asks it to."""
     context: Context = rest.app.state.context
     async with WebhookSender(context.webhook_private_hosts) as sender:
         yield Delivering(context, sender, CollectorRegistry())
 
 
 async def send(one: Delivering) -> None:
-    """Send what is due, and wait for what comes of it."""
+    """Send what is due, and wait for the results."""
     while await one.look():
         pass
     await one.until_sent()
 
 
 async def put(rest: Rest, name: str, url: str, **said: Any) -> dict[str, Any]:
-    """Make a webhook and return it with its secret."""
+    """Create a webhook and return it with its secret."""
     answer = await rest.ask("PUT", f"/v1/webhooks/{name}", json={"url": url, **said})
     assert answer.status in (200, 201), answer.body
     return dict(answer.body)
 
 
 async def add_webhook(rest: Rest, name: str, *, text: str, run_id: str) -> None:
-    """Make a webhook with a message in each state; `text` stands in all that others may write."""
+    """Create a webhook with a message in each state; `text` is inserted wherever others may write text.
+    x"""
     await put(rest, name, "https://hooks.example.com/hocket", description=text[:1_000])
     rows = [
         ("dead", 7, 503, f"it answered 503. {text}"),
@@ -122,7 +123,7 @@ async def add_webhook(rest: Rest, name: str, *, text: str, run_id: str) -> None:
 
 
 def ended(run_id: str, status: str = "failed", **said: Any) -> RunFinished:
-    """Return the fact that a run has ended."""
+    """Return the event that a run has ended."""
     told: dict[str, Any] = {
         "run_id": run_id,
         "tenant": "default",
@@ -137,19 +138,19 @@ def ended(run_id: str, status: str = "failed", **said: Any) -> RunFinished:
 
 
 async def publish(rest: Rest, *ends: RunFinished) -> None:
-    """Publish facts on EVENTS."""
+    """Publish events on EVENTS."""
     for one in ends:
         subject = subjects.event(one.tenant, one.pipeline, one.kind)
         await rest.bus.publish(subject, one.model_dump_json().encode(), timeout_ms=5_000)
 
 
 async def deliveries(rest: Rest, name: str, query: str = "") -> list[dict[str, Any]]:
-    """Return what became of the messages of a webhook, the latest first."""
+    """Return the deliveries of a webhook, latest first."""
     return list((await rest.get(f"/v1/webhooks/{name}/deliveries{query}")).body["deliveries"])
 
 
 async def until_waiting(rest: Rest, count: int) -> None:
-    """Wait until so many messages are written."""
+    """Wait until `count` messages are written."""
     query = "SELECT count(*) FROM hocket.webhook_delivery"
     async with asyncio.timeout(WAIT_S):
         while await rest.pool.fetchval(query) < count:  # noqa: ASYNC110  # of the database

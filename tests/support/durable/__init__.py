@@ -1,1 +1,1 @@
-"""Handlers with a journal, and the parts of a platform around them."""
+"""Handlers with a journal, and the parts of a platform that they need."""

@@ -1,5 +1,5 @@
-"""Agents of frameworks that ask a model six times, and use a tool between: each use asks the outside
-world once, outside of the journal."""
+"""Agents of frameworks that call a model six times, with a tool call in between. Each tool call makes
+one request to the outside world that is not in the journal."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from hocket.worker.pydantic_ai import Durability, durable
 from hocket.workers.runtime.execution.context import Context
 
 TOOL_CALLS = 5
-"""Then the model answers."""
+"""Number of tool calls, after which the model gives its answer."""
 ENTRIES = 2 * TOOL_CALLS + 1
-"""In the journal: an answer of the model, a tool, and so on, and the last answer."""
+"""Number of entries in the journal: an answer of the model, a tool, and so on, and the last answer."""
 
 
 async def agents_sdk(context: Context, _die: str = "") -> str:

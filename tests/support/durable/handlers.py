@@ -1,4 +1,4 @@
-"""Handlers with a journal, and a process full of workers that end themselves at one point each:
+"""Handlers with a journal, and processes with workers that each kill themselves at one point:
 `python -m support.durable.handlers NATS_URL POINT ...`."""
 
 import asyncio
@@ -26,13 +26,14 @@ ACK_WAIT_S = 1.0
 
 
 class Said(TypedDict):
-    """What a graph has."""
+    """The state of a graph."""
 
     said: Annotated[list[str], operator.add]
 
 
 async def agent(context: Context, die: str = "") -> list[str]:
-    """Ask a model ten times, each time with the last answer, and do something with every other one."""
+    """In ten operations, alternately ask a model about the last text and do something with its answer.
+    x"""
     said = ["begin"]
     for number in range(1, CALLS // 2 + 1):
         _die(die, "before", 2 * number - 1)
@@ -46,7 +47,7 @@ async def agent(context: Context, die: str = "") -> list[str]:
 
 
 async def graph_agent(context: Context, die: str = "") -> list[str]:
-    """Ask a model ten times, each time with the last answer, in ten nodes of a graph of LangGraph."""
+    """Ask a model ten times, each time with the last answer, in ten nodes of a LangGraph graph."""
 
     def node(number: int) -> Any:
         async def ask(state: Said) -> Said:
@@ -73,13 +74,13 @@ AGENTS: dict[str, Callable[[Context, str], Awaitable[Any]]] = {
 
 
 async def note(context: Context, text: str) -> str:
-    """Ask the outside world, as the gateway does, outside of the journal."""
+    """Make a request to the outside world, through the gateway but not in the journal."""
     reply = await context.model("world", text, journal=False)
     return reply.text
 
 
 def node_type(point: str) -> str:
-    """Return the type whose steps only the worker with that point (`plain before 3`) runs."""
+    """Return the node type whose steps only the worker with that point (`plain before 3`) runs."""
     return "durable." + point.replace(" ", "_").replace("-", "_")
 
 
@@ -126,4 +127,4 @@ if __name__ == "__main__":
             asyncio.run(_serve(sys.argv[1], each))
             sys.exit()
     for _ in sys.argv[2:]:
-        os.wait()  # its end says that each has had its step
+        os.wait()  # a child ends once it has had its step

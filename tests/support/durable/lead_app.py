@@ -1,4 +1,4 @@
-"""A FastStream application whose subscribers are node types, as a team writes one."""
+"""A FastStream application whose subscribers are node types, as a team might write one."""
 
 import asyncio
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ class Contact(BaseModel):
 
 
 class Noted(BaseMiddleware):
-    """Notes what passes."""
+    """Records what passes through."""
 
     async def consume_scope(self, call_next: Any, msg: Any) -> Any:
         SEEN.append(msg.message_id)

@@ -1,5 +1,5 @@
-"""A rig for handlers with a journal: workers, the coordinators' door to journals, and steps that are
-handed out as coordinators do it."""
+"""A rig for handlers with a journal: workers, the coordinators' door to journals, and steps dispatched
+as coordinators do it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -21,7 +21,7 @@ CAPABILITIES = Capabilities([b"k" * 32])
 
 @asynccontextmanager
 async def durable_rig(nats_url: str) -> AsyncIterator[Rig]:
-    """Open a rig with a door to journals."""
+    """Open a rig with a journal door."""
     rig = await Rig.open(nats_url)
     async with JournalDoor(rig.bus, CAPABILITIES).open():
         yield rig
@@ -48,7 +48,7 @@ async def send(rig: Rig, node: str = TYPE, **changes: Any) -> StepRequested:
 
 
 def capable(step: StepRequested) -> StepRequested:
-    """Return a step as a coordinator hands it out."""
+    """Return a step as a coordinator dispatches it, with a capability."""
     capability = CAPABILITIES.of_attempt(
         step.tenant, step.run_id, step.step, step.attempt, step.dispatched_at_ms
     )
@@ -56,7 +56,7 @@ def capable(step: StepRequested) -> StepRequested:
 
 
 async def again(rig: Rig, step: StepRequested, **changes: Any) -> AttemptFinished:
-    """Hand out the next attempt of a step, and return its result."""
+    """Dispatch the next attempt of a step, and return its result."""
     number = {"attempt": step.attempt + 1} | changes
     return await rig.result(await send(rig, **(step.model_dump() | number)))
 

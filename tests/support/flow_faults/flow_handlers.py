@@ -1,4 +1,4 @@
-"""A handler whose journal says when a run of which key was under way."""
+"""A handler whose journal shows when the runs of each key were in progress."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ JOURNAL = "FLOW_JOURNAL"
 
 
 async def held(given: dict[str, Any]) -> None:
-    """Note the run's key and name at its beginning and its end, `ms` later; of the run `first` when
-    there is a file with the key's name beside the journal."""
+    """Record the run's key and name at its beginning and at its end, `ms` later. The run `first` ends
+    only when there is a file with the key's name beside the journal."""
     _note(f"{given['key']} {given['name']} begin")
     await asyncio.sleep(given["ms"] / 1_000)
     release = Path(os.environ[JOURNAL]).parent / given["key"]

@@ -1,6 +1,7 @@
-"""Kills a coordinator, as `kill -9` does, at a point of flow control that a test has armed: each file
-in FLOW_FAULTS is one kill, and its name says where. Python imports this module at its start, from
-PYTHONPATH.
+"""Kill a coordinator, as `kill -9` does, at a point of flow control that a test has armed.
+
+Each file in FLOW_FAULTS is one kill, and its name says where. Python imports this module from
+PYTHONPATH when it starts.
 """
 
 import os
@@ -15,7 +16,7 @@ def _die_if_armed(point: str) -> None:
         try:
             armed.unlink()
         except FileNotFoundError:
-            continue  # another coordinator died of it
+            continue  # another coordinator was killed by it
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,1 +1,1 @@
-"""Gateways under test, the model servers that they call, and calls with a clock that stands still."""
+"""Gateways under test, the model servers that they call, and calls with a stopped clock."""

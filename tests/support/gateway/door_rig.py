@@ -1,4 +1,4 @@
-"""A real HTTP door over scripted backends, and bare connections to it."""
+"""A real HTTP door over scripted backends, and raw connections to it."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ MODELS = {"writer": {"backends": [backend("a")]}}
 
 
 class Endless:
-    """A backend that writes for as long as anybody takes it."""
+    """A backend that writes for as long as the output is read."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -46,7 +46,7 @@ class Endless:
 
 
 class Door:
-    """A door over scripted backends, and bare connections to it."""
+    """A door over scripted backends, and raw connections to it."""
 
     def __init__(self, rig: Rig, port: int, door: HttpDoor) -> None:
         self.rig = rig
@@ -76,7 +76,7 @@ class Door:
 async def running(rig: Rig) -> AsyncIterator[Door]:
     metrics = GatewayMetrics(CollectorRegistry())
     calls = CallRegistry(rig.calls, metrics)
-    book = KeyBook(cast(KeySource, None))  # it does not run
+    book = KeyBook(cast(KeySource, None))  # it is never started
     keys = DoorKeys(lambda: Access(open=True), book, per_s=1, may_open=True)
     door = HttpDoor(calls, keys, metrics, WebRules())
     rig.now_ms = clock.now_ms()

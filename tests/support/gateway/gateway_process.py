@@ -1,4 +1,4 @@
-"""A gateway process for tests, and what they say to it."""
+"""A gateway process for tests, and the requests to it."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ class Gateway:
         self.process = process
         self.config = config
         self.sections = sections
-        """Those of the configuration beside `models:`."""
+        """Sections of the configuration other than `models:`."""
         self.url = ""
         """The base URL of its HTTP door."""
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -60,9 +60,10 @@ async def running_gateway(
     answers_after: str = "flush",
     **sections: Any,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway with a `models:` section, and others, until the block ends. Its answers come when
-    their records are stored, for tests that look at those next. Its door asks for no key unless `access`
-    says otherwise."""
+    """Run a gateway with a `models:` section, and others, until the block ends.
+
+    By default answers are sent only when their records are stored, for tests that read those next. The
+    HTTP door requires no key unless `access` says otherwise."""
     config = folder / "hocket.yaml"
     sections = {"access": {"open": True}, **sections}
     environment = {
@@ -98,13 +99,13 @@ async def call(bus: Bus, wanted: CallRequest, *, again: bool = False) -> CallRep
 
 
 async def records(bus: Bus) -> list[UsageRecord]:
-    """Return the calls that USAGE holds as booked, in order."""
+    """Return the booked calls in USAGE, in order."""
     lines = [line for data in await _messages(bus, subjects.USAGE) for line in data.splitlines()]
     return [UsageRecord.model_validate_json(line) for line in lines]
 
 
 async def opened(bus: Bus) -> list[str]:
-    """Return the calls that CALLS holds as begun, in order."""
+    """Return the calls in CALLS that were opened, in order."""
     told = [json.loads(data) for data in await _messages(bus, subjects.CALLS)]
     return [one["call_id"] for one in told if one["kind"] == "opened"]
 

@@ -1,7 +1,7 @@
-"""A gateway with its HTTP door open, for tests: behind it an emulated engine (tools, embeddings,
-streams) and an upstream that does what the test says.
+"""A gateway with an open HTTP door, in front of an emulated engine (tools, embeddings, streams) and a
+scripted upstream.
 
-`house`, `upstream` and `client` are fixtures of whoever imports them.
+`house`, `upstream` and `client` are fixtures for modules that import them.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ STOPS: Any = {"prices": PRICES, "stops_on_disconnect": True}
 
 @dataclass
 class House:
-    """A gateway with what is behind it."""
+    """A gateway and what is behind it."""
 
     gateway: Gateway
     upstream: Upstream
@@ -38,13 +38,13 @@ class House:
         return AsyncOpenAI(base_url=self.gateway.url, **options)
 
     async def booked(self, run_id: str) -> UsageRecord:
-        """Return the one record of a run; it is there before the answer is."""
+        """Return the only record of a run; it is stored before the answer is sent."""
         found = [one for one in await records(self.bus) if one.attribution.run_id == run_id]
         assert len(found) == 1, found
         return found[0]
 
     async def eventually_booked(self, run_id: str) -> UsageRecord:
-        """Return the record of a run whose caller did not wait for it."""
+        """Return the record of a run whose caller did not wait for the answer."""
         async with asyncio.timeout(BOUND_S):
             while True:
                 for record in await records(self.bus):
@@ -89,7 +89,7 @@ async def house(
 
 @pytest.fixture
 async def upstream(house: House) -> Upstream:
-    """The scripted upstream, as if nobody had called it yet."""
+    """The scripted upstream, reset as if it had never been called."""
     house.upstream.answer = house.upstream.completes
     for event in (house.upstream.called, house.upstream.release, house.upstream.cancelled):
         event.clear()

@@ -1,4 +1,5 @@
-"""Gateways before emulated engines, with a ledger: the engines' own meters judge what is booked."""
+"""Gateways in front of emulated engines, with a ledger: what is booked is compared with the engines'
+own meters."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +30,7 @@ Tokens = tuple[int, int]
 
 @dataclass
 class House:
-    """Gateways before two engines, and a ledger."""
+    """Gateways in front of two engines, and a ledger."""
 
     bus: Bus
     pool: asyncpg.Pool
@@ -42,19 +43,19 @@ class House:
     sections: dict[str, Any]
 
     async def starts(self, name: str) -> None:
-        """Start one more gateway."""
+        """Start another gateway."""
         (self.folder / name).mkdir()
         started = running_gateway(self.nats_url, self.folder / name, self.models, **self.sections)
         self.gateways.append(await self.stack.enter_async_context(started))
 
     async def stops(self) -> None:
-        """Stop the gateway that was started first, and wait for its end."""
+        """Stop the gateway that was started first, and wait until it has ended."""
         stopped = self.gateways.pop(0)
         stopped.process.terminate()
         await stopped.process.wait()
 
     def metered(self) -> dict[str, Counter[Tokens]]:
-        """What the engines metered, by call."""
+        """Return what the engines metered, by call."""
         found: dict[str, Counter[Tokens]] = {}
         for one in self.engines:
             for entry in one.engine.journal.entries():
@@ -64,7 +65,7 @@ class House:
         return found
 
     async def booked(self) -> dict[str, Counter[Tokens]]:
-        """What the ledger has of it."""
+        """Return what the ledger has booked, by call."""
         found: dict[str, Counter[Tokens]] = {}
         for row in await self.pool.fetch("SELECT * FROM hocket.usage"):
             tokens = (row["input_tokens"], row["output_tokens"])
@@ -77,7 +78,7 @@ class House:
         return found
 
     async def script(self, *faults: dict[str, Any]) -> None:
-        """Have each engine's next requests go wrong."""
+        """Script faults for the next requests of each engine."""
         async with aiohttp.ClientSession() as session:
             for one in self.engines:
                 answer = await session.post(f"{one.url}/emulator/script", json=list(faults))
@@ -92,7 +93,7 @@ class House:
         budget_usd: Decimal | None = None,
         **headers: str,
     ) -> None:
-        """Ask for a stream at a gateway's door, and go away after so many pieces."""
+        """Request a stream at a gateway's door, and disconnect after `pieces` pieces."""
         body = {
             "model": "writer",
             "stream": True,
@@ -123,7 +124,7 @@ class House:
         budget_usd: Decimal | None = None,
         **headers: str,
     ) -> int:
-        """Ask for a whole answer at a gateway's door, and return its status."""
+        """Request a complete answer at a gateway's door, and return the status."""
         async with (
             aiohttp.ClientSession() as session,
             session.post(
@@ -136,7 +137,7 @@ class House:
             return response.status
 
     async def embedded(self, gateway: Gateway, call_id: str, **asked: Any) -> None:
-        """Ask for vectors at a gateway's door."""
+        """Request embeddings at a gateway's door."""
         body = {"input": ["word " * 40, "another word"]}
         await self.posted(gateway, "embeddings", call_id, body, **asked)
 
@@ -147,7 +148,7 @@ def _headers(call_id: str, budget_usd: Decimal | None) -> dict[str, str]:
 
 
 def base_of(call_id: str) -> str:
-    """Return the id of a call without what tells its requests apart."""
+    """Return a call's id without the parts that distinguish its requests."""
     parts = call_id.split(":")
     while parts[-1] == "h" or (parts[-1][:1] in "rt" and parts[-1][1:].isdecimal()):
         parts.pop()
@@ -177,8 +178,8 @@ async def judged_house(
     names: Sequence[str] = ("one",),
     **sections: Any,
 ) -> AsyncIterator[House]:
-    """Run two engines, gateways of these names before them, and a ledger. `sections` are those of the
-    gateways' configuration beside `models:`."""
+    """Run two engines, gateways with these names in front of them, and a ledger. `sections` are
+    sections of the gateways' configuration other than `models:`."""
     fast = {"prefill_tokens_per_s": 1e6, "decode_tokens_per_s": 200, "batch_tokens_per_s": 1e6}
     profile = {"model": "llm", "max_running": 64, **fast}
     engines = parse({"engines": [{"port": 0, "replicas": 2, "profile": profile}]})
@@ -205,6 +206,6 @@ async def judged_house(
 
 
 async def equal(house: House) -> bool:
-    """Tell whether the ledger has what the engines metered, and nothing else."""
+    """Return whether the ledger has what the engines metered, and nothing else."""
     await drained(house.bus)
     return house.metered() == await house.booked()

@@ -1,4 +1,4 @@
-"""A local server that speaks Anthropic's Messages API for tests, upon the one for OpenAI's."""
+"""A local server for tests that speaks Anthropic's Messages API, based on the one for OpenAI's."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,5 +1,6 @@
-"""A local server that speaks Triton's protocol, over HTTP and gRPC, for what a real one cannot be made
-to say. Its one model `m-1` takes TEXT and gives text, tokens and vectors; the test directs it."""
+"""A local server that speaks Triton's protocol over HTTP and gRPC, for answers that a real one cannot
+be made to give. Its only model `m-1` takes TEXT and returns text, tokens and vectors; the test controls
+it."""
 
 import asyncio
 import json
@@ -39,7 +40,7 @@ class Failure(Exception):
 
 
 class Triton:
-    """The server's addresses, what it was asked, and how its model behaves."""
+    """The server's addresses, the requests that it received, and its model's behaviour."""
 
     def __init__(self) -> None:
         self.http_url = self.grpc_url = ""
@@ -56,8 +57,8 @@ class Triton:
         return await self.behave(texts)
 
     async def completes(self, texts: list[str]) -> dict[str, Tensor]:
-        """`tidal` (JSON where the prompt asks for it) with 120 tokens in, 20 cached, 7 out; for texts
-        [i, 0.5], where the text is its number, and 11 tokens in all."""
+        """Return `tidal` (JSON if the prompt asks for it) with 120 tokens in, 20 cached, 7 out. For
+        texts that are numbers, return the vectors [number, 0.5], and 11 tokens in total."""
         numbers = [int(text) for text in texts if text.isdigit()]
         one = [len(texts), 1]
         if numbers:

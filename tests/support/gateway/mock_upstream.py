@@ -1,4 +1,4 @@
-"""A local OpenAI-compatible server for tests: answers what the test scripts, remembers what it got."""
+"""A local OpenAI-compatible server for tests: gives scripted answers and records requests."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ TIDAL = (
 
 
 class Upstream:
-    """The server's address, the bodies it got, and the answer it gives next."""
+    """The server's address, the bodies that it received, and the answer that it gives next."""
 
     def __init__(self) -> None:
         self.base_url = ""
@@ -85,7 +85,7 @@ class Upstream:
         )
 
     async def hangs(self, request: web.Request, body: dict[str, Any]) -> web.Response:
-        """Answer when the test releases it; note when the caller went away before."""
+        """Answer when the test releases it; record if the caller disconnects before that."""
         try:
             await self.release.wait()
         except asyncio.CancelledError:
@@ -94,8 +94,9 @@ class Upstream:
         return await self.completes(request, body)
 
     def streams(self, *events: Any, then: str = "[DONE]") -> Answer:
-        """Return an answer of server-sent events: objects as JSON, bytes as they are; `then` ends it, or
-        `cut` breaks the connection, or `hang` waits for the caller to go away."""
+        """Return an answer of server-sent events: objects as JSON, bytes as they are. `then` is the
+        last event; `cut` breaks the connection instead, and `hang` waits for the caller to
+        disconnect."""
 
         async def answer(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

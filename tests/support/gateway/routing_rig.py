@@ -1,4 +1,4 @@
-"""Calls over a configuration whose backends do what the test says, with a clock that stands still."""
+"""Calls with a configuration whose backends are scripted by the test, with a stopped clock."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ Behaviour = Callable[[CallRequest, Chunks | None], Awaitable[Completion]]
 
 
 class Scripted:
-    """A backend that behaves as it is told; it counts its calls and those that were cut short."""
+    """A backend with a scripted behaviour; it records its calls and counts those that were cancelled."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -49,11 +49,11 @@ class Scripted:
             raise
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 def says(text: str, **fields: Any) -> Scripted:
-    """A backend that answers at once, in one piece where a stream is wanted."""
+    """Return a backend that answers at once, in one piece if a stream is wanted."""
 
     async def behaviour(_: CallRequest, chunks: Chunks | None) -> Completion:
         if chunks is not None:
@@ -64,7 +64,7 @@ def says(text: str, **fields: Any) -> Scripted:
 
 
 def hangs() -> Scripted:
-    """A backend that never answers."""
+    """Return a backend that never answers."""
 
     async def behaviour(_: CallRequest, __: Chunks | None) -> Completion:
         await asyncio.Event().wait()
@@ -74,7 +74,7 @@ def hangs() -> Scripted:
 
 
 def breaks() -> Scripted:
-    """A backend that answers with an error of its own."""
+    """Return a backend that fails with its own error."""
 
     async def behaviour(_: CallRequest, __: Chunks | None) -> Completion:
         raise BackendBroken(component="it", status=503, reason="no luck")
@@ -93,7 +93,7 @@ class Said:
 
 
 class Rig:
-    """Calls by a `models:` section; each backend is named in `backends`."""
+    """Calls with a `models:` section; `backends` has the backend of each name."""
 
     def __init__(self, models: dict[str, Any], **backends: Scripted) -> None:
         self.now_ms = NOW_MS
@@ -151,7 +151,7 @@ def request(call_id: str = "c", **fields: Any) -> CallRequest:
 
 
 def backend(name: str, **fields: Any) -> dict[str, Any]:
-    """A backend of the configuration; its address is never asked."""
+    """Return the configuration of a backend; its address is never used."""
     prices = {"input_usd_per_mtok": "1", "output_usd_per_mtok": "1"}
     return {
         "name": name,

@@ -1,9 +1,9 @@
 """A real Triton Inference Server for tests: from PyPI, on the CPU, with the models in `triton_models/`.
 
-`nvidia-pytriton` carries the server with its Python backend, which loads the system's libpython and
-needs NumPy 1; so it gets a virtual environment of its own, made from /usr/bin/python3 once and kept
-in the user's cache (`HOCKET_TEST_CACHE` names another folder). Where the platform cannot run it, or
-the packages cannot be had, `TritonMissing` says why.
+`nvidia-pytriton` contains the server with its Python backend, which loads the system's libpython and
+needs NumPy 1. Therefore it gets its own virtual environment, made once from /usr/bin/python3 and kept
+in the user's cache (`HOCKET_TEST_CACHE` names another folder). If the platform cannot run it, or the
+packages cannot be installed, `TritonMissing` says why.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class TritonMissing(Exception):
 
 
 def cached_environment() -> Path:
-    """Return the virtual environment with the server, made now if it is not there; TritonMissing."""
+    """Return the virtual environment with the server, creating it if necessary; raises TritonMissing."""
     version = _checked_platform()
     cache = Path(os.environ.get("HOCKET_TEST_CACHE", "~/.cache/hocket-tests")).expanduser()
     cache.mkdir(parents=True, exist_ok=True)
@@ -154,10 +154,10 @@ class TritonServer:
         raise TritonMissing(f"it does not start: {log[-500:]}")
 
     async def kill(self) -> None:
-        """End it and its models' processes at once, and remove the shared memory they leave behind.
+        """Kill it and its models' processes, and remove the shared memory that they leave behind.
 
-        A model's process that was started late holds the server's sockets too: while one lives, a
-        caller of the dead server is connected and never answered.
+        A model's process that was started late also holds the server's sockets: while one lives, a
+        caller of the dead server gets a connection and never an answer.
         """
         if self._process is None:
             return

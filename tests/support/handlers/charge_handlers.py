@@ -1,4 +1,4 @@
-"""A handler that calls the HTTP door of the gateway for its run, and a model that answers at once."""
+"""A handler that calls the gateway's HTTP door for its run, and a model that answers at once."""
 
 import json
 import urllib.request
@@ -8,7 +8,7 @@ from hocket.schemas.messages import CallRequest, Completion
 
 
 def ask(given: dict[str, Any]) -> dict[str, Any]:
-    """Make `calls` calls of `model` at the door `url` that name the run `run_id`."""
+    """Make `calls` calls of `model` at the door `url`, in the name of the run `run_id`."""
     message = {"role": "user", "content": "How high is the tide?"}
     body = json.dumps({"model": given["model"], "messages": [message], "max_tokens": 5}).encode()
     for _ in range(given["calls"]):

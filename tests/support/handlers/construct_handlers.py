@@ -15,6 +15,6 @@ async def fail(given: Any) -> Any:
 
 
 async def nap(given: Any) -> Any:
-    """Take longer than anybody waits."""
+    """Sleep longer than any test waits."""
     await asyncio.sleep(30)
     return given

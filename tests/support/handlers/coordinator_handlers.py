@@ -1,5 +1,4 @@
-"""Handlers that the workers beside coordinators under test import: each writes what it executed into a
-journal."""
+"""Handlers for the workers beside coordinators under test; each records its executions in a journal."""
 
 import asyncio
 import os
@@ -13,14 +12,14 @@ DISPATCH_JOURNAL = "DISPATCH_JOURNAL"
 
 
 async def noted(given: dict[str, Any]) -> dict[str, Any]:
-    """Write the run's key and the step into the journal, and take a moment."""
+    """Write the run's key and the step into the journal, and sleep for a moment."""
     _note(JOURNAL, f"{given['key']} {given['step']}")
     await asyncio.sleep(0.02)
     return {"step": given["step"]}
 
 
 async def nap(given: Any, context: Context) -> Any:
-    """Note that this attempt started, and sleep for `ms`."""
+    """Record that this attempt started, and sleep for `ms`."""
     _note(DISPATCH_JOURNAL, context.attempt_id)
     await asyncio.sleep(given["ms"] / 1000)
     return given

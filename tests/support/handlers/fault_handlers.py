@@ -11,13 +11,13 @@ JOURNAL = "FAULT_JOURNAL"
 
 
 async def slow(given: dict[str, Any]) -> dict[str, Any]:
-    """Take a moment, so that a fault can come in between."""
+    """Sleep for a moment, to leave time for a fault."""
     await asyncio.sleep(0.05)
     return {"n": given.get("n")}
 
 
 async def complete(request: CallRequest) -> Completion:
-    """Answer after writing the call into the journal: what the backend metered."""
+    """Write the call into the journal, as the backend's own meter, and answer."""
     line = f"{request.call_id}\n".encode()
     journal = os.open(Path(os.environ[JOURNAL]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(journal, line)

@@ -1,4 +1,4 @@
-"""Handlers of `journal_rig.py`, imported by the worker processes: each call stands in a journal."""
+"""Handlers of `journal_rig.py`, imported by the worker processes; each call is recorded in a journal."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ async def count(given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def picky(given: dict[str, Any]) -> dict[str, Any]:
-    """Write the call into the journal, and fail while the file against this value is there."""
+    """Write the call into the journal, and fail as long as there is a file that forbids this value."""
     _note(given)
     if (Path(os.environ[FOLDER]) / f"bad-{given['v']}").exists():
         raise ValueError(f"no {given['v']} today")
@@ -23,7 +23,7 @@ async def picky(given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def held(given: dict[str, Any]) -> None:
-    """Write the call into the journal and wait for ever; write it when told to stop."""
+    """Write the call into the journal and wait forever; record when it is stopped."""
     _note(given)
     try:
         await asyncio.Event().wait()
@@ -33,7 +33,7 @@ async def held(given: dict[str, Any]) -> None:
 
 
 async def gated(given: dict[str, Any]) -> dict[str, Any]:
-    """Write the call into the journal, then wait until the file of the gate is there."""
+    """Write the call into the journal, then wait until the gate's file exists."""
     _note(given)
     gate = Path(os.environ[FOLDER]) / f"gate-{given['v']}"
     while not gate.exists():  # noqa: ASYNC110 (a file has no event)

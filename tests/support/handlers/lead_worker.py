@@ -1,5 +1,5 @@
-"""A worker with node types of its own, as a team writes one: beside a platform, or in a process of its
-own (`hocket-worker lead_worker:worker`)."""
+"""A worker with its own node types, as a team might write one: run beside a platform, or in its own
+process (`hocket-worker lead_worker:worker`)."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Handlers and a model for `test_critical_paths.py`: each takes the time it is told."""
+"""Handlers and a model for `test_critical_paths.py`, each of a given duration."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ MODEL_S = 0.15
 
 
 async def nap(given: dict[str, Any]) -> dict[str, Any]:
-    """Take `seconds`."""
+    """Sleep for `seconds`."""
     await asyncio.sleep(given["seconds"])
     return given
 
@@ -18,7 +18,7 @@ _tried: set[str] = set()
 
 
 async def stumble(given: dict[str, Any]) -> dict[str, Any]:
-    """Fail the first time that a name comes, after `seconds`."""
+    """Sleep for `seconds`, and fail the first time that a name occurs."""
     await asyncio.sleep(given["seconds"])
     if given["name"] not in _tried:
         _tried.add(given["name"])

@@ -8,13 +8,13 @@ from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context
 
 HANGING = 2
-"""Calls that must hang before the winner is answered."""
+"""Number of calls that must hang before the winner is answered."""
 _hanging: list[str] = []
 _enough = asyncio.Event()
 
 
 async def ask(given: dict[str, Any], context: Context) -> str:
-    """Call the named models one after the other; return the last one's answer."""
+    """Call the named models one after another; return the last answer."""
     answer = ""
     for model in given["models"]:
         answer = (await context.model(model, "?")).text
@@ -22,7 +22,7 @@ async def ask(given: dict[str, Any], context: Context) -> str:
 
 
 async def at_second(given: Any, context: Context) -> str:
-    """Call a model in each attempt, and succeed at the second one."""
+    """Call a model in each attempt, and succeed in the second one."""
     answer = (await context.model("bad", "?", journal=False)).text
     if context.step.attempt == 1:
         raise Retryable("the first attempt is told to fail")
@@ -30,12 +30,12 @@ async def at_second(given: Any, context: Context) -> str:
 
 
 async def bad(request: CallRequest) -> Completion:
-    """Answer what no race wants."""
+    """Give an answer that no race accepts."""
     return Completion(text="bad", input_tokens=len(request.messages))
 
 
 async def good(request: CallRequest) -> Completion:
-    """Answer what the race wants, once the others hang."""
+    """Give the answer that the race accepts, once the other calls hang."""
     await _enough.wait()
     return Completion(text="good", input_tokens=len(request.messages))
 

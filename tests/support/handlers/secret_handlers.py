@@ -1,4 +1,4 @@
-"""Functions that look for secrets where a function can look without any trick."""
+"""Functions that look for secrets wherever a function can look without tricks."""
 
 import json
 import os
@@ -9,7 +9,8 @@ from hocket.schemas.messages import CallRequest, Completion
 
 
 def look(given: Any) -> dict[str, str]:
-    """Return the environment of this process as it is, and as it and its siblings began."""
+    """Return the environment of this process as it is, and the initial ones of this process and its
+    siblings."""
     found = {"environ": repr(dict(os.environ))}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -22,12 +23,12 @@ def look(given: Any) -> dict[str, str]:
 
 
 async def tell(given: dict[str, str]) -> None:
-    """Fail with a URL that holds a password."""
+    """Fail with a URL that contains a password."""
     raise ConnectionError(f"cannot reach {given['url']} (tried twice)")
 
 
 def log(given: dict[str, str]) -> None:
-    """Print and log a URL that holds a password."""
+    """Log a URL that contains a password."""
     import logging
 
     import structlog
@@ -42,6 +43,6 @@ async def echo(given: Any) -> Any:
 
 
 async def plan(request: CallRequest) -> Completion:
-    """A model that emits what its question says, as one does that was talked into it."""
+    """A model that emits what its question says, like one that was talked into it."""
     emitted = json.loads(request.context["question"])
     return Completion(text=json.dumps(emitted), data=emitted)

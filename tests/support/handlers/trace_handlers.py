@@ -1,4 +1,4 @@
-"""A handler that logs, by structlog and by the standard library, and a model that does."""
+"""A handler that logs, with structlog and with the standard library, and a model that logs."""
 
 import logging
 from typing import Any
@@ -9,7 +9,7 @@ from hocket.schemas.messages import CallRequest, Completion
 
 
 async def tell(given: dict[str, Any]) -> dict[str, Any]:
-    """Log two lines, and fail where that is asked for."""
+    """Log two lines, and fail if asked to."""
     structlog.get_logger().info("told_by_handler", word=given["word"])
     logging.getLogger("library").warning("told by a library: %s", given["word"])
     if given.get("fails"):

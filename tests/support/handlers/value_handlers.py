@@ -1,4 +1,4 @@
-"""What python nodes return and raise in `test_values.py`: each by its name."""
+"""What python nodes return and raise in `test_values.py`, by name."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -34,7 +34,7 @@ MADE: dict[str, Any] = {
     "terminal": "\x1b[31m\u202e",
     "template": "{{ 7*7 }}",
 }
-"""What is returned."""
+"""Values to return."""
 RAISED = (
     "\x1b[31mred\u202e",
     "nul \x00",
@@ -44,11 +44,11 @@ RAISED = (
     "x" * 100_000,
     "",
 )
-"""What exceptions say."""
+"""Messages of exceptions."""
 
 
 class Loop(dict[str, Any]):
-    """A value that holds itself."""
+    """A value that contains itself."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Handlers that wait for signals, imported by worker processes: what they do stands in a file."""
+"""Handlers that wait for signals, imported by worker processes; they record what they do in a file."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ async def order(given: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 async def ask(given: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Wait for an answer, for so long."""
+    """Wait for an answer for a limited time."""
     try:
         answer = await context.wait_for_signal("answer", timeout_s=given["timeout_s"])
     except SignalTimedOut:
@@ -28,7 +28,7 @@ async def ask(given: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 async def nap(given: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Sleep for longer than a worker is held."""
+    """Sleep for longer than a worker is occupied."""
     await context.step("lie down", _note, f"{given['v']} lay down")
     await context.sleep(given["seconds"])
     return {"attempt": context.step.attempt}
@@ -41,7 +41,7 @@ def _note(line: str) -> None:
 
 
 async def buy(given: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Charge an order, and call nodes: one after the other, and side by side."""
+    """Charge an order, and call nodes, one after another and in parallel."""
     await context.step("charge", _note, f"{given['v']} charged")
     stored = await context.call_node(
         "store", {"item": given["v"], "wait_s": given.get("wait_s", 0)}
@@ -59,7 +59,7 @@ async def store(given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def ask_other(given: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Call a pipeline; say what it gave, or how it failed."""
+    """Call a pipeline; return its output, or how it failed."""
     try:
         return {"gave": await context.call_node("other", given)}
     except StepFailed as failed:

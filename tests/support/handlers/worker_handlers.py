@@ -10,7 +10,7 @@ from hocket.workers.runtime.execution.context import Context
 
 
 async def wait_in_first_delivery(value: Any, context: Context) -> dict[str, int]:
-    """Leave a mark; in the first delivery wait to be killed."""
+    """Leave a mark; in the first delivery, wait to be killed."""
     (Path(value["dir"]) / f"started-{context.delivery}").touch()
     if context.delivery == 1:
         await asyncio.Event().wait()
@@ -18,14 +18,14 @@ async def wait_in_first_delivery(value: Any, context: Context) -> dict[str, int]
 
 
 async def block_in_first_delivery(value: Any, context: Context) -> dict[str, int]:
-    """Compute without a pause in the first delivery, so that nothing else runs in the process."""
+    """In the first delivery, compute without a pause, so that nothing else runs in the process."""
     while context.delivery == 1:
         pass
     return {"delivery": context.delivery}
 
 
 async def die_in_first_delivery(value: Any, context: Context) -> dict[str, int]:
-    """End the whole process in the first delivery."""
+    """In the first delivery, end the whole process."""
     if context.delivery == 1:
         os._exit(3)
     return {"delivery": context.delivery}
@@ -37,11 +37,11 @@ async def die(value: Any) -> None:
 
 
 async def take_a_while(value: Any) -> str:
-    """Run for longer than the worker lives in which `die` begins beside it."""
+    """Run for longer than the worker lives after `die` begins beside it."""
     await asyncio.sleep(1.0)
     return "well"
 
 
 def never_end(value: Any) -> None:
-    """Take a thread for ever."""
+    """Block a thread forever."""
     threading.Event().wait()

@@ -1,1 +1,1 @@
-"""Runs of the pure core for several tests: late ones, stored ones, steps that are ready."""
+"""Runs of the pure core for several tests: late runs, stored runs, and ready steps."""

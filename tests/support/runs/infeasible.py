@@ -1,4 +1,4 @@
-"""Pipelines whose deadline cannot be met, and what becomes of their steps."""
+"""Pipelines whose deadline cannot be met, and helpers to observe their steps."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ def takes(mean_ms: float, sd_ms: float = 0, **fields: Any) -> dict[str, Any]:
 
 
 def draft(**fields: Any) -> dict[str, Any]:
-    """Something to do before, a slow node with a fast variant, and something to do after it."""
+    """Return a pipeline with a first step, a slow node that has a fast variant, and a step after it."""
     slow = takes(4_000, needs=["a"], fast=takes(500, 100)) | fields
     return {"a": takes(1_000), "draft": slow, "end": takes(1_000, needs=["draft"])}
 
 
 def pass_to(play: Play, at_ms: float) -> None:
-    """Let time pass; every wake-up that was asked for comes."""
+    """Let time pass, and fire every wake-up that was requested."""
     while play.wakes and min(play.wakes) <= START_MS + at_ms and not play.run.has_ended:
         due_ms = min(play.wakes)
         play.wakes.remove(due_ms)

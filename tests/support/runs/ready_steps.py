@@ -1,4 +1,4 @@
-"""Steps that are ready, for the gate, and the order in which it lets them go."""
+"""Ready steps for the gate, and the order in which it releases them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ FAR = NOW + 1_000_000.0
 
 
 def ready(name: str, **fields: Any) -> Ready:
-    """A step of a run of its own."""
+    """Return a ready step of a new run."""
     usual: dict[str, Any] = {
         "attempt_id": f"{name}:s:1",
         "type": "python",
@@ -33,7 +33,7 @@ def ready(name: str, **fields: Any) -> Ready:
 
 
 def order(gate: Gate, out: list[Ready], now_ms: float = NOW) -> list[str]:
-    """Let one step after the other finish; return the order in which held ones go out."""
+    """Finish one step after another; return the order in which held steps are released."""
     went = []
     while out:
         gate.finished(out.pop(0).attempt_id)

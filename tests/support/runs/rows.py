@@ -1,4 +1,4 @@
-"""Rows of runs and steps, written straight into Postgres: for tests of what is read from there."""
+"""Rows of runs and steps, written directly into Postgres, for tests of what is read from there."""
 
 import json
 from datetime import datetime, timedelta
@@ -42,8 +42,8 @@ async def insert_run(
     text: str = "hi",
     **fields: Any,
 ) -> None:
-    """A run that ended after `took_ms`, or goes on where its status is `running`; `text` stands in its
-    input, its output and (where it failed) its error."""
+    """Insert a run that ended after `took_ms`, or is in progress if its status is `running`. `text` is
+    part of its input, its output and, if it failed, its error."""
     status = fields.get("status", "succeeded")
     took = timedelta(milliseconds=fields.get("took_ms", 1_000))
     await pool.execute(
@@ -74,7 +74,8 @@ async def insert_step(
     text: str = "hi",
     **fields: Any,
 ) -> None:
-    """A step that waited for `queue_ms` and ran for `ran_ms`, its failed attempts before it."""
+    """Insert a step that waited for `queue_ms` and ran for `ran_ms`, with its failed attempts before
+    it."""
     began = ready + timedelta(milliseconds=fields.get("queue_ms", 10))
     state = fields.get("state", "succeeded")
     attempt = fields.get("attempt", 1)
@@ -109,7 +110,7 @@ async def insert_step(
 async def insert_call(
     pool: "asyncpg.Pool[asyncpg.Record]", call_id: str, started: datetime, **fields: Any
 ) -> None:
-    """A model call of a run's step, with the decision behind it."""
+    """Insert a model call of a run's step, with the routing decision behind it."""
     await pool.execute(
         CALL_ROW,
         call_id,
@@ -136,7 +137,7 @@ async def insert_line(
     text: str,
     **more: Any,
 ) -> None:
-    """A line that a handler logged; the day's partition is made where it is missing."""
+    """Insert a line logged by a handler; the day's partition is created if it is missing."""
     async with pool.acquire() as connection:
         await day_partitions.make_ahead(connection)
     await pool.execute(

@@ -1,4 +1,4 @@
-"""Runs written as rows and read back, and whether they are the same."""
+"""Runs that are written as rows and read back, and a check that they are the same."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def read_back(play: Play) -> Run:
 
 def assert_same(found: Run, run: Run) -> None:
     for one, other in ((_rows(found), _rows(run)), (_derived(found), _derived(run))):
-        for key in one.keys() | other.keys():  # one at a time: of all a difference is hard to show
+        for key in one.keys() | other.keys():  # one at a time, for a readable difference
             assert (key, one.get(key)) == (key, other.get(key))
 
 
@@ -22,7 +22,7 @@ def _rows(run: Run) -> dict[str, Any]:
 
 
 def _derived(run: Run) -> dict[str, Any]:
-    """Return what is worked out of the rows."""
+    """Return what is derived from the rows."""
     steps = run.steps.values()
     return {
         "size_bytes": run.size_bytes,

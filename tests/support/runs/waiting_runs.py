@@ -48,7 +48,7 @@ class WaitingRuns:
         return (await self.steps(run_id)).get("a", {})
 
     async def steps(self, run_id: str) -> dict[str, dict[str, Any]]:
-        """Return the steps by their names."""
+        """Return the steps by name."""
         found = await self._get(f"/v1/runs/{run_id}/steps")
         return {one["step"]: dict(one) for one in found["steps"]}
 
@@ -56,7 +56,7 @@ class WaitingRuns:
         await self._post("/v1/pipelines", document)
 
     async def waits(self, run_id: str) -> dict[str, Any]:
-        """Return the step once it waits."""
+        """Return the step as soon as it is waiting."""
         async with asyncio.timeout(BOUND_S):
             while True:
                 step = await self.step(run_id)

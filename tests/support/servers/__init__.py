@@ -1,1 +1,1 @@
-"""Servers beside which tests run, and their certificates."""
+"""Servers that tests run against, and their certificates."""

@@ -1,11 +1,11 @@
-"""Certificates of an authority of one's own, by `openssl`."""
+"""Certificates of a private authority, made with `openssl`."""
 
 import subprocess
 from pathlib import Path
 
 
 class Authority:
-    """An authority in a folder, which makes certificates there: `<name>.crt` and `<name>.key`."""
+    """An authority in a folder, which puts certificates there: `<name>.crt` and `<name>.key`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -18,7 +18,7 @@ class Authority:
         )
 
     def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """Make a certificate for 127.0.0.1 and more hosts, for servers and clients."""
+        """Issue a certificate for 127.0.0.1 and other hosts, for servers and clients."""
         crt, key, csr = (self.folder / f"{name}.{end}" for end in ("crt", "key", "csr"))
         names = ",".join(["IP:127.0.0.1", *(f"DNS:{host}" for host in hosts)])
         extensions = self.folder / f"{name}.ext"
@@ -39,7 +39,7 @@ class Authority:
         return crt, key
 
     def server_block(self, name: str) -> str:
-        """Return NATS' `tls` block that asks clients for certificates."""
+        """Return a `tls` block for NATS that requires certificates from clients."""
         crt, key = self.issue(name, "localhost")
         return (
             f'tls {{ cert_file: "{crt}", key_file: "{key}", ca_file: "{self.certificate}", '

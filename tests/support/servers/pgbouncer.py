@@ -1,4 +1,4 @@
-"""A real pgbouncer (Debian's package `pgbouncer`) before a Postgres of a test's."""
+"""A real pgbouncer (Debian's package `pgbouncer`) in front of a test's Postgres."""
 
 import asyncio
 import os
@@ -26,8 +26,10 @@ LOOK_S = 0.1
 
 
 class Bouncer:
-    """A pgbouncer in a folder, with the settings of docs/how-to/postgres.md, before the database of a
-    URL. `account` is whom it runs as, where that is not us: it refuses to be root. `settings` differ."""
+    """A pgbouncer in front of the database of a URL, with its files in a folder.
+
+    It has the settings of docs/how-to/postgres.md, changed by `settings`. `account` is the user that
+    runs it if that is not the current one: it refuses to run as root."""
 
     def __init__(
         self, folder: Path, url: str, *, account: Account | None = None, **settings: str
@@ -43,7 +45,7 @@ class Bouncer:
 
     @property
     def url(self) -> str:
-        """The database behind it."""
+        """The URL of the database through pgbouncer."""
         password = self._server.password
         return f"postgresql://hocket:{password}@{LOOPBACK}:{self._port}/hocket"
 
@@ -76,7 +78,7 @@ class Bouncer:
         self._process = subprocess.Popen([PROGRAM, "-q", self._settings], **who)
 
     def follow(self, url: str) -> None:
-        """Lead to another Postgres from now on, as the tool does that promotes it."""
+        """Switch to another Postgres from now on, as a failover tool does."""
         self._server = urlsplit(url)
         self._write()
         assert self._process is not None, "it was started"
@@ -122,7 +124,7 @@ class Bouncer:
 
 
 def documented() -> dict[str, dict[str, str]]:
-    """Return the settings that docs/how-to/postgres.md gives, by section and name."""
+    """Return the settings given in docs/how-to/postgres.md, by section and name."""
     (block,) = re.findall(r"```ini\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     parser = ConfigParser(interpolation=None)
     parser.read_string(block)

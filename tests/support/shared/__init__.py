@@ -1,1 +1,2 @@
-"""What the tests of a process share instead of making it each anew: imports, a cluster, routes."""
+"""Resources that the tests of a process share, so that they are made only once: imports, a cluster,
+routes."""

@@ -1,7 +1,8 @@
-"""Data folders of platforms that have had their first start: a cluster of Postgres with our schema.
+"""Data folders of platforms that have been started before: a Postgres cluster with our schema.
 
-Making one takes two seconds of CPU. Platforms of tests begin with a copy of one that was made for this
-process; what a first start does is for tests of commands, which start platforms as users do.
+Making one takes two seconds of CPU time. Platforms of tests start with a copy of one that was made for
+this process. The first start itself is tested by the tests of commands, which start platforms as users
+do.
 """
 
 import asyncio
@@ -21,14 +22,14 @@ COPIED = ("cluster", "password")
 
 
 class Clusters:
-    """The cluster that is copied, made when it is first wanted."""
+    """The cluster that is copied, created on first use."""
 
     def __init__(self) -> None:
         self._making = asyncio.Lock()
         self._made: Path | None = None
 
     async def copy_to(self, folder: Path) -> None:
-        """Put a copy into the folder of a server that has not started yet."""
+        """Copy it into the folder of a server that has not been started yet."""
         async with self._making:
             if self._made is None:
                 self._made = await self._make()
@@ -48,7 +49,7 @@ def _copy(made: Path, folder: Path) -> None:
 
 
 def copy_clusters(patch: pytest.MonkeyPatch) -> None:
-    """Let the platforms of this process begin with such a copy, unless their folder has a cluster."""
+    """Let the platforms of this process start with such a copy, unless their folder has a cluster."""
     usual, clusters = BackingServers.start, Clusters()
 
     async def start(servers: BackingServers) -> None:

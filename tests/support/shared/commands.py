@@ -1,5 +1,5 @@
-"""Runs the `hocket` command by the template: Python and what a command imports take half a second of CPU
-each time that they are started."""
+"""Run the `hocket` command through the template process, because starting Python and importing a
+command take half a second of CPU time."""
 
 import os
 import select
@@ -23,8 +23,10 @@ def run_hocket(
     given: str = "",
     timeout_s: float = TIMEOUT_S,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command to its end with this environment (as a rule ours; what Python reads when it starts
-    is always ours), working folder and input, and return its exit code and what it printed. Raises
+    """Run the command to its end, and return its exit code and output.
+
+    `env` is its environment (by default that of this process; variables that Python reads when it
+    starts are always those of this process), `folder` its working folder, and `given` its input. Raises
     subprocess.TimeoutExpired."""
     fixed = {name: value for name, value in os.environ.items() if name.startswith(FIXED)}
     own = fixed | dict(os.environ if env is None else env)
@@ -60,7 +62,7 @@ def run_hocket(
 
 
 def _ends_within(pid: int, timeout_s: float) -> bool:
-    """Wait until a process has ended, and return True; after a time kill it, and return False."""
+    """Wait until a process has ended and return True; after the timeout kill it and return False."""
     descriptor = os.pidfd_open(pid)
     try:
         poll = select.poll()

@@ -1,4 +1,4 @@
-"""Has the platforms of tests fork their processes."""
+"""Let the platforms of tests fork their processes."""
 
 import signal
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from support.shared.processes import can_be_forked, template
 
 
 def fork_platform_processes(patch: pytest.MonkeyPatch) -> None:
-    """Let `PlatformProcess` start its process by the template where that can."""
+    """Make `PlatformProcess` start its process through the template where that is possible."""
     usual = PlatformProcess._launch
 
     async def launch(

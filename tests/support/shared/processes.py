@@ -1,6 +1,6 @@
-"""Starts processes by the template, and hands them out as asyncio's own would be.
+"""Start processes through the template, with the interface of asyncio's own.
 
-The template is a child of this process, one for all of its tests, made when it is first wanted.
+The template is a child of this process, shared by all of its tests and created on first use.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ TESTS = Path(__file__).parents[2]
 FORKED = os.environ.get("HOCKET_TEST_FORKED", "1") == "1"
 """Whether processes are forked at all."""
 FIXED = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
-"""How the variables begin that Python reads when it starts: a process that differs in them is started
-as usual."""
+"""Prefixes of the variables that Python reads when it starts: a process for which they differ is
+started as usual."""
 READ_LATER = {"PYTHONPATH", "PYTHONUNBUFFERED"}
-"""What the template has, or takes up when it forks."""
+"""Variables that the template has set or applies when it forks."""
 
 
 class ForkedProcess:
-    """What asyncio's `Process` is, of a process that the template has forked."""
+    """The interface of asyncio's `Process`, for a process forked by the template."""
 
     stdout: asyncio.StreamReader | None = None
 
@@ -69,7 +69,7 @@ class ForkedProcess:
 
 
 class Template:
-    """The template of this process."""
+    """The template process, as seen from this process."""
 
     def __init__(self) -> None:
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -98,8 +98,8 @@ class Template:
         secrets_named: str = "",
         death_signal: int = 0,
     ) -> ForkedProcess:
-        """Start `python -m module` with these descriptors for output, errors and secrets; with a death
-        signal in a session of its own, as `launcher.py` does."""
+        """Start `python -m module` with these descriptors for output, errors and secrets. With a death
+        signal it gets its own session, as in `launcher.py`."""
         fields = {"death_signal": int(death_signal), "secrets_named": secrets_named}
         descriptors = [output, errors, *([] if secrets is None else [secrets])]
         pid = await asyncio.to_thread(
@@ -173,8 +173,8 @@ def template() -> Template:
 async def started_with_output(
     module: str, env: Mapping[str, str], *, errors_too: bool = False
 ) -> ForkedProcess:
-    """Start `python -m module`, whose output is read from `stdout`, what it writes to stderr as well
-    with `errors_too`."""
+    """Start `python -m module` with its output readable from `stdout`, and with `errors_too` its stderr
+    as well."""
     reading, writing = os.pipe()
     try:
         process = await template().start(
@@ -190,8 +190,9 @@ async def started_with_output(
 
 
 def can_be_forked(module: str, env: Mapping[str, str]) -> bool:
-    """Tell whether a process that the template forks would be what Python starts: a module of ours, with
-    no other environment for Python itself, and nothing that it imports at its start."""
+    """Return whether a forked process would equal one started by Python: the module must be ours, the
+    environment of Python itself must be the same, and there must be nothing that Python imports at its
+    start."""
     if not module.startswith("hocket.") or not hasattr(os, "pidfd_open"):
         return False
     folders = env.get("PYTHONPATH", "").split(os.pathsep)

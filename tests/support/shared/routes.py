@@ -1,7 +1,8 @@
-"""The routes of REST, worked out once for all the apps of a test process.
+"""Share the resolved routes of REST among all apps of a test process.
 
-FastAPI works a route out when the first request comes that it may be for: for each app anew, a second
-for all of them. Apps of tests differ in their state alone, which a request carries.
+FastAPI resolves a route when the first request arrives that might match it, separately for each app,
+which takes a second for all routes. The apps of tests differ only in their state, which a request
+carries.
 """
 
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 from fastapi import routing
 
 _worked_out: dict[tuple[int, str], tuple[routing.APIRoute, Any]] = {}
-"""By a route, which stays alive here, and its path in the app."""
+"""By the id of a route, which is kept alive here, and its path in the app."""
 _work_out = routing._EffectiveRouteContext.from_api_route
 
 
 def share_routes() -> None:
-    """Have the apps that are made from now on share their routes."""
+    """Make apps that are created from now on share their routes."""
     routing._EffectiveRouteContext.from_api_route = _shared  # type: ignore[method-assign]
 
 

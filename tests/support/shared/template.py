@@ -1,12 +1,12 @@
 """A process that has imported what the platform's processes import, and forks them.
 
-`python -m support.shared.template SOCKET`: reads what is wanted from a socket, one packet each, and
-answers each with one: `{"start": ...}`, with descriptors for output and for secrets or input, is
-answered with the process id, `{"reap": pid}` of a process that has ended with its exit code. It ends
-with its parent.
+`python -m support.shared.template SOCKET` reads requests from a socket, one per packet, and answers
+each with one packet. `{"start": ...}`, with descriptors for output and for secrets or input, is
+answered with the process id; `{"reap": pid}`, for a process that has ended, with its exit code. The
+template ends with its parent.
 
-What it forks is what `python -m MODULE` would have been: the module runs as `__main__` with its
-arguments, environment, folder and session. It differs in what stands in /proc/PID/cmdline.
+A forked process equals `python -m MODULE`: the module runs as `__main__` with its arguments,
+environment, folder and session. Only its /proc/PID/cmdline differs.
 """
 
 import gc
@@ -67,11 +67,11 @@ def main(door: socket.socket) -> None:
 
 
 def _become(wanted: dict[str, Any], descriptors: Sequence[int]) -> None:
-    """Run a module in this process, and end with it."""
+    """Run a module in this process, and then exit."""
     code = 1
     try:
         _prepare(wanted, descriptors)
-        sys.modules.pop(f"{wanted['module']}.__main__", None)  # it is run, as if for the first time
+        sys.modules.pop(f"{wanted['module']}.__main__", None)  # it runs as if for the first time
         runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
@@ -107,7 +107,7 @@ def _prepare(wanted: dict[str, Any], descriptors: Sequence[int]) -> None:
 
 
 def _code_of(end: SystemExit) -> int:
-    """Return the exit code that Python would end with."""
+    """Return the exit code that Python would use."""
     if end.code is None:
         return 0
     if isinstance(end.code, int):
@@ -117,7 +117,7 @@ def _code_of(end: SystemExit) -> int:
 
 
 def _end(code: int) -> None:
-    """End as Python does: other threads are waited for, handlers run, and output is written."""
+    """Exit as Python does: wait for other threads, run exit handlers, and flush output."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         import atexit

@@ -1,4 +1,4 @@
-"""Statements for the SQL guard, as files of one statement a line: hostile and legitimate ones."""
+"""Hostile and legitimate statements for the SQL guard, in files with one statement per line."""
 
 from collections.abc import Iterator
 from itertools import cycle, islice
@@ -15,17 +15,18 @@ def lines(name: str) -> list[str]:
 
 
 def setup(dialect: str) -> str:
-    """Return the statements that make the tables."""
+    """Return the statements that create the tables."""
     return (FOLDER / f"setup_{dialect}.sql").read_text()
 
 
 def canaries() -> str:
-    """Return the statements that make what no query may reach."""
+    """Return the statements that create objects that no query may reach."""
     return (FOLDER / "canaries_postgres.sql").read_text()
 
 
 def hostile_postgres() -> list[str]:
-    """Return each hostile expression in its first place and in others, in turns, and each statement."""
+    """Return each hostile expression in the first place and, in rotation, in some others; and each
+    statement."""
     return [*_placed_in_turns(), *lines("hostile_statements_postgres")]
 
 

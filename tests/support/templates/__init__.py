@@ -1,1 +1,1 @@
-"""Templates and expressions for the tests: honest ones, hostile ones, and Jinja2's own results."""
+"""Templates and expressions for tests: honest ones, hostile ones, and the results of Jinja2 itself."""

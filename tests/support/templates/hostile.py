@@ -1,5 +1,7 @@
-"""Templates and schemas that would stop a process: our own, and the kinds that circulate in lists of
-template injections, regular expression bombs and schema bombs. Each is refused or ends within bounds.
+"""Templates and schemas that would bring a process to a halt.
+
+Some are our own; the others are of the kinds found in lists of template injections, regular expression
+bombs and schema bombs. Each is refused or ends within bounds.
 
 `{{` and `}}` may be left out, as in `when`. SCOPE is what they read: large honest values.
 """
@@ -528,7 +530,7 @@ _ANY = {
 
 
 def _chain(keyword: str, last: Any) -> dict[str, Any]:
-    """30 schemas, each of which asks the next one twice for the same value."""
+    """30 schemas, each of which applies the next one twice to the same value."""
     links: dict[str, Any] = {
         f"n{i}": {keyword: [{"$ref": f"#/$defs/n{i + 1}"}, {"$ref": f"#/$defs/n{i + 1}"}]}
         for i in range(30)

@@ -1,4 +1,4 @@
-"""Expressions and templates of all kinds that honest pipelines have, over one scope."""
+"""Expressions and templates of all kinds used in honest pipelines, over one scope."""
 
 from typing import Any
 

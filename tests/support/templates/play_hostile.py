@@ -1,7 +1,9 @@
-"""Play the hostile templates and schemas in this process and print what became of each, as JSON lines:
-its kind, the outcome, the operations it took, CPU milliseconds; then how much memory all of them took.
+"""Play the hostile templates and schemas in this process and print the results as JSON lines.
 
-    python tests/support/templates/play_hostile.py
+Each line has the kind, the outcome, the number of operations and the CPU milliseconds; the last one has
+the memory that all of them took.
+
+python tests/support/templates/play_hostile.py
 """
 
 import json
@@ -22,7 +24,7 @@ CPU_S = 240
 
 
 class _Counted(Meter):
-    """A meter that is remembered, so that its operations can be told."""
+    """A meter that is remembered, so that its operations can be reported."""
 
     last: Meter | None = None
 
@@ -36,7 +38,7 @@ def main() -> None:
     held = _address_space_bytes()
     resource.setrlimit(resource.RLIMIT_AS, (held + ROOM_BYTES, held + ROOM_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    _evaluate("{{ x + 1 }}")  # what is loaded once is not the first one's
+    _evaluate("{{ x + 1 }}")  # so that the first one is not charged for what is loaded once
     before = _resident_bytes()
     tables = {
         "time": TIME,

@@ -1,5 +1,5 @@
-"""Jinja2's own sandbox, made to give JSON: what expressions were before they had a price, and what ours
-are compared with."""
+"""Jinja2's own sandbox, made to produce JSON: the former implementation of expressions, with which ours
+is compared."""
 
 from collections.abc import Mapping
 from typing import Any

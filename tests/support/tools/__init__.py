@@ -1,1 +1,1 @@
-"""Tools of agents that run in the process of a test."""
+"""Tools for agents that run in the test's process."""

@@ -1,1 +1,1 @@
-"""What tests of traces receive them with."""
+"""A receiver for the tests of traces."""

@@ -1,4 +1,5 @@
-"""An OTLP/HTTP receiver, as collectors have one: it reads the protocol's messages, keeps the spans."""
+"""An OTLP/HTTP receiver like that of a collector: it decodes the protocol's messages and keeps the
+spans."""
 
 import asyncio
 import gzip
@@ -16,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 @dataclass
 class Received:
-    """A span as it arrived, with what its resource says."""
+    """A span as received, with its resource's attributes."""
 
     trace_id: str
     span_id: str
@@ -32,14 +33,14 @@ class Received:
 
 @dataclass
 class Receiver:
-    """The spans that came; while `status` is not 200 it is what requests get."""
+    """The spans received. Requests are answered with `status`; spans are kept only while it is 200."""
 
     url: str = ""
     spans: list[Received] = field(default_factory=list)
     status: int = 200
     refused: int = 0
     refused_runs: set[str] = field(default_factory=set)
-    """Requests with a span of one of them are refused."""
+    """Requests that contain a span of one of these runs are refused."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def traces(self) -> dict[str, list[Received]]:

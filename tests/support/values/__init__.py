@@ -1,1 +1,1 @@
-"""Hostile values, the platform that they are sent to, and the doors that they come in by."""
+"""Hostile values, the platform that receives them, and the ways by which they enter."""

@@ -1,14 +1,14 @@
-"""Whether two JSON values are the same, and from what size on a value is large."""
+"""Whether two JSON values are equal, and from which size a value counts as large."""
 
 from typing import Any
 
 LARGE = 10_000
-"""Bytes from which on a value is shown to programs, and no person is asked to read it."""
+"""Size in bytes from which a value is shown to programs only, because nobody would read it."""
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Tell whether two JSON values are the same to the last digit. Postgres writes a number out, 1e20 as
-    100000000000000000000, and knows no negative zero: numbers are compared as numbers."""
+    """Return whether two JSON values are equal to the last digit. Numbers are compared by value,
+    because Postgres writes them out (1e20 as 100000000000000000000) and has no negative zero."""
     if isinstance(expected, float) and type(found) in (int, float):
         return float(found) == expected
     if isinstance(expected, dict) and isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""Text that would run, or deceive, where a page took it for more than text."""
+"""Text that would run, or deceive, if a page treated it as more than text."""
 
 _RUN = "alert(1)"
 PAYLOADS = (

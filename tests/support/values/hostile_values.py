@@ -1,7 +1,7 @@
-"""Values that something may choke on, each as the text in which it comes, and what is to become of it.
+"""Values that code may choke on, each as the text in which it arrives, with the expected result.
 
-What is carried is read back as `expected`; of the others `refused` is a word of the reason. The rule is
-docs/reference/values.md.
+An accepted value is read back as `expected`; for the others `refused` is a word of the reason. The rule
+is docs/reference/values.md.
 """
 
 import json
@@ -16,7 +16,7 @@ MAX_PACKED_BYTES = 2_000
 
 @dataclass(frozen=True)
 class Value:
-    """A value as JSON text, possibly not valid; `refused` where it is not carried."""
+    """A value as JSON text, possibly invalid; `refused` is set if it is not accepted."""
 
     name: str
     text: bytes
@@ -24,7 +24,7 @@ class Value:
 
     @property
     def expected(self) -> Any:
-        """What is read back where it is carried."""
+        """What is read back if it is accepted."""
         assert self.refused is None
         return json.loads(self.text)
 
@@ -110,7 +110,7 @@ REFUSED = (
 
 
 def packed(values: Iterable[Value]) -> list[Value]:
-    """Return the small ones of some values as one list, and the large and deep ones as they are."""
+    """Return the small values packed into one list, and the large and deep ones as they are."""
     small, other = [], []
     for value in values:
         alone = len(value.text) > MAX_PACKED_BYTES or value.name.startswith("depth")
@@ -119,8 +119,8 @@ def packed(values: Iterable[Value]) -> list[Value]:
 
 
 def mixtures(seed: int, count: int) -> list[Value]:
-    """Return random structures with hostile parts in random places; one part that is refused makes the
-    whole refused."""
+    """Return random structures with hostile parts in random places; if one part is refused, so is the
+    whole."""
     chance = random.Random(seed)
     plain = [one for one in CARRIED if len(one.text) < 500 and not one.name.startswith("depth")]
     return [_mixture(chance, f"mixture {seed}/{n}", plain) for n in range(count)]

@@ -1,5 +1,5 @@
-"""Doors of a running platform beside those of `values_rig`: pairs of the command line, rows of a real
-Postgres, references to blobs, the gateway's HTTP door, addresses."""
+"""Further ways into a running platform beside those of `values_rig`: name=value options of the command
+line, rows of a real Postgres, references to blobs, the gateway's HTTP door, addresses."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ APPROVES = {
 
 
 async def by_pair(house: House, text: str) -> Outcome:
-    """A pair of the command line, `-i v=...`."""
+    """Send it as a command-line option, `-i v=...`."""
     printed, error = await house.cli("run", "vals", "-i", f"v={text}", "--json")
     if isinstance(error, HocketError):
         return Outcome(error=error.info().model_dump(), text=str(error))
@@ -40,14 +40,14 @@ async def by_pair(house: House, text: str) -> Outcome:
 
 
 async def by_row(house: House, sql: str) -> Outcome:
-    """What a query gives in its first row and column."""
+    """Return it from a query, in the first row and column."""
     body = {"pipeline": "reads", "wait_ms": 30_000, "input": {"sql": sql}}
     _, answer = await house.post("/v1/runs", json.dumps(body).encode())
     return told_by(answer)
 
 
 async def by_approval(house: House, text: bytes) -> Outcome:
-    """The note with which something is approved."""
+    """Send it as the note of an approval."""
     _, receipt = await house.post("/v1/runs", b'{"pipeline": "approves"}')
     run_id = receipt["run_id"]
     body = b'{"name": "ok", "payload": {"approved": true, "by": "x", "note": ' + text + b"}}"
@@ -69,9 +69,10 @@ async def raw(
     key: str = "",
     follows: bool = False,
 ) -> tuple[int, Any]:
-    """Send a request as no client library would, and return status and body; `length` is what is said
-    of the body where that is not true. `follows`: of an answer that is a stream of events, and may have
-    no end, only the head is read."""
+    """Send a raw request that no client library would send, and return status and body.
+
+    `length` is the announced length of the body, if it is to be wrong. With `follows`, only the head is
+    read of an answer that is a stream of events, because it may never end."""
     parts = urlsplit(url)
     if key:
         headers = {**headers, "Authorization": f"Bearer {key}".encode()}
@@ -107,6 +108,6 @@ def _unchunked(content: bytes) -> bytes:
 
 
 def percent(text: str | bytes) -> str:
-    """Return a text as one part of an address."""
+    """Return a text percent-encoded, as one segment of an address."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     return quote(data, safe="")

@@ -1,5 +1,4 @@
-"""A whole platform for hostile values: the doors by which a value comes in, and the views in which it
-shows."""
+"""A whole platform for hostile values: the ways by which a value enters, and the views that show it."""
 
 import asyncio
 import json
@@ -59,19 +58,19 @@ PIPELINES: tuple[dict[str, Any], ...] = (
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"
 )
-"""What a terminal may act upon, or which changes the order of what is read."""
+"""Characters that a terminal may act upon, or that change the order of the displayed text."""
 
 
 @dataclass
 class Outcome:
-    """What a door answered: a run that ended, or a refusal."""
+    """The result of sending a value: a run that ended, or a refusal."""
 
     run_id: str = ""
     status: str = ""
     output: Any = None
     error: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
-    """All that was printed, at a door for people."""
+    """Everything printed, if a person would use this way in."""
 
     @property
     def refused(self) -> bool:
@@ -82,7 +81,7 @@ Door = Callable[["House", bytes], Awaitable[Outcome]]
 
 
 class House:
-    """A running platform, and the connections to look at it from all sides."""
+    """A running platform, and connections to look at it from all sides."""
 
     def __init__(
         self, platform: Platform, client: Client, session: aiohttp.ClientSession,
@@ -97,13 +96,13 @@ class House:
         self.cells: Counter[str] = Counter()
 
     async def note(self, message: Msg) -> None:
-        """Keep a public fact about a run's end."""
+        """Store the public event of a run's end."""
         body = json.loads(message.data)
         if "finished_at_ms" in body:
             self.fact(body["run_id"]).set_result(body)
 
     def fact(self, run_id: str) -> "asyncio.Future[dict[str, Any]]":
-        """Return the public fact about a run's end, which may be yet to come."""
+        """Return a future for the public event of a run's end."""
         return self.facts.setdefault(run_id, asyncio.get_running_loop().create_future())
 
     async def get(self, path: str, **query: str) -> Any:
@@ -123,7 +122,7 @@ class House:
     async def cli(
         self, *arguments: str, given: bytes | None = None
     ) -> tuple[str, BaseException | None]:
-        """Run a command in this process and return what it printed, and why it failed."""
+        """Run a command in this process; return its output, and the exception if it failed."""
         named = ("--data-dir", str(self.platform.data_dir))
         done = await asyncio.to_thread(
             CliRunner().invoke, app, [*named, *arguments], input=given, color=False
@@ -132,13 +131,13 @@ class House:
 
     async def ended(self, run_id: str) -> dict[str, Any]:
         async with asyncio.timeout(BOUND_S):
-            await self.get(f"/v1/runs/{run_id}/events")  # it ends with the run
+            await self.get(f"/v1/runs/{run_id}/events")  # the stream ends with the run
         run: dict[str, Any] = await self.get(f"/v1/runs/{run_id}")
         assert run["finished_at"] is not None
         return run
 
     async def healthy(self) -> None:
-        """A run like any other ends, so that nothing stands still."""
+        """Check that an ordinary run still succeeds."""
         async with asyncio.timeout(BOUND_S):
             outcome = await by_rest(self, b'"well"')
         assert (outcome.status, outcome.output) == ("succeeded", {"v": "well"})
@@ -149,7 +148,7 @@ class House:
 
 @asynccontextmanager
 async def house(*more: dict[str, Any], **sections: Any) -> AsyncIterator[House]:
-    """Run a platform with the pipelines of the suite and `more`, and these sections in its
+    """Run a platform with the suite's pipelines and `more`, and with these sections in its
     configuration."""
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     async with running_upstream() as upstream:
@@ -181,7 +180,7 @@ async def house(*more: dict[str, Any], **sections: Any) -> AsyncIterator[House]:
 
 
 async def by_nats(house: House, text: bytes, headers: Mapping[str, str] | None = None) -> Outcome:
-    """A task published by a plain client."""
+    """Publish it as a task with a plain client."""
     inbox = house.client.new_inbox()
     heard = await house.client.subscribe(inbox)
     await house.client.jetstream().publish(
@@ -230,14 +229,14 @@ async def by_rerun(house: House, text: bytes) -> Outcome:
 
 
 async def by_handler(house: House, name: str) -> Outcome:
-    """What a python node returns or raises: `value_handlers.make` knows it by name."""
+    """Return or raise it in a python node; `value_handlers.make` knows it by name."""
     body = {"pipeline": "makes", "wait_ms": 30_000, "input": {"v": name}}
     _, answer = await house.post("/v1/runs", json.dumps(body).encode())
     return told_by(answer)
 
 
 async def by_model(house: House, message: Mapping[str, Any]) -> Outcome:
-    """What a model answers."""
+    """Return it as a model's answer."""
     choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
     house.upstream.answer = house.upstream.sends({"choices": [choice], "usage": usage})
@@ -247,7 +246,7 @@ async def by_model(house: House, message: Mapping[str, Any]) -> Outcome:
 
 
 def told_by(answer: Mapping[str, Any]) -> Outcome:
-    """Return what an answer of REST or NATS says."""
+    """Return the outcome that an answer of REST or NATS describes."""
     if "run_id" not in answer:
         return Outcome(error=answer["error"])
     return Outcome(

@@ -1,4 +1,4 @@
-"""Says its text in capitals; a token is a word."""
+"""Returns its text in capitals; a token is a word."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils

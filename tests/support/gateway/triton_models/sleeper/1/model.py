@@ -1,4 +1,4 @@
-"""Sleeps until it is cancelled; the files `began` and `cancelled` in the folder it is given say so."""
+"""Sleeps until it is cancelled, and creates the files `began` and `cancelled` in the given folder."""
 
 import pathlib
 import time

@@ -1,4 +1,4 @@
-"""Says a text word by word: several answers to one request."""
+"""Returns a text word by word, as several answers to one request."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
