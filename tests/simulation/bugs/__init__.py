@@ -1,1 +1,1 @@
-"""Planted bugs, and whether the checks detect them."""
+"""Planted bugs, and a test that the checks detect them."""

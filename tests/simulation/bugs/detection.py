@@ -1,8 +1,8 @@
-"""Whether the planted bugs are caught: by which check, and after how many seeds.
+"""Find out whether the planted bugs are caught: by which check, and after how many seeds.
 
 `python -m simulation.bugs.detection` plays each bug, or those that are named, until it is caught. With
-`--write` the table in docs/explanation/simulation.md says so; `test_simulation.py` asks whether it is
-true. It fails where a bug survives LIMIT seeds.
+`--write` it updates the table in docs/explanation/simulation.md; `test_simulation.py` checks that the
+table is true. It fails if a bug survives LIMIT seeds.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from support.places import ROOT
 
 LIMIT = 2_000
 COLLECT_EVERY = 20
-"""Seeds. What a play leaves behind is full of cycles, and too little happens between two plays for the
-collector to come by itself."""
+"""In seeds. A play leaves many reference cycles behind, but there are too few allocations between two
+plays to trigger the garbage collector."""
 PAGE = ROOT / "docs" / "explanation" / "simulation.md"
 NOTHING = "**nothing**"
 ROW = re.compile(r"^\| ([\w-]+) \| .* \| (`[\w-]+`|\*\*nothing\*\*) \| (\d+) \|$", re.MULTILINE)
@@ -36,7 +36,7 @@ class Caught:
 
 
 def hunt(bug: str, limit: int = LIMIT) -> Caught:
-    """Play a bug with one seed after the other until a check fails."""
+    """Play a bug with one seed after another until a check fails."""
     for seed in range(1, limit + 1):
         violation = play(seed_of(BUGS[bug].kind, seed), bug=BUGS[bug].patch).violation
         if violation is not None:
@@ -55,7 +55,7 @@ def table(found: Iterable[Caught]) -> str:
 
 
 def told() -> dict[str, Caught]:
-    """Return what the page says of each bug."""
+    """Return what the page says about each bug."""
     rows = PAGE.read_text().split(BEGIN)[1].split(END)[0]
     return {
         bug: Caught(bug, int(seeds), None if check == NOTHING else check.strip("`"))
@@ -64,7 +64,7 @@ def told() -> dict[str, Caught]:
 
 
 def write(found: list[Caught]) -> None:
-    """Write what was found into the page; of other bugs it says what it said."""
+    """Write the findings into the page, keeping its rows about other bugs."""
     known = {bug: one for bug, one in told().items() if bug in BUGS}
     known |= {one.bug: one for one in found}
     before, after = PAGE.read_text().split(BEGIN)[0], PAGE.read_text().split(END)[1]

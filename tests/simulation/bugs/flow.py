@@ -12,7 +12,7 @@ from simulation.engine.swaps import swapped
 
 
 def limit_is_not_counted() -> AbstractContextManager[None]:
-    """Whoever waits passes."""
+    """Let every waiting run pass."""
 
     def everybody(waiting: Sequence[Waiting], passed: Passed) -> Decision:
         return Decision(passed=list(waiting))
@@ -24,7 +24,7 @@ def limit_is_not_counted() -> AbstractContextManager[None]:
 
 
 def nobody_looks() -> AbstractContextManager[None]:
-    """What a coordinator that died had not decided, or not told, is not found."""
+    """Never look for what a dead coordinator left undecided or unpublished."""
 
     async def nothing(_: FlowController) -> None:
         return None

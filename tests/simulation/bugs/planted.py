@@ -1,7 +1,7 @@
-"""Bugs that were planted: each is one mistake that this code could make, as a patch of the real thing.
+"""Planted bugs: each is one mistake that this code could contain, as a patch of the real code.
 
-A bug is known by its name; `BUGS` tells what it is. Played with enough seeds, each must be caught
-(`detection.py` tells by which check, and after how many seeds).
+A bug is known by its name; `BUGS` describes it. Played with enough seeds, each must be caught
+(`detection.py` finds out by which check, and after how many seeds).
 """
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ Patch = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake, the patch that makes it, and the kind of plays that show it."""
+    """A mistake, the patch that makes it, and the kind of plays that reveal it."""
 
     text: str
     patch: Patch
@@ -75,7 +75,7 @@ def _both(*patches: Patch) -> Patch:
 
 
 def _replaced(place: Any, name: str, make: Callable[[Any], Any]) -> Patch:
-    """Return a patch that puts what `make` makes of the original into its place."""
+    """Return a patch that replaces the original by what `make` returns for it."""
     return lambda: mock.patch.object(place, name, make(getattr(place, name)))
 
 
