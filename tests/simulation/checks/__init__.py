@@ -1,1 +1,1 @@
-"""What must hold in every play, and the history that it is checked against."""
+"""The invariants of every play, and the history that it is checked against."""

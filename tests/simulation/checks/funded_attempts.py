@@ -1,5 +1,7 @@
-"""Which attempts were handed out while something was left of the budget: they may wait for a slot, or be
-lost and handed out again, when others have spent the rest."""
+"""Attempts that were dispatched while some of the budget was left.
+
+They may still be waiting for a slot, or be lost and dispatched again, when others have spent the
+rest."""
 
 from decimal import Decimal
 from typing import Any
@@ -10,15 +12,15 @@ from hocket.schemas import ids
 
 
 class FundedAttempts:
-    """What commits tell of attempts and of what runs have spent."""
+    """What commits say about attempts and about the money that runs have spent."""
 
     def __init__(self) -> None:
         self._funded: set[str] = set()
         self._spent: set[str] = set()
-        """Runs that have nothing left, by what is committed."""
+        """Runs that have nothing left, according to what is committed."""
 
     def committed(self, batch: Batch) -> None:
-        """Take in a commit. What it hands out was decided by what was spent before it."""
+        """Process a commit. Its attempts were decided on the basis of what had been spent before it."""
         for values in batch.steps:
             step = dict(zip(STEP_COLUMNS, values, strict=True))
             if step["state"] == "dispatched" and step["run_id"] not in self._spent:
@@ -30,7 +32,7 @@ class FundedAttempts:
                 self._spent.add(run["run_id"])
 
     def has(self, attempt: str) -> bool:
-        """Tell whether an attempt was committed while its run had something left."""
+        """Return whether an attempt was committed while its run had something left."""
         return attempt in self._funded
 
 

@@ -1,8 +1,9 @@
-"""What every partition applied and committed, and the same once more through the pure core.
+"""What every partition applied and committed, and a replay of it through the pure core.
 
-Each owner's messages are written down in the order in which it handled them; a commit tells how far
-they count. Played again from the beginning, without any shell, they must give the rows in Postgres. The
-runs that Postgres refused are ended at the place where their owner heard of it; their rows may be bare.
+Each owner's messages are recorded in the order in which it handled them; a commit says up to which
+message they count. Replayed from the beginning, without any shell, they must give the rows in Postgres.
+Runs that Postgres refused are ended at the point where their owner learnt of it; their rows may be
+bare.
 """
 
 import asyncio
@@ -59,15 +60,15 @@ RUN_ID = re.compile(rb"\br[0-9a-f]{24}\b")
 
 
 class Placed(str):
-    """The id of a message that is being applied, with its place among those of its owner."""
+    """The id of a message that is being applied, with its position among those of its owner."""
 
     place = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A run of which Postgres refused a row, and so many messages of its owner were applied; `at_ms` is
-    None where its end was written already and stays."""
+    """A run of which Postgres refused a row after its owner had applied `place` messages. `at_ms` is
+    None if the run's end was already written and stays."""
 
     run_id: str
     place: int
@@ -76,26 +77,26 @@ class SetAside:
 
 
 Applied = LogMessage | SetAside | None
-"""None: another owner goes on."""
+"""None: from here on another owner continues."""
 
 
 @dataclass
 class Owner:
-    """What one partition applied under one epoch, and how far that is committed."""
+    """What one partition applied under one epoch, and how much of it is committed."""
 
     applied: list[LogMessage] = field(default_factory=list)
     aside: list[SetAside] = field(default_factory=list)
-    """Those that no commit holds yet."""
+    """Those that are not in a commit yet."""
     place: int = 0
     handling: LogMessage | None = None
     committed: bool = False
 
     def take(self, place: int) -> Iterator[Applied]:
-        """Give what a commit up to a place adds."""
+        """Yield what a commit up to a position adds."""
         for number in range(self.place, place + 1):
             while self.aside and self.aside[0].place <= number:
                 yield self.aside.pop(0)
-            if number < min(place, len(self.applied)):  # an offset may be ahead: a planted bug's is
+            if number < min(place, len(self.applied)):  # an offset may be ahead, by a planted bug
                 yield self.applied[number]
         self.place = place
 
@@ -110,7 +111,7 @@ class History:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Write down what partitions handle, and what is refused of it."""
+        """Record what partitions handle, and which runs are refused."""
         handle, open_ = EventHandler.handle, Committer.open
 
         async def handled(handler: EventHandler, message: LogMessage) -> None:
@@ -120,7 +121,7 @@ class History:
             owner.handling = message
             try:
                 await handle(handler, message._replace(msg_id=msg_id))
-            except asyncio.CancelledError:  # the log was rewound: what stood there may be gone
+            except asyncio.CancelledError:  # the log was rewound and may have lost this message
                 self._torn |= {name.decode() for name in RUN_ID.findall(message.body)}
                 raise
             owner.applied.append(message)
@@ -142,7 +143,7 @@ class History:
             yield
 
     def written(self, batch: Batch) -> None:
-        """Take a commit in."""
+        """Process a commit."""
         for partition, (epoch, _, msg_id) in batch.offsets.items():
             owner = self._owner(partition, epoch)
             news = list(owner.take(max(owner.place, getattr(msg_id, "place", 0))))
@@ -152,8 +153,8 @@ class History:
                 owner.committed = True
 
     def torn(self) -> set[str]:
-        """Return the runs that were set aside in the middle of what a message does, or further on in the
-        log than is committed: nobody can tell at which of their events."""
+        """Return the runs that were set aside while one of their messages was being handled, or beyond
+        the committed part of the log: it is unknown after which of their events that was."""
         return self._torn | {one.run_id for owner in self._owners.values() for one in owner.aside}
 
     def _owner(self, partition: int, epoch: int) -> Owner:
@@ -168,7 +169,7 @@ class History:
 
 
 class Replay:
-    """The rules of a partition without its shell, over its committed log."""
+    """The rules of a partition, applied to its committed log without the shell."""
 
     def __init__(self, number: int, database: Database) -> None:
         self.runs: dict[str, Run] = {}
@@ -178,15 +179,15 @@ class Replay:
         self._database = database
         self._forecasts = PipelineForecasts()
         self._rejected: dict[str, float | None] = {}
-        """When the tasks of rejected runs were stored."""
+        """When the task of each rejected run was stored."""
         self.bare: set[str] = set()
-        """Runs that were set aside for their rows: those may be without values."""
+        """Runs that were set aside because of their rows, which may lack values."""
         self.without_origin: set[str] = set()
-        """Runs whose bare row does not tell whether they took anything over."""
+        """Runs whose bare row does not say whether they reused anything."""
         self._orphans: dict[str, list[PendingEvent]] = {}
 
     def another_owner(self) -> None:
-        """Forget the events that were held for runs to come: they are an owner's own."""
+        """Forget the events that were held for runs to come, because each owner holds its own."""
         self._orphans.clear()
 
     def apply(self, message: LogMessage) -> None:
@@ -194,7 +195,7 @@ class Replay:
             self._event(plausible(event, message.at_ms), message.at_ms)
 
     def refuse(self, aside: SetAside) -> None:
-        """End a run of which Postgres refuses a row."""
+        """End a run of which Postgres refused a row."""
         run = self.runs.get(aside.run_id)
         if run is None or aside.at_ms is None:
             return
@@ -240,7 +241,7 @@ class Replay:
         row = self._database.runs.get(event.run_id)
         known = self.runs.get(event.run_id)
         if row is None or (known is not None and not self._comes_again(known, event)):
-            return  # seen before, or refused: the comparison notices one that is missing
+            return  # already seen, or refused: the comparison notices a missing run
         if event.rejected is not None:
             self._rejected[event.run_id] = _task_of(event)
             self._keep(reject(event, self._owner, now_ms=at_ms))
@@ -248,7 +249,7 @@ class Replay:
         hostile.look_at(event, event.input)
         event = event.model_copy(update={"version": row["version"]})
         plan, forecast = self._known(event)
-        # a sub-run whose origin had no end when it was accepted has none
+        # a sub-run whose origin had not ended when it was accepted has no origin
         has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
         if event.origin is not None and event.run_id in self._database.refused:
             self.without_origin.add(event.run_id)
@@ -260,13 +261,13 @@ class Replay:
             self._apply(early, at_ms)
 
     def _comes_again(self, known: Run, event: RunAccepted) -> bool:
-        """Tell whether another task came with the key of a run that was rejected."""
+        """Return whether a new task arrived with the key of a rejected run."""
         before = self._rejected.get(event.run_id)
         return known.status == RUN_REJECTED and (before is None or before != _task_of(event))
 
     def _reuse(self, event: RunAccepted, plan: PipelinePlan) -> Reuse | None:
-        """Return what a run takes over, out of the rows of the run that it repeats: those of a run that
-        has ended never change."""
+        """Return what a run reuses, from the rows of the run that it repeats: rows of an ended run
+        never change."""
         asked = event.origin
         row = None if asked is None else self._database.runs.get(asked.run_id)
         if asked is None or row is None or row["finished_at"] is None:
@@ -298,8 +299,8 @@ def _task_of(event: RunAccepted) -> float | None:
 def differences(
     database: Database, history: History, number: int, forged: Container[bytes] = ()
 ) -> list[str]:
-    """Return where the rows of a partition's runs in Postgres are not what its committed log gives,
-    without what was forged. Of those that are torn, whether they are there."""
+    """Return the differences between a partition's rows in Postgres and its committed log, ignoring
+    forged messages. For torn runs, only their existence is compared."""
     replay = Replay(number, database)
     for one in history.committed.get(number, ()):
         if one is None:
@@ -328,7 +329,7 @@ def differences(
 
 def _differences(database: Database, run: Run) -> list[str]:
     row = database.runs[run.run_id]
-    parked_until_ms = None if run.has_ended else row["parked_until"]  # its owner's own decision
+    parked_until_ms = None if run.has_ended else row["parked_until"]  # decided by its owner alone
     values = run_row(run, parked_until_ms=parked_until_ms)
     found = _unequal(f"run {run.run_id}", RUN_COLUMNS, values, row)
     steps = database.steps.get(run.run_id, {})
@@ -343,8 +344,8 @@ def _differences(database: Database, run: Run) -> list[str]:
 
 
 def _bare_differences(database: Database, run: Run) -> list[str]:
-    """Return where the rows of a run that was set aside are neither bare nor, of its steps, what they
-    were written as before. The barest are its own row only."""
+    """Return the differences of a run that was set aside. Its rows may be bare, and its steps' rows may
+    also be as they were written before; the barest form is the run's own row only."""
     row, steps = database.runs[run.run_id], database.steps.get(run.run_id, {})
     found = [
         _unequal(f"run {run.run_id}", RUN_COLUMNS, values, row)
@@ -385,5 +386,5 @@ def _is_same(kind: str, value: Any, kept: Any) -> bool:
     if value == kept:
         return True
     if kind == "jsonb" and value is not None and kept is not None:
-        return bool(from_json(value) == from_json(kept))  # `jsonb` orders keys
+        return bool(from_json(value) == from_json(kept))  # `jsonb` reorders keys
     return False

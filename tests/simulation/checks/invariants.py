@@ -1,7 +1,8 @@
-"""What must hold in every play; the first check that fails ends it.
+"""The invariants of every play; the first check that fails ends it.
 
-Facts come from where the product cannot change them: the handlers' journal, the server's streams, the
-database's commits, what users were told. Most checks act at the very moment; some at the end.
+Facts come from sources that the product cannot change: the handlers' journal, the server's streams, the
+database's commits, and what users were told. Most checks are made at the moment of the event, some at
+the end.
 """
 
 from collections import Counter
@@ -49,13 +50,13 @@ if TYPE_CHECKING:
     from simulation.platform.scenario import Plan
 
 SETTLED_S = 3.0
-"""So long after the faults' end every connection stands again."""
+"""Time after the end of the faults until every connection is up again."""
 MAX_LOST_S = 5.0
-"""How old a public fact may be that a crash takes away and that must be told again."""
+"""Maximum age of a public event that a crash loses and that must be published again."""
 CANCEL_WITHIN_S = 0.5
 STOP_WITHIN_MS = 500.0
 EXPECTED_EXITS = (BusUnavailable, NatsError, *AWAY)
-"""A process may end where a server is away."""
+"""A process may end with these errors when a server is down."""
 EXPECTED_ALARMS = frozenset(
     {
         "log_rewound",
@@ -69,7 +70,7 @@ UNDER = tuple("/[#~!")
 
 
 class Checks:
-    """What must hold in every play."""
+    """The invariants of every play."""
 
     def __init__(
         self, platform: Platform, user: User, faults: Faults, plan: "Plan", raised: list[str]
@@ -84,34 +85,34 @@ class Checks:
         self._faults = faults
         self._plan = plan
         self._raised = raised
-        """Runs for which a rule raised, each time."""
+        """Runs for which a rule raised, one entry each time."""
         self._failed = Counter[str]()
-        """Alarms that one run's fault may cause."""
+        """Number of alarms of those kinds that the fault of one run may cause."""
         self._settled_s = plan.faults_until_s + SETTLED_S
         self._tasks: dict[str, str] = {}
-        """Runs that TASKS asks for, by run id: the pipeline."""
+        """Runs requested in TASKS: the pipeline by run id."""
         self._refused: set[str] = set()
         self._posted: dict[str, float] = {}
-        """When the result of an attempt was stored first."""
+        """When the result of each attempt was first stored."""
         self._took: dict[str, bool] = {}
-        """Whether its worker took the others of its message, too."""
+        """Whether the worker also took the other steps of the attempt's message."""
         self._in_stream = Counter[str]()
-        """How many messages of STEPS have an attempt."""
+        """Number of messages in STEPS that contain each attempt."""
         self._returned: set[str] = set()
-        """Attempts that a worker gave back by the log."""
+        """Attempts that a worker returned through the log."""
         self._deadlines: dict[str, float] = {}
         self._ends: dict[str, dict[str, Any]] = {}
-        """The row with which each run ended, and by which epoch."""
+        """The row with which each run ended, and the epoch that ended it."""
         self._end_epochs: dict[str, int] = {}
         self._frozen: dict[str, dict[str, Any]] = {}
         self._rejected: dict[str, float | None] = {}
-        """When the task was stored whose rejection a run's log holds."""
+        """For each run with a rejection in the log: when the rejected task was stored."""
         self._told = Counter[str]()
-        """How often the end of a run stands in EVENTS."""
+        """How often the end of each run is in EVENTS."""
         self._dispatches: set[str] = set()
         self._funded = FundedAttempts()
         self._tail_lost = False
-        """Whether the end of a log was lost, at any time."""
+        """Whether the tail of a log was ever lost."""
         self._alarms = 0
         self._exits = 0
         platform.journal.ended = self._execution_ended
@@ -132,7 +133,8 @@ class Checks:
         return counts
 
     def is_over(self) -> bool:
-        """Tell whether nothing more is to come; look at what is only listed until then."""
+        """Return whether nothing more is to come. Also checks the alarms that have been collected so
+        far."""
         self._look_at_alarms()
         if not self._user.done or not self._faults.calm:
             return False
@@ -141,13 +143,13 @@ class Checks:
             run_id not in runs and run_id not in self._refused for run_id in self._tasks
         ):
             return False
-        # the message of an end may have been dropped, and is posted again then
+        # an end's message may have been dropped; it is then posted again
         patient = self._world.now_s < self._settled_s + ACK_TIMEOUT_S
         return not patient or all(self._told[run_id] > 0 for run_id in runs)
 
     @contextmanager
     def watching(self, bus: Any) -> Iterator[None]:
-        """Watch what processes do while they do it."""
+        """Watch what processes do as they do it."""
         post = bus.publish_durable
 
         def posted(self_: Any, subject: str, payload: bytes, **more: Any) -> Any:
@@ -159,7 +161,7 @@ class Checks:
         with swapped((bus, "publish_durable", posted)), self.history.recording():
             yield
 
-    # ---- as it happens ----------------------------------------------------------------------
+    # ---- during the play --------------------------------------------------------------------
 
     def _stream(self, what: str, stream: Stream, stored: Stored, why: str) -> None:
         rule = getattr(self, f"_{stream.name.lower()}_{what}", None)
@@ -188,7 +190,7 @@ class Checks:
             self.fail("dead-letter", f"{stored.subject}: {fields.get('Hocket-Dead-Error')}")
 
     def _is_due(self, stored: Stored, fields: dict[str, str]) -> bool:
-        """Tell whether a dead letter is of what is at fault itself."""
+        """Return whether a dead letter is about something that is itself at fault."""
         source = stored.subject.split(".")[2]
         if source == "task":
             key = fields.get(cloudevents.IDEMPOTENCY_KEY)
@@ -219,13 +221,13 @@ class Checks:
         else:
             results = told["results"] if kind == AttemptsFinished.kind else []
         for result in results:
-            attempt = result.get("attempt", 0)  # what the cache answers has none
+            attempt = result.get("attempt", 0)  # answers of the cache have no attempt
             name = ids.attempt_id(result["run_id"], result["step"], attempt)
             self._posted.setdefault(name, self._world.now_s)
             self._took[name] = self._took.get(name, True) and result.get("took", 0) > 0
 
     def _accepted_again(self, accepted: dict[str, Any]) -> None:
-        """A key whose task was rejected may come with a new task: its run begins then."""
+        """A key whose task was rejected may be used by a new task: its run begins then."""
         run_id = accepted["run_id"]
         if accepted.get("rejected") is not None:
             self._rejected[run_id] = _task_of(accepted)
@@ -259,7 +261,7 @@ class Checks:
         if why != "+ACK":
             return
         for name in names if self._took.get(first, True) else [first]:
-            # one of a bundle may be there in a message of its own
+            # a step of a bundle may also have a message of its own
             elsewhere = name in self._returned or (bool(others) and self._in_stream[name] > 0)
             if name not in self._posted and not elsewhere:
                 self.fail("acked-before-posted", f"{name} has no result in the log")
@@ -275,7 +277,8 @@ class Checks:
             self._compare_end("told-before-commit", from_json(stored.data))
 
     def _events_lost(self, stored: Stored, why: str) -> None:
-        """The end of the stream is lost by number; what is older than a moment no real crash takes."""
+        """The tail that a crash loses is determined by a number of messages. A real crash would not
+        lose old ones, so events older than MAX_LOST_S still count as published."""
         jetstream = self._platform.server.jetstream
         age_s = jetstream.epoch_s + jetstream.now_s - stored.time_ns / NS
         run_id = _told_of(stored)
@@ -301,7 +304,7 @@ class Checks:
         if self._is_beyond(run_id, request.deadline_at_ms):
             self.fail("deadline-moved", f"{_attempt(request)} may take longer than its run")
         name = _attempt(request)
-        if name not in self._dispatches:  # what is handed out again was granted before
+        if name not in self._dispatches:  # a repeated dispatch was granted before
             self._dispatches.add(name)
             left, run = request.budget_left_usd, self._database.runs.get(run_id)
             overdrawn = left is not None and left <= 0 and run is not None and run["spent_usd"] > 0
@@ -309,7 +312,8 @@ class Checks:
                 self.fail("budget", f"{name} is dispatched and nothing is left of the budget")
 
     def _execution_ended(self, execution: Execution) -> None:
-        """Nobody works longer than the attempt may take, once processes are no longer stopped."""
+        """Check that no execution exceeds its attempt's time limit, once processes are no longer
+        paused."""
         if execution.begun_s < self._settled_s or execution.stubborn:
             return
         took_ms = 1_000 * (self._world.now_s - execution.begun_s)
@@ -335,7 +339,8 @@ class Checks:
         self._check_flow()
 
     def _check_flow(self) -> None:
-        """No more runs of a key have begun and not ended than its limit; what begins has a place."""
+        """Check that no key has more runs in progress than its limit, and that every run that has begun
+        has passed."""
         begun: dict[FlowQueue, list[str]] = {}
         for (run_id, _), place in self._database.flow.places.items():
             if self._database.steps.get(run_id):
@@ -372,7 +377,7 @@ class Checks:
             self._check_concurrency(run_id, row)
 
     def _check_concurrency(self, run_id: str, row: dict[str, Any]) -> None:
-        """No more items of a map are under way than it allows."""
+        """Check that no more items of a map are in progress than it allows."""
         facts = _json(row["facts"]) or {}
         if facts.get("link") != "item" or "home" in facts:
             return
@@ -389,8 +394,8 @@ class Checks:
             self.fail("concurrency", f"{run_id} has {under_way} under way at once")
 
     def _must_stop(self, row: dict[str, Any]) -> None:
-        """Whatever works on a cancelled step stops soon in calm weather. What a log that lost its end
-        had dispatched, nobody knows of any more."""
+        """Check, once the faults are over, that executions of a cancelled step stop soon. Dispatches
+        that were lost with the tail of a log are exempt, because nobody knows of them any more."""
         if self._world.now_s < self._settled_s:
             return
         running = [
@@ -420,7 +425,7 @@ class Checks:
         self._exits = len(failures)
 
     def _is_of_a_fault(self, event: str, rest: str) -> bool:
-        """Tell whether an alarm is of a run that is at fault itself."""
+        """Return whether an alarm is about a run that is itself at fault."""
         if event == "log_event_failed":
             return self._failed[event] <= len(self._raised)
         if event == "batch_refused":
@@ -448,7 +453,7 @@ class Checks:
             self._check_replay(number)
 
     def _check_replay(self, number: int) -> None:
-        """What stands in Postgres of a partition is what its log gives, as far as it is committed."""
+        """Check that Postgres has what a partition's log gives, as far as it is committed."""
         forged = self._platform.forger.written
         for difference in differences(self._database, self.history, number, forged):
             self.fail("replay", difference)
@@ -507,23 +512,23 @@ class Checks:
                 self._check_needs(run_id, key, step, plan.by_path[step["path"]])
 
     def _check_fault(self, run_id: str, row: dict[str, Any]) -> None:
-        """A run at fault ends with an error, and nobody else with that one."""
+        """Check that a run at fault ends with an error, and that no other run ends with that error."""
         code = (_json(row["error"]) or {}).get("code")
         succeeded = row["status"] in ("succeeded", "degraded")
         if code in hostile.SET_ASIDE and not self._is_at_fault(run_id):
             self.fail("neighbour", f"{run_id} was set aside with {code} and is not at fault")
-        # what the log lost may come out otherwise; and a late attempt changes no end
+        # what the log lost may turn out differently, and a late attempt changes no end
         if self._database.refused.get(run_id) == "run" and succeeded and not self._tail_lost:
             self.fail("fault", f"{run_id} was refused by Postgres and {row['status']}")
 
     def _is_barest(self, run_id: str) -> bool:
-        """Tell whether nothing is written of a run that was set aside but that it has ended: no path,
-        and not all of its steps. Where that is too little, the rows differ from the log (`replay`)."""
+        """Return whether nothing but its end is written of a run that was set aside: no path, and not
+        all of its steps. If that is too little, the rows differ from the log (`replay`)."""
         row = self._database.runs[run_id]
         return run_id in self._database.refused and row["critical_path"] is None
 
     def _is_at_fault(self, run_id: str) -> bool:
-        """Tell whether a run, or one below it, brought what it was set aside for."""
+        """Return whether a run, or a sub-run of it, caused its being set aside."""
         if run_id in self._database.refused or run_id in self._raised:
             return True
         return any(
@@ -532,13 +537,13 @@ class Checks:
         )
 
     def _is_bare(self, run_id: str, step: dict[str, Any]) -> bool:
-        """Tell whether a step may have been written without its values: its run was set aside. What
-        Postgres had of its input stays."""
+        """Return whether a step may have been written without its values because its run was set aside.
+        Its input stays as far as Postgres had it."""
         return run_id in self._database.refused and step["output"] is None
 
     def _check_path(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
-        """The pieces of the critical path are steps of the run, and sum to its time; one that never
-        began has none."""
+        """Check that the pieces of the critical path are steps of the run, and that they add up to its
+        duration; a run that never began has none."""
         if self._is_barest(run_id):
             return
         path = _json(row["critical_path"]) or []
@@ -549,8 +554,8 @@ class Checks:
             self.fail("path", f"{run_id} has {strangers} on its critical path and not in it")
 
     def _check_repeat(self, run_id: str, row: dict[str, Any], steps: dict[str, Any]) -> None:
-        """What a run takes over it does not run, what it was asked to run anew it does not take over,
-        and a retry takes over all that had succeeded."""
+        """Check that a run does not execute what it reuses, that it does not reuse what it was asked to
+        execute again, and that a retry reuses everything that had succeeded."""
         origin = (_json(row["facts"]) or {}).get("origin")
         ran = {each.step for each in self._journal.executions if each.run_id == run_id}
         for key, step in steps.items():
@@ -569,7 +574,7 @@ class Checks:
     def _check_retried(
         self, run_id: str, row: dict[str, Any], key: str, step: dict[str, Any], origin: str
     ) -> None:
-        """A step that a retry ran had not succeeded before, or had another input."""
+        """Check that a step executed by a retry had not succeeded before, or had a different input."""
         steps, before = self._database.steps.get(origin, {}), self._database.runs[origin]
         known = steps.get(key)
         if known is not None and self._is_bare(origin, known):
@@ -590,7 +595,7 @@ class Checks:
         return own
 
     def _check_leaf(self, run_id: str, key: str, step: dict[str, Any], *, effects: bool) -> None:
-        """What a step says is what its executions got and gave."""
+        """Check that a step's row has the input and output of its executions."""
         if self._is_bare(run_id, step):
             return
         wanted, taken = _json(step["input"]), _json(step["output"])
@@ -598,7 +603,7 @@ class Checks:
             for execution in self._journal.of_attempt.get(ids.attempt_id(run_id, key, number), ()):
                 if as_jsonb(execution.input) == wanted:
                     continue
-                # what was decided before the end of a log was lost may be decided otherwise after
+                # what was decided before a log lost its tail may be decided differently afterwards
                 used = execution.outcome == "ok" and as_jsonb(execution.output) == taken
                 if used or effects or not self._tail_lost:
                     self.fail("wrong-input", f"{execution.id} got {execution.input}, not {wanted}")
@@ -613,7 +618,7 @@ class Checks:
                 self.fail("wrong-output", f"{run_id} {key} has an output that no execution gave")
 
     def _given(self, run_id: str, key: str, attempt: int | None) -> list[Any]:
-        """Return what the executions of a step (of one attempt, or of all) and its fallbacks gave."""
+        """Return the outputs of a step's executions (of one attempt, or of all) and of its fallbacks."""
         outputs = [
             as_jsonb(execution.output)
             for execution in self._journal.executions
@@ -630,14 +635,14 @@ class Checks:
     def _check_needs(self, run_id: str, key: str, step: dict[str, Any], node: Any) -> None:
         steps = self._database.steps[run_id]
         facts = _json(self._database.runs[run_id]["facts"]) or {}
-        edited = facts.get("origin", {}).get("from_step")  # it may have an input given by hand
+        edited = facts.get("origin", {}).get("from_step")  # its input may have been given by hand
         scope = step["parent"]
         begun = [
             execution.begun_s
             for execution in self._journal.executions
             if execution.run_id == run_id
             and _is_under(execution.step, key)
-            # of what was decided before the end of a log was lost, only what counts still
+            # of what was decided before a log lost its tail, only what is still valid
             and (not self._tail_lost or execution.attempt == _number(steps, execution.step))
         ]
         for need in node.needs:
@@ -661,10 +666,10 @@ class Checks:
                 if other["state"] != "succeeded" or _is_taken_over(other):
                     continue
                 if other["attempt"] == 0 and self._is_bare(run_id, other):
-                    continue  # it was taken over, and its row may not say from where
-                if f"{other_key}!0" in steps:  # its fast variant served, and is looked at itself
+                    continue  # it was reused, and its row may not say from where
+                if f"{other_key}!0" in steps:  # its fast variant served, and is checked itself
                     continue
-                # what was decided before the end of a log was lost may have rested on a former attempt
+                # what was decided before a log lost its tail may have been based on an earlier attempt
                 first = 1 if self._tail_lost else other["attempt"]
                 attempts = range(min(first, other["attempt"]), other["attempt"] + 1)
                 names = [ids.attempt_id(run_id, other_key, number) for number in attempts]
@@ -674,14 +679,14 @@ class Checks:
                     self.fail("order", f"{run_id} {key} began before {names[-1]} had ended")
 
     def _is_beyond(self, run_id: str, deadline_at_ms: float) -> bool:
-        """Tell whether a deadline is later than the one a run was accepted with."""
+        """Return whether a deadline is later than the one with which the run was accepted."""
         accepted = self._deadlines.get(run_id)
         if accepted is None or self._pauses(run_id):
             return False
         return deadline_at_ms > accepted + 0.01
 
     def _pauses(self, run_id: str) -> bool:
-        """Tell whether the pipeline of a run may make its deadline stand still."""
+        """Return whether a pipeline may pause its runs' deadlines."""
         return any('"approval"' in text for text in self._texts())
 
     def _texts(self) -> list[str]:
@@ -696,13 +701,13 @@ class Checks:
 
 
 def _task_of(accepted: dict[str, Any]) -> float | None:
-    """Return when the task of an accepted run was stored."""
+    """Return when an accepted run's task was stored (Unix ms)."""
     ack = accepted.get("task_ack")
     return None if ack is None else parse_ack_subject(ack).stored_at_ms
 
 
 def _told_of(stored: Stored) -> str | None:
-    """Return the run whose end an event tells."""
+    """Return the id of the run whose end an event reports."""
     if stored.subject.endswith(RunFinished.kind):
         return str(from_json(stored.data)["run_id"])
     if stored.subject.endswith(TaskRejected.kind):
@@ -712,7 +717,7 @@ def _told_of(stored: Stored) -> str | None:
 
 @dataclass(slots=True)
 class _Request:
-    """What is looked at of a step's message."""
+    """The fields of a step's message that are checked."""
 
     run_id: str
     step: str
@@ -725,7 +730,7 @@ class _Request:
 
     @staticmethod
     def all_in(payload: bytes) -> "list[_Request]":
-        """Return what a message asks for."""
+        """Return all steps that a message requests."""
         fields = from_json(payload)
         return [_Request.read(one) for one in (fields, *fields.get("more", ()))]
 
@@ -762,6 +767,6 @@ def _json(text: str | None) -> Any:
 
 
 def _number(steps: dict[str, Any], key: str) -> int | None:
-    """Return the number of a step's last attempt, where the run has the step."""
+    """Return the number of a step's last attempt, or None if the run does not have the step."""
     step = steps.get(key)
     return None if step is None else int(step["attempt"])
