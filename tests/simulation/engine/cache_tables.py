@@ -13,7 +13,7 @@ from simulation.engine.world import EPOCH_S, Process
 
 @dataclass
 class CacheRow:
-    """One entry; times are the database's, in epoch milliseconds."""
+    """One entry; times are the database's, in Unix milliseconds."""
 
     output: str | None = None
     filled_at_ms: float = 0.0
@@ -23,11 +23,11 @@ class CacheRow:
     cost_usd: Decimal = Decimal(0)
     claim: Claim | None = None
     waiters: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Until when each may compute, in the order they came."""
+    """Deadline for computing the value, by run and step, in order of arrival."""
 
 
 class CacheTables:
-    """The statements, each at one instant."""
+    """The cache's statements, each executed at one instant."""
 
     def __init__(self, database: Database) -> None:
         self.rows: dict[str, CacheRow] = {}

@@ -1,9 +1,9 @@
 """Postgres at the level of the coordinator's store: tables as dictionaries, one statement at a time.
 
-A statement travels to the database, has its effect there at one instant, and its answer travels back;
-a caller that dies in between has had its effect all the same. What the database may do: be away (what
-is asked fails, whether or not it had its effect), be slow, lose an answer. Times come back in whole
-microseconds and JSON as `jsonb` keeps it, as from the real tables.
+A statement travels to the database, takes effect there at one instant, and its answer travels back; it
+takes effect even if the caller dies in between. The database may be down (requests fail, and may have
+taken effect or not), be slow, or lose an answer. As with the real tables, times come back in whole
+microseconds, and JSON in the form of `jsonb`.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from simulation.engine.world import Process, World
 
 Row = dict[str, Any]
 UNSTORABLE = "no-postgres-stores-this"
-"""A row that holds this text is refused."""
+"""A row that contains this text is refused."""
 _RUN_FIXED = frozenset({"run_id", "partition", "tenant", "pipeline", "input", "labels"})
 _STEP_FIXED = frozenset({"run_id", "key", "path", "type"})
 
 
 @dataclass
 class DatabaseWeather:
-    """How the database is at present."""
+    """The current condition of the database."""
 
     latency_s: tuple[float, float] = (0.0002, 0.002)
     slow_s: float = 0.0
@@ -66,7 +66,7 @@ class PartitionRow:
 
 @dataclass
 class Database:
-    """The tables. `observers` are told of every commit, after it."""
+    """The tables. `observers` are called after every commit."""
 
     world: World
     weather: DatabaseWeather = field(default_factory=DatabaseWeather)
@@ -78,12 +78,12 @@ class Database:
     estimates: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
     pipelines: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     releases: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """What was chosen of a `Release`, where anything was."""
+    """Fields of a `Release` that were chosen for a pipeline, if any."""
     observers: list[Callable[[str, Any], None]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    """Runs of which a row was refused: `run`, or `attempt` where it was one of those only."""
+    """Runs with a refused row: `run`, or `attempt` if only rows of attempts were refused."""
     refusals: int = 0
-    """Commits that were refused for a row."""
+    """Number of commits that were refused because of a row."""
 
     def __post_init__(self) -> None:
         self.dice = self.world.dice("database")
@@ -102,7 +102,7 @@ class Database:
         versions = self.pipelines.setdefault((tenant, document["pipeline"]), {})
         versions[len(versions) + 1] = to_json(document).decode()
 
-    # ---- statements, each at one instant ----------------------------------------------------
+    # ---- statements, each executed at one instant -------------------------------------------
 
     def own(self, partition: int, owner: str) -> Offset:
         row = self.partitions.setdefault(partition, PartitionRow())
@@ -131,7 +131,7 @@ class Database:
         return touched
 
     def check(self, batch: Batch) -> None:
-        """Raise what the batch is refused for."""
+        """Raise the error with which Postgres would refuse the batch."""
         for partition, (epoch, _, _) in sorted(batch.offsets.items()):
             row = self.partitions.get(partition)
             if row is None or row.epoch != epoch:
@@ -160,7 +160,7 @@ class Database:
             raise
 
     def write(self, batch: Batch) -> None:
-        """Write a batch whose fence holds."""
+        """Write a batch whose epochs are still valid."""
         for partition, (_, seq, msg_id) in batch.offsets.items():
             row = self.partitions[partition]
             row.applied_seq, row.applied_msg_id = seq, str(msg_id)
@@ -300,7 +300,7 @@ class Database:
 
 
 class SimulatedStore:
-    """The store of one process, over the one database: a `hocket.coordinator.storage.store.Store`."""
+    """The store of one process, on the shared database: a `hocket.coordinator.storage.store.Store`."""
 
     def __init__(self, database: Database, process: Process) -> None:
         self._database = database
@@ -351,7 +351,8 @@ class SimulatedStore:
 
 
 class SimulatedPipelineStore:
-    """That of one process, over the one database: a `PipelineStore` of `hocket.coordinator.storage`."""
+    """The pipeline store of one process, on the shared database: a `PipelineStore` of
+    `hocket.coordinator.storage`."""
 
     def __init__(self, database: Database, process: Process) -> None:
         self._database = database
@@ -375,7 +376,7 @@ class SimulatedPipelineStore:
 
 
 async def asked(database: Database, process: Process, statement: Callable[[], Any]) -> Any:
-    """Have a statement executed, and return its answer or raise what the driver would."""
+    """Execute a statement in the database; return its answer or raise what the driver would."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
 
@@ -409,7 +410,7 @@ def _answered(answer: "asyncio.Future[Any]", result: Any, error: BaseException |
 
 
 def _refuse_unstorable(columns: Mapping[str, str], values: Sequence[Any]) -> None:
-    """Raise what Postgres says of a row that it cannot store."""
+    """Raise Postgres' error for a row that it cannot store."""
     for kind, value in zip(columns.values(), values, strict=True):
         if isinstance(value, str):
             if kind != "jsonb" and "\x00" in value:
@@ -430,7 +431,7 @@ def _row(columns: Mapping[str, str], values: Sequence[Any]) -> Row:
 
 
 def _read(columns: Mapping[str, str], row: Row) -> Row:
-    """Return a row as the driver gives it."""
+    """Return a row as the driver returns it."""
     read = dict(row)
     for name, kind in columns.items():
         value = row[name]
@@ -449,7 +450,7 @@ def _jsonb_text(text: str | bytes) -> str:
 
 
 def as_jsonb(value: Any) -> Any:
-    """Order the keys of objects as `jsonb` does: the shorter first, then by their bytes."""
+    """Order the keys of objects as `jsonb` does: shorter ones first, then by their bytes."""
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
         return {key: as_jsonb(value[key]) for key in keys}

@@ -1,5 +1,7 @@
-"""The tables of flow control as dictionaries, as in `hocket.coordinator.flow.store.FlowStore`: the same
-rule over what stands in them, and every decision at one instant, as under the lock of its pipeline."""
+"""The tables of flow control as dictionaries, as in `hocket.coordinator.flow.store.FlowStore`.
+
+The product's own rule is applied to their content, and every decision is made at one instant, as under
+the lock of its pipeline."""
 
 import json
 from collections.abc import Collection
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Place:
-    """Where a run stands at a gate; times are epoch milliseconds."""
+    """The state of a run at a gate; times are Unix milliseconds."""
 
     queue: FlowQueue
     rule: dict[str, Any]
@@ -34,7 +36,7 @@ class Place:
 
 
 class FlowTables:
-    """The statements, each at one instant."""
+    """The statements, each executed at one instant."""
 
     def __init__(self, world: World) -> None:
         self.places: dict[tuple[str, int], Place] = {}
@@ -45,7 +47,7 @@ class FlowTables:
         return 1_000 * (EPOCH_S + self._world.now_s)
 
     def write(self, batch: Batch) -> list[FlowQueue]:
-        """Write the places of a batch's runs, and delete those of runs that end with it."""
+        """Write the places of a batch's runs, and delete those of runs that end in it."""
         touched: dict[FlowQueue, None] = {}
         for values in batch.flow:
             row = dict(zip(FLOW_COLUMNS, values, strict=True))
@@ -66,7 +68,7 @@ class FlowTables:
         return list(touched)
 
     def decide(self, queues: Collection[FlowQueue]) -> FlowOutcome:
-        """Decide about the runs that wait in these queues, and in those to which they go on."""
+        """Decide about the runs that wait in these queues, and in the queues that they move on to."""
         outcome, todo = FlowOutcome(), dict.fromkeys(queues)
         for kind in FLOW_KINDS:
             for queue in [queue for queue in todo if queue.kind == kind]:
@@ -114,7 +116,7 @@ class FlowTables:
         return place
 
     def untold(self, database: "Database") -> FlowOutcome:
-        """Return what was decided a while ago and does not show in the runs."""
+        """Return what was decided a while ago and has not reached the runs."""
         outcome = FlowOutcome()
         for (run_id, _), place in self.places.items():
             if place.changed_at_ms > self._now_ms - 1_000 * TOLD_WITHIN_S:
@@ -132,13 +134,14 @@ class FlowTables:
         return sorted({one.queue for one in self.places.values() if one.state == "waiting"})
 
     def sweep(self, database: "Database") -> set[FlowQueue]:
-        """Delete the places of runs that have ended in a way that did not."""
+        """Delete the places of ended runs that were not deleted with the end."""
         gone = [key for key in self.places if database.runs[key[0]]["finished_at"] is not None]
         return {self.places.pop(key).queue for key in gone}
 
 
 class SimulatedFlowStore:
-    """That of one process, over the one database: a `FlowStore` of `hocket.coordinator.flow`."""
+    """The flow store of one process, on the shared database: a `FlowStore` of
+    `hocket.coordinator.flow`."""
 
     def __init__(self, database: "Database", process: Process) -> None:
         self._database = database

@@ -1,9 +1,9 @@
 """JetStream in memory: streams with sequences and a window of message ids, push and pull consumers.
 
-Served is what the product uses of the JSON API; anything else is an AssertionError. A crash loses what
-a real server may lose: ephemeral consumers and standing requests always, and, with `lose`, the end of
-streams written asynchronously (their sequence numbers are used again) and removals that were not on
-disk yet (an acknowledged message of a work queue comes back).
+It implements what the product uses of the JSON API; anything else is an AssertionError. A crash loses
+what a real server may lose: ephemeral consumers and pending pull requests always, and, with `lose`, the
+tail of streams that are written asynchronously (their sequence numbers are used again) and removals
+that were not on disk yet (an acknowledged message of a work queue comes back).
 """
 
 from base64 import b64encode
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 MAX_LOST = (4, 12, 40)
-"""Messages of a fast stream that a crash may lose: one of these bounds."""
+"""Maximum number of messages of a fast stream that a crash may lose; one of these is drawn."""
 MAX_BACK = 4
-"""Removals that a crash may undo."""
+"""Maximum number of removals that a crash may undo."""
 
 
 class Refused(Exception):
-    """The API says no: code, number and text."""
+    """An error of the API: code, number and text."""
 
     def __init__(self, code: int, number: int, text: str) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Stored:
-    """A message that a stream keeps."""
+    """A message in a stream."""
 
     seq: int
     subject: str
@@ -47,7 +47,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Pending:
-    """A message in the hands of a client."""
+    """A message that was delivered and is not acknowledged."""
 
     count: int
     deadline_s: float
@@ -55,7 +55,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Request:
-    """A pull request that stands."""
+    """A pending pull request."""
 
     reply: str
     left: int
@@ -96,7 +96,7 @@ class Stream:
         return any(matches(pattern, words) for pattern in self._filters)
 
     def store(self, message: "Message") -> tuple[Stored, bool]:
-        """Keep a message; tell whether it was here before."""
+        """Store a message; return it, and whether it was a duplicate."""
         msg_id = message.fields.get("Nats-Msg-Id", "")
         now_s = self.jetstream.now_s
         window_s = self.jetstream.duplicate_window_s
@@ -137,8 +137,8 @@ class Stream:
         return True
 
     def lose_from(self, first_seq: int) -> None:
-        """Lose the tail from this sequence on, and what ids and consumers tell of it; it is used
-        again."""
+        """Lose the tail from this sequence number on, with the message ids and the consumers' knowledge
+        of it. The numbers are used again."""
         for seq in range(first_seq, self.last_seq + 1):
             stored = self.messages.pop(seq, None)
             if stored is not None:
@@ -208,7 +208,7 @@ class Stream:
 
 
 class Consumer:
-    """One consumer: durable or not, pushing or pulled from."""
+    """One consumer: durable or ephemeral, push or pull."""
 
     def __init__(self, stream: Stream, name: str, config: dict[str, Any]) -> None:
         self.stream = stream
@@ -261,10 +261,10 @@ class Consumer:
             ),
         }
 
-    # ---- messages out -----------------------------------------------------------------------
+    # ---- delivery ---------------------------------------------------------------------------
 
     def offer(self) -> None:
-        """Deliver what can be delivered now."""
+        """Deliver everything that can be delivered now."""
         if self.deliver_subject:
             group = self.config.get("deliver_group") or ""
             while self._has_room() and self._server.has_interest(self.deliver_subject, group):
@@ -288,7 +288,7 @@ class Consumer:
             self._give(seq, request.reply)
 
     def ask(self, body: dict[str, Any], reply: str) -> None:
-        """Take a pull request."""
+        """Accept a pull request."""
         now_s = self._jetstream.now_s
         expires_s = body.get("expires", 0) / NS
         batch = body.get("batch", 1)
@@ -309,7 +309,7 @@ class Consumer:
         self.offer()
 
     def acked(self, seq: int, word: bytes) -> None:
-        """Take what a client says about a message."""
+        """Process a client's acknowledgement of a message."""
         pending = self._pending.get(seq)
         if pending is None:
             return
@@ -324,12 +324,12 @@ class Consumer:
         self.offer()
 
     def forget(self, seq: int) -> None:
-        """Let go of a message that left the stream."""
+        """Forget a message that has left the stream."""
         self._pending.pop(seq, None)
         self._counts.pop(seq, None)
 
     def lose_from(self, first_seq: int) -> None:
-        """Know nothing of the places from this one on, as a server does when it comes up and finds a
+        """Forget the sequence numbers from this one on, as a server does that starts and finds a
         consumer ahead of its stream."""
         self.next_seq = min(self.next_seq, first_seq)
         for seq in [seq for seq in self._pending if seq >= first_seq]:
@@ -337,26 +337,26 @@ class Consumer:
         self._again = deque(seq for seq in self._again if seq < first_seq)
 
     def crash(self) -> None:
-        """Come back with the state that was on disk."""
+        """Restore the state that was on disk."""
         dice = self._jetstream.dice
         self._requests.clear()
         for seq in [seq for seq in self._pending if seq not in self.stream.messages]:
             del self._pending[seq]
-        if dice.random() < 0.5:  # what was delivered and not acknowledged is delivered anew
+        if dice.random() < 0.5:  # unacknowledged messages are redelivered
             self._again = deque(sorted({*self._pending, *self._again}))
             self._pending.clear()
         else:
             for pending in self._pending.values():
                 pending.deadline_s = self._jetstream.now_s + self._ack_wait_s()
         self._again = deque(seq for seq in self._again if seq in self.stream.messages)
-        for seq, stored in self.stream.messages.items():  # a removal that was undone
+        for seq, stored in self.stream.messages.items():  # includes removals that were undone
             known = seq >= self.next_seq or seq in self._pending or seq in self._again
             if not known and self._wants(stored.subject):
                 self._again.append(seq)
         self._counts = {seq: n for seq, n in self._counts.items() if seq in self.stream.messages}
 
     def resume(self) -> None:
-        """Go on after the server is up again."""
+        """Continue after the server has restarted."""
         if self._pending:
             self._sweep_later()
         if self.deliver_subject and self.heartbeat_s:
@@ -368,7 +368,7 @@ class Consumer:
             self._status(request.reply, "409 Consumer Deleted", request.left)
         self._requests.clear()
 
-    # ---- inside -----------------------------------------------------------------------------
+    # ---- internals --------------------------------------------------------------------------
 
     def _first_seq(self) -> int:
         policy = self.config.get("deliver_policy", "all")
@@ -477,7 +477,8 @@ class Consumer:
         self._server.send(subject, to_json(body))
 
     def _beat(self) -> None:
-        """Say that the consumer lives; end it where nobody has listened for long."""
+        """Send a heartbeat if one is due; delete an ephemeral consumer that nobody has listened to for
+        long."""
         if not self.alive or self.stream.consumers.get(self.name) is not self:
             return
         now_s = self._jetstream.now_s
@@ -521,14 +522,15 @@ class Consumer:
 
 @dataclass
 class JetStream:
-    """The streams of a server, and the API to them."""
+    """The streams of a server, and the API for them."""
 
     server: "Server"
     streams: dict[str, Stream] = field(default_factory=dict)
     observers: list[Callable[[str, Stream, Stored, str], None]] = field(default_factory=list)
-    """Told of every message that a stream stores, removes, loses or finds again."""
+    """Called for every message that a stream stores, removes, loses or restores."""
     duplicate_window_s: float = 120.0
-    """Of every stream, whatever its configuration says: plays are shorter than the real window."""
+    """Applies to every stream, whatever its configuration says: plays are shorter than the real window.
+    x"""
 
     def __post_init__(self) -> None:
         from simulation.engine.nats_server import matches
@@ -549,7 +551,7 @@ class JetStream:
         return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     def after(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something later, unless the server goes down before."""
+        """Run an action later, unless the server crashes before."""
         self.server.world.after(delay_s, self._if_same_life, self._life, action, arguments)
 
     def _if_same_life(
@@ -573,13 +575,13 @@ class JetStream:
     # ---- streams ----------------------------------------------------------------------------
 
     def make(self, config: dict[str, Any]) -> Stream:
-        """Make a stream that is not there."""
+        """Create a stream."""
         stream = self.streams[config["name"]] = Stream(self, config)
         self._streams_of.clear()
         return stream
 
     def stream_of(self, subject: str) -> Stream | None:
-        """Return the stream that takes a subject."""
+        """Return the stream that stores messages of a subject."""
         if subject.startswith("_INBOX."):
             return None
         if subject not in self._streams_of:
@@ -614,7 +616,7 @@ class JetStream:
             consumer.offer()
 
     def interest_changed(self, subject: str) -> None:
-        """Somebody listens to a subject now: a push consumer may wait for it."""
+        """Deliver to push consumers that waited for a subscriber of this subject."""
         for stream in self.streams.values():
             for consumer in list(stream.consumers.values()):
                 if consumer.deliver_subject == subject:
@@ -623,7 +625,7 @@ class JetStream:
     # ---- the API ----------------------------------------------------------------------------
 
     def asked(self, message: "Message") -> None:
-        """Take a message on `$JS.`: an acknowledgement, or a call of the API."""
+        """Handle a message on `$JS.`: an acknowledgement, or a call of the API."""
         words = message.subject.split(".")
         if words[1] == "ACK":
             stream = self.streams.get(words[2])

@@ -1,7 +1,7 @@
-"""An event loop without a selector, threads or a clock of its own: one per simulated process.
+"""An event loop without a selector, threads or its own clock: one per simulated process.
 
-The world runs its handles one by one, in the order in which they became ready, and rings its timers
-in virtual time. A loop that has died takes nothing any more.
+The world runs its handles one by one, in the order in which they became ready, and fires its timers in
+virtual time. A loop that has died accepts nothing any more.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class SimulatedFuture(asyncio.Future):  # type: ignore[type-arg]
 
 
 class SimulatedHandle:
-    """A callback that is or will be ready; what asyncio's handles are, without what costs time."""
+    """A scheduled callback: like asyncio's handles, without their expensive parts."""
 
     __slots__ = ("arguments", "callback", "context", "is_cancelled", "when_s")
 
@@ -56,7 +56,7 @@ class SimulatedHandle:
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
-    """An event loop on simulated time."""
+    """An event loop in simulated time."""
 
     def __init__(self, process: "Process") -> None:
         self.process = process
@@ -65,7 +65,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._dead = False
 
     def die(self) -> None:
-        """Take nothing any more."""
+        """Drop all callbacks, and accept no more."""
         self._dead = True
         self.ready.clear()
 
@@ -114,7 +114,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self, coro: Any, *, name: str | None = None, context: Any = None
     ) -> "asyncio.Task[Any]":
         number = self._world.next_hash()
-        SimulatedTask.number = number  # asyncio files it by its hash while it is being made
+        SimulatedTask.number = number  # asyncio registers a task by its hash while it is created
         task = SimulatedTask(coro, loop=self, name=name or f"t{number}", context=context)
         task.number = number
         return task

@@ -1,8 +1,9 @@
-"""A NATS server in memory: core subjects, and the JetStream that the product uses (`jetstream`).
+"""A NATS server in memory: core subjects, and the part of JetStream that the product uses
+(`jetstream`).
 
-It speaks the client protocol over `nats_transport`, so the client library above it is the real one.
-What it may do to its clients: lose core messages in either direction, take its time, break
-connections, and go down and come back with the tail of its fast streams lost.
+It speaks the client protocol over `nats_transport`, so the client library above it is the real one. It
+may lose core messages in either direction, be slow, break connections, and crash and come back without
+the tails of its fast streams.
 """
 
 import json
@@ -21,7 +22,7 @@ CRLF = b"\r\n"
 
 @dataclass(slots=True)
 class Subscription:
-    """What a connection listens to."""
+    """A subscription of a connection."""
 
     connection: Connection
     sid: int
@@ -35,7 +36,7 @@ _OF_LOG = "$JS.ACK.LOG."
 
 @dataclass
 class Weather:
-    """What the network does at present."""
+    """The current condition of the network."""
 
     latency_s: tuple[float, float] = (0.0001, 0.001)
     slow_chance: float = 0.0
@@ -45,7 +46,7 @@ class Weather:
 
 @dataclass(slots=True)
 class Message:
-    """A message on its way through the server; headers as they came."""
+    """A message on its way through the server; headers are kept as received."""
 
     subject: str
     reply: str
@@ -55,25 +56,25 @@ class Message:
 
 
 class Server:
-    """A NATS server of the simulation."""
+    """A simulated NATS server."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.weather = Weather()
         self.log_drop_chance = 0.0
-        """How often a message of the log does not come to its reader."""
+        """The probability that a message of the log does not reach its reader."""
         self.up = True
         self.connections: list[Connection] = []
         self.jetstream = JetStream(self)
         self.observers: list[Callable[[str, Connection, Message], None]] = []
-        """Told of every publish that arrives, before anything is done with it."""
+        """Called for every publish that arrives, before it is processed."""
         self._dice = world.dice("network")
         self._log_dice = world.dice("log losses")
         self._count = 0
         self._subscriptions: dict[tuple[int, int], Subscription] = {}
         self._exact: dict[str, list[Subscription]] = {}
         self._under: dict[str, list[Subscription]] = {}
-        """Of `prefix.*` by prefix."""
+        """Subscriptions to `prefix.*`, by prefix."""
         self._wild: list[tuple[list[str], Subscription]] = []
 
     # ---- weather ----------------------------------------------------------------------------
@@ -87,16 +88,16 @@ class Server:
         return delay_s
 
     def loses(self) -> bool:
-        """Tell whether this message gets lost."""
+        """Decide whether this message is lost."""
         chance = self.weather.drop_chance
         return chance > 0.0 and self._dice.random() < chance
 
     def _loses_of_log(self, reply: str) -> bool:
-        """Tell whether a message with this ack subject is one of the log that gets lost."""
+        """Decide whether the message with this ack subject is one of the log and is lost."""
         chance = self.log_drop_chance
         return chance > 0.0 and reply.startswith(_OF_LOG) and self._log_dice.random() < chance
 
-    # ---- life -------------------------------------------------------------------------------
+    # ---- lifecycle --------------------------------------------------------------------------
 
     def connect(self, process: Any) -> Connection:
         if not self.up:
@@ -117,7 +118,7 @@ class Server:
         return connection
 
     def forget(self, connection: Connection) -> None:
-        """Drop what a broken connection listened to."""
+        """Remove the subscriptions of a broken connection."""
         self.connections.remove(connection)
         if connection in connection.process.connections:
             connection.process.connections.remove(connection)
@@ -125,7 +126,7 @@ class Server:
             self._unlisten(key)
 
     def crash(self, down_s: float, *, lose: bool) -> None:
-        """Go down; come back after a while, perhaps without the end of what was stored."""
+        """Crash, and restart after a while, perhaps without the tail of what was stored."""
         if not self.up:
             return
         self.world.note("nats", f"crash, lose={lose}")
@@ -140,7 +141,7 @@ class Server:
         self.up = True
         self.jetstream.boot()
 
-    # ---- what clients say -------------------------------------------------------------------
+    # ---- requests of clients ----------------------------------------------------------------
 
     def receive(self, connection: Connection, data: bytes) -> None:
         buffer = connection.buffer
@@ -242,7 +243,7 @@ class Server:
         self._wild = [entry for entry in self._wild if entry[1] is not subscription]
 
     def listeners(self, subject: str) -> list[Subscription]:
-        """Return who gets a message on a subject: one of each queue group."""
+        """Return the subscriptions that receive a message on a subject: one of each queue group."""
         found = list(self._exact.get(subject, ()))
         found += self._under.get(subject.rpartition(".")[0], ())
         if self._wild:
@@ -271,7 +272,7 @@ class Server:
     # ---- delivery ---------------------------------------------------------------------------
 
     def route(self, message: Message) -> bool:
-        """Hand a message to all who listen; tell whether anybody did."""
+        """Deliver a message to all who listen; return whether anybody did."""
         listeners = self.listeners(message.subject)
         for subscription in listeners:
             self._deliver(
@@ -280,11 +281,11 @@ class Server:
         return bool(listeners)
 
     def send(self, subject: str, data: bytes, *, reply: str = "", headers: bytes = b"") -> bool:
-        """Send something of the server's own."""
+        """Send a message of the server itself."""
         return self.route(Message(subject, reply, headers, data))
 
     def send_as(self, deliver: str, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        """Send a stored message to those who listen on `deliver`, under its own subject."""
+        """Send a stored message to the subscribers of `deliver`, under its own subject."""
         for subscription in self.listeners(deliver):
             self._deliver(subscription, subject, reply, headers, data)
 
@@ -319,7 +320,7 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def matches(pattern: Iterable[str], words: list[str]) -> bool:
-    """Tell whether a subject fits a pattern with `*` and `>`."""
+    """Return whether a subject matches a pattern with `*` and `>`."""
     place = 0
     for part in pattern:
         if part == ">":

@@ -1,8 +1,8 @@
-"""The sockets between the real NATS client and the simulated server: bytes in order, some time later.
+"""The sockets between the real NATS client and the simulated server: bytes in order, with a delay.
 
-A connection keeps the order of its bytes in each direction, as TCP does; every chunk takes a time of
-its own from the dice. It can stall (nothing arrives for a while) and it can break: what was on its way
-is gone, the server knows at once, the client reads an end of file.
+A connection keeps the order of its bytes in each direction, as TCP does; every chunk has a random
+delay. A connection can stall (nothing arrives for a while) and break: bytes in transit are lost, the
+server knows at once, and the client reads an end of file.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Connection:
         self.open = True
         self.stalled_until_s = 0.0
         self.buffer = bytearray()
-        """Bytes of an unfinished command, at the server."""
+        """Bytes of an incomplete command, on the server's side."""
         self._world = server.world
         self._down: list[bytes] = []
         self._down_at_s = 0.0
@@ -37,7 +37,7 @@ class Connection:
     # ---- to the client ----------------------------------------------------------------------
 
     def to_client(self, data: bytes) -> None:
-        """Send bytes; what is sent before they have left goes with them."""
+        """Send bytes, together with those that are still waiting to leave."""
         if not self.open:
             return
         self._down.append(data)
@@ -53,7 +53,7 @@ class Connection:
         self._wake()
 
     async def read(self) -> bytes:
-        """Return what has arrived, waiting for something; nothing at the end."""
+        """Return what has arrived, waiting if there is nothing; empty at the end of the stream."""
         while not self._received and not self.ended:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -89,7 +89,7 @@ class Connection:
     # ---- ends -------------------------------------------------------------------------------
 
     def break_(self, reason: str) -> None:
-        """Lose what is on its way; the client hears of it a little later."""
+        """Lose what is in transit; the client notices a little later."""
         if not self.open:
             return
         self.open = False
@@ -106,7 +106,7 @@ class Connection:
 
 
 class SimulatedTransport(Transport):
-    """What nats-py takes for a TCP transport."""
+    """The object that nats-py uses as its TCP transport."""
 
     server: "Server"
 

@@ -1,4 +1,4 @@
-"""One coroutine in a world of its own, for contracts that the real parts are held to as well."""
+"""Run one coroutine in a new world, for contracts that the real components must fulfil as well."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +12,7 @@ def play_scene(
     scene: Callable[[Process], Awaitable[None]],
     limit_s: float,
 ) -> None:
-    """Play a coroutine as a process of a world to its end, within `limit_s` of the world's time; raise
+    """Run a coroutine to its end as a process of a world, within `limit_s` of the world's time; raise
     what it raised."""
     ends: list[BaseException | None] = []
 

@@ -1,9 +1,10 @@
-"""The world: virtual time, a seed for every choice, processes that can stop, stall and die, and a trace.
+"""The world: virtual time, randomness from one seed, processes that can stop, stall and die, and a
+trace.
 
-One call of `run` plays everything. While a process has something ready, a seeded choice says whose
-handle runs next; when none has, time jumps to the next event (a message arrives, a timer rings). A
-process keeps the order of its own handles, as asyncio promises; between processes any order may come.
-Nothing here or in the processes reads real time, real dice, or the order of a set.
+One call of `run` plays everything. While processes have something ready, a seeded choice decides whose
+handle runs next; when none has, time jumps to the next event (a message arrives, a timer fires). A
+process keeps the order of its own handles, as asyncio promises; between processes any order is
+possible. Nothing here or in the processes reads real time, real randomness, or the order of a set.
 """
 
 import asyncio
@@ -28,12 +29,13 @@ from simulation.engine.loop import ProcessLoop
 from simulation.engine.swaps import swapped
 
 EPOCH_S = 1_750_000_000.0
-"""The wall clock at the beginning of every simulation."""
+"""The wall clock at the start of every simulation."""
 SLICE_S = 0.001
-"""Events this near may come between two handles of one instant: processes take time, after all."""
+"""Events this close may occur between two handles of one instant, since real processes take time."""
 EVENT_CHANCE = 0.1
 MAX_STEPS = 400_000
-"""Handles and events of one simulation; more means that something runs in circles."""
+"""Maximum number of handles and events in one simulation; more means that something is in an endless
+loop."""
 
 
 class RunsInCircles(Exception):
@@ -41,7 +43,7 @@ class RunsInCircles(Exception):
 
 
 class World:
-    """The time, the chance and the machines of one play."""
+    """The time, the randomness and the processes of one play."""
 
     def __init__(self, seed: str, *, verbose: bool = False) -> None:
         self.seed = seed
@@ -52,9 +54,9 @@ class World:
         self.steps = 0
         self.current: Process | None = None
         self.running: ProcessLoop | None = None
-        """The loop that asyncio takes for the running one."""
+        """The loop that asyncio regards as running."""
         self.alarms: list[tuple[str, str, str]] = []
-        """What processes logged as errors: who, event, the rest."""
+        """Errors logged by processes: process, event, and the remaining fields."""
         self._digest = hashlib.blake2b(digest_size=16)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -64,28 +66,30 @@ class World:
         self._choice = self.dice("schedule")
         self._dead: list[asyncio.Task[Any]] = []
 
-    # ---- dice and time ----------------------------------------------------------------------
+    # ---- randomness and time ----------------------------------------------------------------
 
     def dice(self, purpose: str) -> Random:
-        """Return dice for one purpose, so that more throws of one do not change the others."""
+        """Return a random generator for one purpose, so that using one more often does not change the
+        others."""
         return Random(f"{self.seed}:{purpose}")
 
     def at(self, when_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something at a time."""
+        """Run an action at a given time."""
         self._count += 1
         heapq.heappush(self._events, (max(when_s, self.now_s), self._count, action, arguments))
 
     def after(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something later."""
+        """Run an action after a delay."""
         self.at(self.now_s + delay_s, action, *arguments)
 
     def next_hash(self) -> int:
-        """Return the hash of the next task or future: sets of them have the same order each time."""
+        """Return the hash of the next task or future: this gives sets of them the same order in each
+        play."""
         self._hashes += 1
         return self._hashes
 
     def wall_s(self) -> float:
-        """Return the wall clock of whoever is running; the servers' own where nobody is."""
+        """Return the wall clock of the running process; if none is running, that of the servers."""
         process = self.current
         if process is None:
             return EPOCH_S + self.now_s
@@ -97,7 +101,7 @@ class World:
     # ---- trace ------------------------------------------------------------------------------
 
     def note(self, who: str, what: str) -> None:
-        """Write down that something happened; the hash of the trace tells two plays apart."""
+        """Record that something happened; the hash of the trace shows whether two plays are the same."""
         self._digest.update(f"{self.now_s!r} {who} {what}\n".encode())
         if self.verbose:
             self.trace.append((self.now_s, who, what))
@@ -113,21 +117,21 @@ class World:
         return process
 
     def is_ready(self, process: "Process") -> None:
-        """Take a process into the round."""
+        """Add a process to those that have something to run."""
         self._ready.append(process)
 
     def bury(self, loop: ProcessLoop) -> None:
-        """Keep what a dead process left, so that nothing of it runs again before the end."""
+        """Keep the tasks of a dead process, so that none of their code runs before the end."""
         self._dead += [task for task in asyncio.all_tasks(loop) if not task.done()]
 
     # ---- play -------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End `run` after the present step."""
+        """End `run` after the current step."""
         self._stopped = True
 
     def run(self, until_s: float) -> bool:
-        """Play until `stop` is called; tell whether that came before `until_s`."""
+        """Play until `stop` is called; return whether that happened before `until_s`."""
         calendar, ready, choice = self._events, self._ready, self._choice.random
         self._stopped = False
         try:
@@ -165,12 +169,12 @@ class World:
         action(*arguments)
 
     def close(self) -> None:
-        """Let go of everything that still waits, without running anything of it."""
+        """Discard everything that is still waiting, without running any of it."""
         for process in self.processes:
             process.kill()
         leftover = (
             asyncio.new_event_loop()
-        )  # dead code that asks for a loop would make one and keep it
+        )  # otherwise dead code that asks for a loop would create one and keep it
         events.set_event_loop(leftover)
         try:
             self._close_coroutines()
@@ -187,13 +191,13 @@ class World:
                 try:
                     coroutine.close()
                     break
-                except BaseException:  # code that is dead may say what it likes
+                except BaseException:  # exceptions from dead code do not matter
                     continue
         self._dead.clear()
 
 
 class Process:
-    """One simulated process: an event loop, a clock of its own, and a life."""
+    """One simulated process: an event loop, its own clock, and a lifecycle."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -212,7 +216,7 @@ class Process:
         return self.loop is not None
 
     def start(self, main: Coroutine[Any, Any, None]) -> None:
-        """Begin a life with a main coroutine; `on_exit` hears of its end."""
+        """Start with a main coroutine; `on_exit` is called when it ends."""
         assert self.loop is None, f"{self.name} runs"
         self.starts += 1
         self.paused = False
@@ -232,7 +236,7 @@ class Process:
         loop.call_soon(begin, context=contextvars.Context())
 
     def kill(self) -> None:
-        """End at once: nothing of it runs again; its connections break."""
+        """Kill it at once: none of its code runs again, and its connections break."""
         loop, self.loop = self.loop, None
         if loop is None:
             return
@@ -243,7 +247,7 @@ class Process:
             connection.break_(self.name + " died")
 
     def pause(self) -> None:
-        """Stop in the middle of whatever it does (SIGSTOP)."""
+        """Pause in the middle of whatever it does (SIGSTOP)."""
         self.paused = True
 
     def go_on(self) -> None:
@@ -252,13 +256,13 @@ class Process:
             self.wake()
 
     def wake(self) -> None:
-        """Something is ready to run."""
+        """Join the ready processes: there is something to run."""
         if not self.in_round and not self.paused:
             self.in_round = True
             self.world.is_ready(self)
 
     def step(self) -> bool:
-        """Run one handle; tell whether there may be more."""
+        """Run one handle; return whether there may be more."""
         loop = self.loop
         if loop is None or self.paused or not loop.ready:
             return False
@@ -276,12 +280,12 @@ class Process:
         return self.loop is loop and bool(loop.ready)
 
 
-# ---- what is replaced while a world plays -----------------------------------------------------
+# ---- replacements while a world plays -----------------------------------------------------
 
 
 @contextmanager
 def replaced(world: World, transport: Callable[[], Any]) -> Iterator[None]:
-    """Give the product's code the world's time, dice and sockets for the time of the `with`."""
+    """Give the product's code the world's time, randomness and sockets inside the `with`."""
     dice, tokens = world.dice("ids"), world.dice("tokens")
     time = SimpleNamespace(monotonic=world.monotonic_s, time=world.wall_s)
     logs = structlog.get_config()
