@@ -1,1 +1,1 @@
-"""What is played: the platform's processes, pipelines, users, and what goes wrong."""
+"""What is played: the platform's processes, pipelines, users, and faults."""

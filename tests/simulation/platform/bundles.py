@@ -1,7 +1,9 @@
-"""Plays whose steps go to the workers in bundles, however long they take and however few the slots are.
+"""Plays whose steps are sent to workers in bundles, however long they take and however few slots there
+are.
 
-A play whose seed begins with BUNDLES is one of these. In every other one of them a worker announces that
-it takes bundles, and knows nothing of them: so does one that came in the place of another, unheard.
+These are the plays whose seed begins with BUNDLES. In every other one of them, one worker announces
+that it takes bundles but does not know them, like an older worker that has replaced another one
+unnoticed.
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from simulation.engine.world import Process
 
 BUNDLES = "bundles"
 SLOTS_PER_STEP = 0.5
-"""More come at once than there are slots."""
+"""More steps are sent at a time than there are slots."""
 
 
 def is_bundling(seed: str) -> bool:
@@ -23,7 +25,7 @@ def is_bundling(seed: str) -> bool:
 
 @contextmanager
 def bundling(seed: str) -> Iterator[None]:
-    """Bundle what goes out at once, in plays with bundles."""
+    """In plays with bundles, bundle steps that are dispatched at the same time."""
     if not is_bundling(seed):
         yield
         return
@@ -35,7 +37,7 @@ def bundling(seed: str) -> Iterator[None]:
 
 
 def know_none(worker: Worker, process: Process) -> None:
-    """Let a worker be of a release that knows no bundles."""
+    """Make a worker behave like a release that does not know bundles."""
     seed = process.world.seed
     if is_bundling(seed) and process.name == "worker-1" and int(seed.rpartition("-")[2]) % 2:
         for pool in worker._pools:

@@ -1,4 +1,4 @@
-"""Plans of pipelines, compiled once for all processes and plays: compiling is pure, and slow."""
+"""Plans of pipelines, compiled once for all processes and plays, because compiling is pure and slow."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ _compile_expression = lru_cache(20_000)(expressions._compile_expression)
 
 
 def shared() -> AbstractContextManager[None]:
-    """Let coordinators take plans from here."""
+    """Make coordinators use the plans of this module."""
     return swapped(
         (expressions, "_compile_text", _compile_text),
         (expressions, "_compile_expression", _compile_expression),
@@ -35,12 +35,12 @@ def compiled(document: Mapping[str, Any], *, applied: bool = False) -> Plan:
 
 @lru_cache(1_000)
 def for_runs(plan: Plan) -> PipelinePlan:
-    """Return a plan as runs have it."""
+    """Return a plan in the form that runs use."""
     return PipelinePlan(plan)
 
 
 def plan_of(database: Database, tenant: str, pipeline: str, version: int) -> Plan:
-    """Return the plan of a version that is in the database."""
+    """Return the plan of a version in the database."""
     text = database.pipelines[tenant, pipeline][version].encode()
     return _compiled(text, applied=True)
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a play, drawn before it begins; at the end all is well again."""
+"""The faults of a play, drawn before it begins; at the end everything works again."""
 
 from collections.abc import Callable
 from random import Random
@@ -12,7 +12,7 @@ CALM = Weather()
 
 
 class Faults:
-    """The faults of one play: `count` of them between `from_s` and `until_s`, then calm."""
+    """The faults of one play: `count` of them between `from_s` and `until_s`, followed by calm."""
 
     def __init__(
         self, platform: Platform, dice: Random, *, count: int, from_s: float, until_s: float
@@ -58,16 +58,16 @@ class Faults:
             self._world.at(when_s, self._happen, dice.choice(kinds))
         forging = self._world.dice(
             "forging"
-        )  # its own, so that the other faults stay what they were
+        )  # a separate one, which leaves the other faults unchanged
         for _ in range(forging.choice((0, 0, 3, 10)) if count else 0):
             when_s = from_s + (until_s - from_s) * forging.random()
             self._world.at(when_s, self._happen, self._forge)
-        losing = self._world.dice("losing")  # its own: most plays stay what they were
+        losing = self._world.dice("losing")  # a separate one: most plays stay unchanged
         for _ in range(losing.choice((0, 0, 2, 4)) if count else 0):
             when_s = from_s + (until_s - from_s) * losing.random()
             lose = losing.choice((self._lose_log_messages, self._lose_steps_in_hand))
             self._world.at(when_s, self._happen, lose)
-        swapping = self._world.dice("swapping")  # its own, too
+        swapping = self._world.dice("swapping")  # separate, too
         if count and len(platform.workers()) > 1 and swapping.random() < 0.4:
             when_s = from_s + 0.5 * (until_s - from_s) * swapping.random()
             self._world.at(when_s, self._happen, self._swap_places)
@@ -119,7 +119,8 @@ class Faults:
         platform.terminate(self._dice.choice([*platform.coordinators(), *platform.workers()]))
 
     def _cut_off(self) -> None:
-        """A coordinator does not hear the others for long, nor they it; Postgres it reaches."""
+        """Isolate a coordinator: for a while it does not hear the others, nor they it, but it reaches
+        Postgres."""
         process = self.platform.processes[self._dice.choice(self.platform.coordinators())]
         for connection in process.connections:
             connection.stalled_until_s = min(self._world.now_s + 5.0, self._until_s)
@@ -129,11 +130,13 @@ class Faults:
         process.skew_s = self._dice.uniform(-3.0, 3.0)
 
     def _black_out(self) -> None:
-        """A machine loses its power: NATS without its tail, and some of the processes beside it."""
+        """Power failure: NATS crashes without its tail, and some of the processes beside it are killed.
+        x"""
         self._strike_out(self._dice.choice(("worker-", "coordinator-", "no")))
 
     def _black_out_behind(self) -> None:
-        """The same while commits are far behind: much was decided and handed out, little is kept."""
+        """The same while commits are far behind: much was decided and dispatched, and little is stored.
+        x"""
         weather = self.platform.database.weather
         weather.slow_s = 2.0
 
@@ -145,8 +148,8 @@ class Faults:
         self._later(1.5, strike)
 
     def _lose_steps_in_hand(self) -> None:
-        """NATS loses its power while workers have the steps that it loses: others take their places.
-        Some time later workers die that may hold one of these."""
+        """Crash NATS so that it loses steps that workers are executing; others take their sequence
+        numbers. A little later, kill workers that may hold one of these."""
         left = 1
 
         def strike() -> None:
@@ -164,8 +167,9 @@ class Faults:
         self.platform.server.jetstream.observers.append(happened)
 
     def _swap_places(self) -> None:
-        """NATS loses a step that was done, and one behind it that a worker still has: all that is handed
-        out again has another place, and the next step has that of the one in hand."""
+        """Let NATS lose a finished step and a later one that a worker still executes: everything that
+        is dispatched again has other sequence numbers, and the next step has that of the one being
+        executed."""
         left = 1
 
         def happened(what: str, stream: Stream, stored: Stored, why: str) -> None:
@@ -190,7 +194,7 @@ class Faults:
                 self.platform.kill(name)
 
     def _ambush(self) -> None:
-        """Strike at a moment that matters: when something was just written, and nobody knows yet."""
+        """Strike at a critical moment: when something has just been written and nobody knows it yet."""
         dice, platform = self._dice, self.platform
         moment = dice.choice(("committed", "LOG stored", "STEPS stored", "STEPS removed", "owned"))
         strike = dice.choice(
@@ -232,7 +236,7 @@ class Faults:
         self._weather(Weather(drop_chance=self._dice.choice((0.02, 0.1, 0.3))), 2.0)
 
     def _lose_log_messages(self) -> None:
-        """Messages of the log are lost on their way to its readers, as a slow consumer's are."""
+        """Lose messages of the log on their way to its readers, as happens to a slow consumer."""
         server = self.platform.server
         server.log_drop_chance = 0.2
         self._later(2.0, lambda: setattr(server, "log_drop_chance", 0.0))
@@ -258,7 +262,7 @@ class Faults:
             connection.stalled_until_s = min(until_s, self._until_s)
 
     def _repeat_result(self) -> None:
-        """A worker answers again, after the stream has forgotten the first time."""
+        """Let a worker answer again, after the stream has forgotten the first answer."""
         from simulation.engine.nats_server import Message
 
         jetstream = self.platform.server.jetstream
@@ -270,7 +274,7 @@ class Faults:
             jetstream.publish(stream, Message(stored.subject, "", b"", stored.data))
 
     def _forge(self) -> None:
-        """Somebody writes messages that are not theirs to write."""
+        """Write messages as somebody who has no right to."""
         self.platform.forger.write()
 
     # ---- Postgres ---------------------------------------------------------------------------
@@ -294,6 +298,6 @@ class Faults:
 def _takes_long(stored: Stored) -> bool:
     try:
         step = StepRequested.model_validate_json(stored.data)
-    except ValueError:  # somebody's junk
+    except ValueError:  # forged junk
         return False
     return step.config.get("handler") in ("sim:slow", "sim:long", "sim:stubborn")

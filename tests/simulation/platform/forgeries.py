@@ -1,6 +1,8 @@
-"""Messages that somebody without a key writes into a play: results, timers, acceptances and measurements
-that were never so, copies of real ones with other values, ids of coming messages, junk in the log, the
-steps and the bucket of the coordinators. None of it may be seen in what comes of the runs.
+"""Messages that somebody without a key writes into a play.
+
+These are results, timers, acceptances and measurements of things that never happened, copies of real
+ones with other values, ids of future messages, and junk in the log, the steps and the coordinators'
+bucket. None of it may affect the outcome of the runs.
 """
 
 import json
@@ -12,12 +14,13 @@ from simulation.engine.nats_server import Message, Server
 
 KV = f"$KV.{subjects.COORDINATORS}."
 FORGED_STEP = "forged"
-"""How the steps are called that nobody asked for."""
+"""Prefix of the names of forged steps."""
 JUNK = (b"", b"null", b"{", b"\xff\xfe", b"[" * 300, b'{"run_id":7}', b'{"a":1e9999}', b"9" * 5_000)
 
 
 class Forger:
-    """Writes into the streams of a server; `written` are the bodies, so that checks know them."""
+    """Writes into the streams of a server; `written` has the bodies, so that checks can recognise them.
+    x"""
 
     def __init__(self, server: Server, dice: Random, *, partitions: int) -> None:
         self.written: set[bytes] = set()
@@ -26,7 +29,7 @@ class Forger:
         self._partitions = partitions
 
     def write(self) -> None:
-        """Write a few."""
+        """Write a few messages."""
         if self._server.up:
             for _ in range(self._dice.randint(1, 6)):
                 subject, body, msg_id = self._dice.choice(
@@ -83,7 +86,7 @@ class Forger:
         return self._log(step["run_id"], "finished"), body, ""
 
     def _coming_result(self) -> tuple[str, bytes, str]:
-        """Take the id of a result that is to come."""
+        """Use the message id of a future result."""
         step = self._a_step()
         if step is None:
             return self._junk()
@@ -108,7 +111,7 @@ class Forger:
         return self._log(run_id, kind), body, ""
 
     def _copy(self) -> tuple[str, bytes, str]:
-        """Copy an event with another value in it."""
+        """Copy an event with one value changed."""
         found = self._stored(subjects.LOG)
         if not found:
             return self._junk()
@@ -127,8 +130,8 @@ class Forger:
         return subjects.step("python", "normal"), self._dice.choice(JUNK), ""
 
     def _step(self) -> tuple[str, bytes, str]:
-        """Have workers do something that nobody asked for: for a run that is not there, or a step that
-        its run does not have."""
+        """Make workers execute something that nobody requested: for a run that does not exist, or a
+        step that its run does not have."""
         step = self._a_step()
         if step is None:
             return self._junk_step()
@@ -139,7 +142,7 @@ class Forger:
         return subjects.step(step["type"], "normal"), json.dumps(step).encode(), ""
 
     def _accepted(self) -> tuple[str, bytes, str]:
-        """Begin a run that nobody asked for, or one that is there once more, with another input."""
+        """Accept a run that nobody requested, or an existing one again with a different input."""
         found = [one for one in self._stored(subjects.LOG) if one.subject.endswith(".accepted")]
         if not found:
             return self._junk()

@@ -1,7 +1,7 @@
-"""What the nodes of simulated pipelines do: quick, slow, failing, hanging, stubborn; and the gateway.
+"""The behaviour of simulated nodes: quick, slow, failing, hanging, stubborn; and the gateway.
 
-A node's kind stands in its handler's name (`sim:flaky`). What an execution does is drawn from a hash
-of run, step, attempt and delivery, so that it does not depend on who else runs; two deliveries of one
+A node's kind is part of its handler's name (`sim:flaky`). What an execution does is derived from a hash
+of run, step, attempt and delivery, so that it does not depend on what else runs; two deliveries of one
 attempt give different outputs, as two calls of a model would.
 """
 
@@ -35,13 +35,13 @@ GIVES = (
     "unstorable",
     "unstorable",
 )
-"""What an output may be that harms whoever keeps it; an input asks for it (`gives`)."""
+"""Kinds of output that may harm a component that stores it; an input requests one with `gives`."""
 WAITING = "waits"
-"""A play whose seed begins so has handlers that wait for a signal, and for a moment, in the place of
-some that take long."""
+"""In plays whose seed begins with this, some of the slow handlers wait for a signal and then for a
+timeout instead."""
 WAITING_KINDS = ("slow", "long", "flaky")
 CALLING = "calls"
-"""A play whose seed begins so has handlers that call nodes, side by side and one after the other."""
+"""In plays whose seed begins with this, handlers call nodes, in parallel and one after another."""
 EMITTED = ("sim:quick", "sim:slow", "sim:flaky")
 
 
@@ -117,7 +117,7 @@ class Handlers:
         return lambda purpose: ids.fraction(*parts, purpose)
 
     def _output(self, context: Any, die: Callable[[str], float]) -> dict[str, Any]:
-        number = len(self._journal.executions)  # no two executions give the same
+        number = len(self._journal.executions)  # no two executions give the same output
         token = f"{context.attempt_id}/{context.delivery}/{self._process.name}/{number}"
         n = int(10 * die("n"))
         output = {"token": token, "n": n, "xs": list(range(n % 4))}
@@ -127,7 +127,7 @@ class Handlers:
 
 
 def _harmful(kind: str) -> Any:
-    """Return a value that nobody expects."""
+    """Return a harmful value."""
     if kind in ("deep", "deepest"):
         value: Any = 1
         for _ in range(150 if kind == "deep" else 250):
@@ -144,7 +144,8 @@ def _harmful(kind: str) -> Any:
 
 
 async def _waits(context: Any) -> None:
-    """Wait twice, each time as the context does, without the journal: no coordinator here keeps any."""
+    """Wait twice, each time as the context does, but without the journal, which no coordinator here
+    keeps."""
     step = context.step
     for ordinal in (1, 2):
         takes_ms = MAX_WAIT_MS * ids.fraction(step.run_id, step.step, str(ordinal), "waits")
@@ -154,8 +155,8 @@ async def _waits(context: Any) -> None:
 
 
 async def _calls(context: Any, *, fails: bool) -> None:
-    """Call nodes as the context does, without the journal: two side by side, and then one more. Where
-    one of them failed, fail for it, or go on."""
+    """Call nodes as the context does, but without the journal: two in parallel, and then one more. If
+    one of them failed, fail as well, or continue."""
     names = sorted(context.step.calls)
 
     async def called(ordinal: int) -> Any:
@@ -172,7 +173,7 @@ async def _calls(context: Any, *, fails: bool) -> None:
 
 
 async def _stubbornly(seconds: float) -> None:
-    """Sleep, and take no notice of the first attempt to be stopped."""
+    """Sleep, ignoring the first cancellation."""
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
@@ -189,14 +190,14 @@ def _emitted(die: Callable[[str], float]) -> dict[str, Any]:
         node: dict[str, Any] = {"type": "python", "handler": kind, "retry": {"backoff_ms": 50}}
         if number and die(f"needs{number}") < 0.5:
             node["needs"] = [f"e{number - 1}"]
-        if die(f"map{number}") < 0.25:  # three of them go beyond the steps of the policy
+        if die(f"map{number}") < 0.25:  # three of them exceed the policy's number of steps
             node["map"] = {"over": "input.xs"}
         nodes[f"e{number}"] = node
     return {"nodes": nodes, "output": f"{{{{ nodes.e{count - 1}.output }}}}"}
 
 
 async def serve_calls(process: Process, journal: Journal, bus: Bus) -> None:
-    """Be the gateway: each call id is metered once, however often it is asked."""
+    """Serve as the gateway: each call id is metered once, however often it is requested."""
     asked: dict[str, asyncio.Task[bytes]] = {}
 
     async def answer(request: CallRequest) -> bytes:

@@ -1,8 +1,9 @@
-"""What runs bring with them that may harm nobody else: events that raise, bombs, rows that are refused.
+"""Runs that must harm no other run: events that raise, bombs, and rows that are refused.
 
-Drawn with dice of their own, so that plays without it stay what they were. A run says by its input what
-is wrong with it: `raises` (the kind of event that no rule can apply, or `step`: handing one out raises),
-`gives` (what its handlers return), a text that no database stores. Bombs are pipelines of their own.
+They have a random generator of their own, so that plays without them are unchanged. A run's input says
+what is wrong with it: `raises` (the kind of event that no rule can apply, or `step`: dispatching one
+raises), `gives` (what its handlers return), or a text that the database refuses to store. Bombs are
+separate pipelines.
 """
 
 from collections.abc import Iterator
@@ -29,11 +30,11 @@ from simulation.platform.pipelines import CHILD
 from simulation.platform.user import Task
 
 BOMB = "bomb"
-"""The pipeline of bombs."""
+"""The pipeline with the bomb."""
 SET_ASIDE = frozenset({"event_not_applicable", "run_not_storable", "run_not_restorable"})
-"""Errors of runs that were set aside: nobody else may have one."""
+"""Errors of runs that were set aside; no other run may have one of them."""
 MAX_RUN_BYTES = 150_000
-"""How large a run may be in a play."""
+"""Maximum size of a run in a play."""
 RAISES = (
     "accepted",
     "finished",
@@ -69,11 +70,11 @@ BODIES = (
 
 
 class PlantedFault(Exception):
-    """What no rule expects."""
+    """An error that no rule expects."""
 
 
 def drawn(seed: str, documents: list[dict[str, Any]], until_s: float) -> tuple[Any, list[Task]]:
-    """Return the pipeline of bombs of a play, or None, and the tasks that are hostile."""
+    """Return the pipeline of bombs of a play, or None, and the hostile tasks."""
     dice = Random(f"{seed}:hostile")
     if dice.random() < 0.5:
         return None, []
@@ -115,7 +116,7 @@ def _task(
 
 
 def _bomb(dice: Random) -> dict[str, Any]:
-    """Return a pipeline with a bomb in it that compiles."""
+    """Return a pipeline that contains a bomb and compiles."""
     while True:
         document = _document(dice)
         try:
@@ -188,13 +189,13 @@ def _wish(value: Any) -> Any:
 
 
 def look_at(event: Any, run_input: Any) -> None:
-    """Raise where a run says that no rule can apply this kind of event to it."""
+    """Raise if the run's input says that no rule can apply this kind of event."""
     if _wish(run_input) == event.kind:
         raise PlantedFault(f"{event.kind} of {event.run_id}")
 
 
 def carry_out(command: Command, run: Run | None) -> None:
-    """Raise where a run says that its steps cannot be handed out."""
+    """Raise if the run's input says that its steps cannot be dispatched."""
     if run is None or _wish(run.input.value) != "step" or not isinstance(command, Dispatch):
         return
     if not command.is_external and not command.again:
@@ -203,21 +204,21 @@ def carry_out(command: Command, run: Run | None) -> None:
 
 @contextmanager
 def raising(raised: list[str]) -> Iterator[None]:
-    """Let partitions have rules that raise; `raised` are the runs, each time."""
+    """Make the rules of partitions raise; each run for which one did is appended to `raised`."""
     applying, accepting = event_application.apply, run_acceptance.accept
     carrying_out, executing = DecisionRecorder._carry_out, CommandExecutor.execute
     runs: list[Run] = []
-    """The one whose decision is carried out."""
+    """The run whose decision is being carried out."""
 
     def apply_(run: Run, event: Any, *how: Any, **named: Any) -> Outcome:
         capabilities = run.owner.capabilities
         if isinstance(event, AttemptFinished) and not may_tell(run, event, capabilities):
-            return applying(run, event, *how, **named)  # it is looked at first of all
+            return applying(run, event, *how, **named)  # the product's own check comes first
         try:
             look_at(event, run.input.value)
         except PlantedFault:
             raised.append(run.run_id)
-            applying(run, event, *how, **named)  # what is changed of the run may not stay
+            applying(run, event, *how, **named)  # these changes of the run must not last
             raise
         return applying(run, event, *how, **named)
 

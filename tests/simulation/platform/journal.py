@@ -1,4 +1,4 @@
-"""What the workers' handlers did, written down where no product code can reach it."""
+"""What the workers' handlers did, recorded where no product code can reach it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from simulation.engine.world import Process, World
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One time that a handler was called."""
+    """One call of a handler."""
 
     run_id: str
     step: str
@@ -41,7 +41,7 @@ class Execution:
 
 @dataclass
 class Journal:
-    """All executions, and what every model call cost (`metered`, by call id)."""
+    """All executions, and the cost of every model call (`metered`, by call id)."""
 
     world: World
     executions: list[Execution] = field(default_factory=list)
@@ -84,12 +84,12 @@ class Journal:
         self.ended(execution)
 
     def died(self, process: Process) -> None:
-        """A worker was killed: whatever it ran has stopped."""
+        """End the executions of a worker that was killed."""
         for execution in [e for e in self.running.values() if e.worker == process.name]:
             self.end(execution, "killed")
 
     def spent(self, run_id: str) -> Decimal:
-        """Return what the calls of a run cost in sum."""
+        """Return the total cost of a run's calls."""
         mark = run_id + ":"
         return sum(
             (cost for call_id, cost in self.metered.items() if call_id.startswith(mark)),

@@ -1,4 +1,4 @@
-"""Random pipelines out of every construct that a spec has."""
+"""Random pipelines made of every construct that a spec has."""
 
 from collections.abc import Iterator
 from random import Random
@@ -17,7 +17,7 @@ CHILD = "child"
 
 
 def add_calls(documents: list[dict[str, Any]], dice: Random) -> None:
-    """Let handlers of pipelines call nodes, and the pipeline that is a child of others."""
+    """Let handlers of the pipelines call nodes, and in some cases the child pipeline."""
     for document in documents:
         for node in _python_nodes(document["nodes"]):
             if dice.random() < 0.7:
@@ -57,16 +57,16 @@ def _python_nodes(nodes: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Generator:
-    """Makes pipelines; `gentle` ones have no node that fails for good or hangs."""
+    """Generates pipelines; `gentle` ones have no node that fails for good or hangs."""
 
     def __init__(self, dice: Random, *, gentle: bool) -> None:
         self._dice = dice
         self._gentle = gentle
         self._hurries = False
-        """Whether the pipeline takes fast variants, or leaves nodes out, for want of time."""
+        """Whether the pipeline uses fast variants, or leaves nodes out, when time is short."""
 
     def pipeline(self, name: str, *, slo_ms: float, sub: bool = True) -> dict[str, Any]:
-        """Return a document that compiles; what makes no sense is drawn again."""
+        """Return a document that compiles; invalid ones are drawn again."""
         while True:
             document = self._document(name, slo_ms=slo_ms, sub=sub)
             try:
@@ -212,7 +212,7 @@ class Generator:
         else:
             kinds = GENTLE_KINDS if self._gentle else KINDS
             node = {"type": "python", "handler": f"sim:{dice.choice(kinds)}"}
-            if node["handler"] == "sim:hang" and dice.random() < 0.9:  # else until the run's end
+            if node["handler"] == "sim:hang" and dice.random() < 0.9:  # or until the run's end
                 node["timeout_ms"] = dice.choice((300, 900, 2_000))
         if dice.random() < 0.3:
             node["retry"] = RETRY

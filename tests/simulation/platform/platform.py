@@ -1,7 +1,7 @@
 """The platform inside a world: coordinators, workers, a gateway, their servers, and a supervisor.
 
-Each process runs what its real counterpart runs once it is connected; a supervisor starts again what
-ended, as `hocket up` and Kubernetes do.
+Each process runs what its real counterpart runs once it is connected. A supervisor restarts processes
+that have ended, as `hocket up` and Kubernetes do.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Layout:
-    """How large a platform is."""
+    """The size of a platform."""
 
     partitions: int = 2
     coordinators: int = 1
@@ -61,11 +61,11 @@ class Layout:
     ack_wait_s: float = 3.0
     window: int = 1_000
     bare: bool = True
-    """Whether the streams are not there yet when the coordinators start."""
+    """Whether the streams do not exist yet when the coordinators start."""
 
 
 def idling_slowly() -> AbstractContextManager[None]:
-    """Let processes look around less often: most of a play would be that."""
+    """Make processes poll less often: otherwise most of a play would consist of that."""
     return swapped(
         (admission_queue, "TICK_S", 0.5),
         (admission_queue, "KEEP_ALIVE_EVERY", 16),
@@ -88,7 +88,7 @@ class Platform:
         self.journal = Journal(world)
         self.forger = Forger(self.server, world.dice("forger"), partitions=layout.partitions)
         self.failures: list[tuple[str, BaseException]] = []
-        """Ends of processes that nobody asked for."""
+        """Processes that ended without being asked to."""
         self._stopping: dict[str, asyncio.Event] = {}
         self.dice = world.dice("platform")
         self._mains: dict[str, Main] = {}
@@ -112,13 +112,13 @@ class Platform:
         return process
 
     def launch(self, name: str) -> None:
-        """Start a process that does not run."""
+        """Start a process unless it is running."""
         process = self.processes[name]
         if not process.alive:
             process.start(self._mains[name](process))  # type: ignore[arg-type]
 
     def kill(self, name: str) -> None:
-        """`kill -9`, and the supervisor starts it again."""
+        """Kill it (`kill -9`); the supervisor restarts it."""
         process = self.processes[name]
         if process.alive:
             self.world.note(name, "killed")
@@ -127,7 +127,7 @@ class Platform:
             self._again(name)
 
     def terminate(self, name: str) -> None:
-        """SIGTERM: the process ends by itself, and the supervisor starts it again."""
+        """Send SIGTERM: the process ends by itself, and the supervisor restarts it."""
         process = self.processes[name]
         if process.loop is not None and name in self._stopping:
             self.world.note(name, "terminated")
@@ -203,7 +203,8 @@ class Platform:
         await bus.close()
 
     def _left_to_others(self, process: Process) -> tuple[str, ...]:
-        """Workers differ: of two, only one plans, and the other asks models."""
+        """Return the step types that a worker leaves to others: of two workers, only one plans, and
+        only the other calls models."""
         if self.layout.workers == 1:
             return ()
         return ("llm",) if process.name == "worker-1" else ("planning",)

@@ -1,4 +1,4 @@
-"""One play from a seed: a platform, pipelines, users, faults, and what is checked of it."""
+"""One play from a seed: a platform, pipelines, users, faults, and the checks."""
 
 import gc
 from collections.abc import Callable
@@ -22,40 +22,40 @@ from simulation.platform.stumbles import stumbling
 from simulation.platform.user import AGAIN, TENANT, Task, User
 
 LIMIT_S = 1_500.0
-"""Everything must have ended by then."""
+"""Virtual time by which everything must have ended."""
 QUIET_S = 1.0
-"""What is left over must show within this time after everything ended."""
+"""What is left over must become visible within this time after everything has ended."""
 LOOK_EVERY_S = 0.25
 GENEROUS_MS = 600_000.0
 FLOWING = "flows"
-"""Seeds that begin so play pipelines whose runs wait for each other."""
+"""Seeds that begin with this play pipelines whose runs wait for each other."""
 LATER_S = 1.2
-"""When another version of a pipeline is applied."""
+"""When other versions of pipelines are applied."""
 
 
 @dataclass
 class Outcome:
-    """What became of a play."""
+    """The result of a play."""
 
     seed: str
     violation: tuple[str, str] | None
-    """Which check failed, and how."""
+    """The check that failed, and the details."""
     trace_hash: str
     steps: int
     seconds: float
     runs: dict[str, int] = field(default_factory=dict)
-    """Runs by status."""
+    """Number of runs by status."""
     trace: list[tuple[float, str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a seed asks for."""
+    """Everything that is drawn from a seed."""
 
     gentle: bool
     documents: list[dict[str, Any]]
     later: list[dict[str, Any]]
-    """Versions that are applied while tasks come."""
+    """Versions that are applied while tasks arrive."""
     tasks: list[Task]
     layout: Layout
     faults: int
@@ -63,16 +63,16 @@ class Plan:
     dedup_s: float
     skews: tuple[float, ...]
     hostile: list[Task] = field(default_factory=list)
-    """Those of the tasks that bring harm with them."""
+    """Those of the tasks that are hostile."""
 
 
 def seed_of(kind: str, number: int) -> str:
-    """Return the seed of a play: plays of a kind are those whose seeds begin so."""
+    """Return the seed of a play; its beginning determines the kind of play."""
     return f"{kind}-{number}" if kind else str(number)
 
 
 def plan_of(seed: str) -> Plan:
-    """Draw a play; nothing of it depends on how it goes."""
+    """Draw a play; nothing of it depends on how the play develops."""
     with shared():
         plan = _drawn(Random(f"{seed}:plan"))
         if seed.startswith(CALLING):
@@ -87,7 +87,7 @@ def plan_of(seed: str) -> Plan:
 
 
 def _crowded(dice: Random, tasks: list[Task]) -> list[Task]:
-    """Return more tasks, all of one pipeline, that come shortly one after the other."""
+    """Return more tasks, all for one pipeline, in quick succession."""
     found = []
     for number, task in enumerate(task for task in tasks for _ in range(3)):
         key = None if task.key is None else f"{task.key}-{number}"
@@ -97,7 +97,7 @@ def _crowded(dice: Random, tasks: list[Task]) -> list[Task]:
 
 
 def _flowing(dice: Random, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return pipelines of which tasks' runs are limited by keys; sub-runs are not."""
+    """Return the pipelines with runs limited by keys, except the child pipeline."""
     key = "{{ input.n is defined and input.n is number and input.n > 4 }}"
     found = []
     for document in documents:
@@ -173,7 +173,7 @@ def play(
 ) -> Outcome:
     """Play a seed to its end, or to the first violation."""
     collecting = gc.isenabled()
-    gc.disable()  # what a collector closes would run code of dead processes at odd moments
+    gc.disable()  # a garbage collection would run code of dead processes at odd moments
     try:
         return _played(seed, bug, verbose=verbose)
     finally:

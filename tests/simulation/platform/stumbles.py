@@ -1,8 +1,8 @@
-"""Rules that raise for once, in the middle of an event: nothing of that may stay of the run.
+"""Rules that raise once, in the middle of an event: the run must not keep any of the changes.
 
-In a fourth of the plays every tenth event or so of a partition raises, at a moment that is drawn: behind
-the first changes of a step, behind later ones, or when all is done. The event is not at fault: applied
-once more, it does what it always did.
+In a fourth of the plays about every tenth event of a partition raises, at a random moment: after the
+first change of a step, after later ones, or when everything is done. The event is not at fault: when it
+is applied again, it has its normal effect.
 """
 
 from collections.abc import Iterator
@@ -18,25 +18,25 @@ from simulation.engine.world import World
 PLAYS = 0.25
 CHANCE = 0.1
 LATEST = 6
-"""Behind so many changes of steps an event raises, or when it is over."""
+"""An event raises after at most this many changes of steps, or at its end."""
 
 
 class Stumble(Exception):
-    """What happens for once."""
+    """An error that occurs only once."""
 
 
 @contextmanager
 def stumbling(world: World) -> Iterator[None]:
-    """Let the rules of partitions raise now and then, where the seed says so."""
+    """Make the rules of partitions raise now and then, if the seed says so."""
     dice = world.dice("stumbling")
     if dice.random() >= PLAYS:
         yield
         return
     applying, noting = event_application.apply, Transition.note
     left: int | None = None
-    """Changes until the event in hand raises; None where it does not."""
+    """Number of changes until the current event raises; None if it does not."""
     tried: dict[str, Any] = {}
-    """The latest event of each run: applied once more it does not raise."""
+    """The latest event of each run, which does not raise when it is applied again."""
 
     def apply(run: Run, event: Any, *how: Any, **named: Any) -> Outcome:
         nonlocal left

@@ -1,8 +1,9 @@
-"""The users of a simulated platform: they publish tasks, repeat themselves, cancel, answer approvals.
+"""The users of a simulated platform: they publish tasks, repeat themselves, cancel, and answer
+approvals.
 
-What they will do is drawn before the play begins. A user publishes until the server says that it has
-the task, as REST does; whoever waits for a person is answered sooner or later, and again if nothing
-came of it.
+What they do is drawn before the play begins. A user publishes until the server confirms that it has the
+task, as REST does. Steps that wait for a person are answered sooner or later, and again if that had no
+effect.
 """
 
 import asyncio
@@ -29,12 +30,13 @@ TENANT = "t"
 ANSWER_EVERY_S = 0.7
 LOOK_EVERY_S = 0.4
 AGAIN = ("retry", "retry", "step", "step", "step-input", "input", "version")
-"""What failed, from a step, from a step with another input, with another input, as another version."""
+"""Ways to repeat a run: what failed, from a step, from a step with another input, with another input,
+as another version."""
 
 
 @dataclass
 class Task:
-    """A task that will be published at a time, perhaps more than once."""
+    """A task that will be published at a given time, perhaps more than once."""
 
     at_s: float
     pipeline: str
@@ -56,22 +58,22 @@ class Task:
 
 @dataclass
 class Heard:
-    """What a caller was told at its inbox."""
+    """What a caller received in its inbox."""
 
     subject: str
     body: dict[str, Any]
 
 
 class User:
-    """A user of the simulated platform. `calm` tells when answers must come until they help."""
+    """A user of the simulated platform."""
 
     def __init__(self, process: Process, database: Database, tasks: list[Task], *, partitions: int):
         self.process = process
         self.tasks = tasks
         self.published: set[str] = set()
-        """Keys of tasks of which the server said that it has them."""
+        """Keys of tasks that the server has confirmed."""
         self.bare = 0
-        """Tasks without a key of which it said so."""
+        """Number of tasks without a key that the server has confirmed."""
         self.heard: list[Heard] = []
         self.done = False
         self._database = database
@@ -114,8 +116,8 @@ class User:
             await self._repeat(bus, task, task.run_id, task.again)
 
     def _cancelled_with(self, task: Task) -> tuple[str, ...]:
-        """Return the runs that a bulk operation cancels by the same message: those of the partition that
-        are to be cancelled and were published by now."""
+        """Return the other runs that a bulk operation cancels with the same message: those of the same
+        partition that are to be cancelled and have been published by now."""
         partitions = {
             one.run_id: ids.partition_of(one.run_id, self._partitions)
             for one in self.tasks
@@ -129,7 +131,7 @@ class User:
         )
 
     async def _repeat(self, bus: Bus, task: Task, run_id: str, how: str) -> None:
-        """Repeat a run that has ended, where the rules that REST applies allow it."""
+        """Repeat a run that has ended, if REST's rules allow it."""
         row = await self._ended(run_id)
         asked = self._asked(run_id, how)
         versions = sorted(self._database.pipelines[TENANT, task.pipeline])
@@ -154,7 +156,7 @@ class User:
         await self._until_stored(bus, again)
 
     async def _ended(self, run_id: str) -> dict[str, Any]:
-        """Look at a run until it has ended, as somebody at a console would."""
+        """Poll a run until it has ended, as somebody at a console would."""
         while True:
             row = self._database.runs.get(run_id)
             if row is not None and row["finished_at"] is not None:
@@ -193,10 +195,10 @@ class User:
                 pass
             await asyncio.sleep(0.5)
 
-    # ---- people who are waited for ----------------------------------------------------------
+    # ---- approvals and signals --------------------------------------------------------------
 
     async def _answer(self, bus: Bus) -> None:
-        """Look for steps that wait, as somebody at a console would, and answer some of them."""
+        """Poll for steps that wait, as somebody at a console would, and answer some of them."""
         while True:
             await asyncio.sleep(ANSWER_EVERY_S)
             for run_id in sorted(self._database.runs):
