@@ -1,8 +1,8 @@
-"""`python -m simulation`: play seeds, and tell of the first that shows a violation.
+"""`python -m simulation`: play seeds, and report the first that shows a violation.
 
 `make sim SEED=1 SEEDS=1000 JOBS=2` plays the seeds from SEED on. With one seed (`SEEDS=1`) its trace is
 printed; `BUG=name` plants a bug of `bugs/planted.py`; `KIND=bundles` plays steps in bundles, `waits`
-handlers that wait. A failing seed comes with the command that replays it.
+handlers that wait. A failing seed is reported with the command that replays it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CHUNK = 20
 PROGRESS_S = 10.0
 MAX_LINES = 400
 ALWAYS = ("fault", "check", "postgres")
-"""Who is shown in every trace, whatever run it is about."""
+"""Sources that are shown in every trace, whatever run it is about."""
 
 
 def main() -> int:
@@ -75,7 +75,7 @@ def _play_many(options: argparse.Namespace) -> int:
 def _results(
     workers: ProcessPoolExecutor, chunks: Iterator[list[int]], options: argparse.Namespace
 ) -> Iterator[list[Outcome]]:
-    """Keep the workers busy with a few chunks each; yield what they have played."""
+    """Keep the workers busy with a few chunks each; yield the results."""
 
     def begin(chunk: list[int]) -> Future[list[Outcome]]:
         return workers.submit(play_chunk, chunk, options)
@@ -99,12 +99,13 @@ def _played(seed: int, options: argparse.Namespace, *, verbose: bool = False) ->
 
 
 def number_of(outcome: Outcome) -> int:
-    """Return the number of a seed, whatever its kind."""
+    """Return the number in a seed, whatever the kind of play."""
     return int(outcome.seed.rpartition("-")[2])
 
 
 def _tell(outcome: Outcome, options: argparse.Namespace) -> int:
-    """Print the trace of a play: of the run that a violation names, and what happened around it."""
+    """Print the trace of a play: the entries about the run that a violation names, and what happened
+    around it."""
     run = _named_run(outcome)
     lines = [
         f"{at_s:10.5f}  {who:15} {what}"

@@ -1,4 +1,4 @@
-"""Plays in which runs wait for each other: their limits hold under all the faults."""
+"""Plays in which runs wait for each other: their limits hold under all faults."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

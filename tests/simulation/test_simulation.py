@@ -1,4 +1,5 @@
-"""The platform under simulated faults: no seed shows a violation, and a seed is always the same play."""
+"""The platform under simulated faults: no seed shows a violation, and a seed always gives the same
+play."""
 
 import os
 import subprocess
@@ -15,14 +16,14 @@ from simulation.platform.scenario import play, seed_of
 
 FIRST, SEEDS, CHUNK = 1, 100, 20
 """Each planted bug that is caught within a thousand seeds is caught within these
-(docs/explanation/simulation.md); `make sim` plays as many as one likes."""
+(docs/explanation/simulation.md); `make sim` plays as many as you like."""
 FOUND_FAULTS = (3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 33220, 38183, 41293)
-"""What each of them once showed stands in docs/explanation/simulation.md."""
+"""What each of them once revealed is described in docs/explanation/simulation.md."""
 TOLD = told()
-"""What the page says of the planted bugs."""
+"""What the page says about the planted bugs."""
 SOON = 5
 FEW = 10
-"""Of other kinds."""
+"""Number of seeds for the other kinds of play."""
 HASHES = """
 import sys
 from simulation.platform.scenario import play
@@ -82,7 +83,7 @@ def test_the_page_tells_of_every_planted_bug() -> None:
 
 @pytest.mark.parametrize("bug", [bug for bug, one in TOLD.items() if one.check])
 def test_a_planted_bug_is_caught_as_the_page_says(bug: str) -> None:
-    """Of bugs that are caught soon it is asked, too, whether no earlier seed does."""
+    """For bugs that are caught soon, also checks that no earlier seed catches them."""
     one = TOLD[bug]
     first = 1 if one.seeds <= SOON else one.seeds
     seeds = [seed_of(BUGS[bug].kind, number) for number in range(first, one.seeds + 1)]
@@ -93,7 +94,7 @@ def test_a_planted_bug_is_caught_as_the_page_says(bug: str) -> None:
 
 
 def _hashes_with(hash_seed: str, seeds: tuple[str, ...]) -> str:
-    """Play seeds in a new interpreter whose sets of strings have another order."""
+    """Play seeds in a new interpreter in which sets of strings have a different order."""
     environment = os.environ | {
         "PYTHONHASHSEED": hash_seed,
         "PYTHONPATH": str(Path(__file__).parents[1]),
