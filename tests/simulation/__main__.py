@@ -2,7 +2,7 @@
 
 `make sim SEED=1 SEEDS=1000 JOBS=2` plays the seeds from SEED on. With one seed (`SEEDS=1`) its trace is
 printed; `BUG=name` plants a bug of `bugs/planted.py`; `KIND=bundles` plays steps in bundles, `waits`
-handlers that wait. A failing seed is reported with the command that replays it.
+handlers that wait, `calls` handlers that call nodes, `flows` flow control. A failing seed is reported with the command that replays it.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from typing import Any
 
 from simulation.bugs.planted import BUGS
 from simulation.platform.bundles import BUNDLES
-from simulation.platform.handlers import WAITING
-from simulation.platform.scenario import Outcome, play, seed_of
+from simulation.platform.handlers import CALLING, WAITING
+from simulation.platform.scenario import FLOWING, Outcome, play, seed_of
 
 CHUNK = 20
 PROGRESS_S = 10.0
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--kind", choices=("", BUNDLES, WAITING), default="")
+    parser.add_argument("--kind", choices=("", BUNDLES, WAITING, CALLING, FLOWING), default="")
     parser.add_argument("--bug", choices=list(BUGS), default=None)
     parser.add_argument("--all", action="store_true", help="print the whole trace")
     parser.add_argument("--go-on", action="store_true", help="tell of every violation")
