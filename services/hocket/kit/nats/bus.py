@@ -1,9 +1,9 @@
-"""The bus: one NATS connection, on which a process publishes, asks, answers and subscribes.
+"""The bus: one NATS connection, used to publish, to subscribe, and to send and answer requests.
 
-States: connected, or away; while away durable posts are kept (bounded by callers through
-`wait_for_capacity`) and requests raise BusUnavailable. What a connection is made of stands in
-`connection/`: how it comes back, the posts that it keeps, what it writes to the socket.
-Acknowledgements, and messages for `subscribe_raw`, are handed over where they arrive (`protocol.py`).
+States: connected, or away. While it is away, durable posts are kept (callers bound their number
+with `wait_for_capacity`) and requests raise BusUnavailable. The parts of a connection are in
+`connection/`: how it reconnects, the posts that it keeps, what it writes to the socket.
+Acknowledgements, and messages for `subscribe_raw`, are handed over as they are parsed (`protocol.py`).
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from hocket.schemas.errors import PayloadTooLarge
 CLOSE_TIMEOUT_S = 5.0
 SUBSCRIBE_TIMEOUT_S = 5.0
 RESERVE_BYTES = 16 * 1024
-"""What a message leaves free of the server's limit, so that it can become a dead letter."""
+"""Bytes that a message leaves free of the server's size limit, so that it can become a dead letter."""
 OWN_SUBJECTS = ("hocket.", "$")
-"""How the subjects begin on which an answer could be taken for a message of the platform's."""
+"""Prefixes of the subjects on which an answer could be mistaken for a message of the platform."""
 
 log = structlog.get_logger(__name__)
 
 
 class Bus:
-    """A process' connection to NATS. Made by `connect`."""
+    """A process's connection to NATS. Made by `connect`."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Bus:
         self.nc = connection.client
         self.js: JetStreamContext = self.nc.jetstream(timeout=10)
         self.identity = connection.identity
-        """Whom this process is to NATS."""
+        """Who this process is to NATS."""
         self.on_reconnect = connection.on_reconnect
         """Functions that are called after each reconnect, in order."""
         self.publisher = publisher
-        """The posts that wait for their acknowledgement."""
+        """Keeps the posts that wait for their acknowledgement."""
         self._connection = connection
         self._writer = writer
         self._answers = answers
@@ -63,8 +63,10 @@ class Bus:
     async def connect(
         cls, url: str, *, name: str, window: int = 4096, prompt: bool = False
     ) -> Self:
-        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves. A
-        `prompt` bus does not wait for the end of a turn of the loop where little is sent."""
+        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; the bus recovers from later losses
+        by itself. With `prompt`, it does not wait for the end of an iteration of the event loop to send
+        while traffic is low. `window` is the number of unacknowledged posts at which
+        `wait_for_capacity` waits."""
         connection = Connection(url, name=name)
         await connection.open()
         client = connection.client
@@ -87,12 +89,12 @@ class Bus:
 
     @property
     def losses(self) -> int:
-        """How often the connection was lost: what was delivered under another number may be gone."""
+        """How often the connection was lost. Anything delivered before the last loss may be gone."""
         return self._connection.losses
 
     @property
     def lost_at_ms(self) -> float:
-        """When the connection was lost last (epoch ms), 0 for never."""
+        """When the connection was last lost (epoch ms), 0 if never."""
         return self._connection.lost_at_ms
 
     def publish_durable(
@@ -104,9 +106,9 @@ class Bus:
         headers: Mapping[str, str] | None = None,
         reserve_bytes: int = RESERVE_BYTES,
     ) -> asyncio.Future[PubAck]:
-        """Publish to a stream without waiting; the future ends with the acknowledgement, or with
-        PublishRefused. Without a `msg_id` one is made from this connection and the post's number.
-        Raises PayloadTooLarge where less than `reserve_bytes` of the server's limit stay free."""
+        """Publish to a stream without waiting; the future resolves to the acknowledgement, or fails with
+        PublishRefused. Without a `msg_id`, one is made from this connection and the post's number.
+        Raises PayloadTooLarge if fewer than `reserve_bytes` below the server's limit would stay free."""
         return self.publisher.publish(subject, payload, msg_id, headers, reserve_bytes)
 
     async def wait_for_capacity(self) -> None:
@@ -146,7 +148,8 @@ class Bus:
         *,
         reply: str = "",
     ) -> None:
-        """Publish on core NATS, fire and forget; dropped while the server is away or does not read."""
+        """Publish on core NATS, fire and forget. The message is dropped while the server is away or does
+        not read."""
         if not self.nc.is_connected:
             return
         if self.nc.pending_data_size < PENDING_BYTES:
@@ -159,8 +162,9 @@ class Bus:
     def respond(
         self, reply_to: str, payload: bytes, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Answer a request on core NATS, where it wants an answer. Whoever asks chooses where that goes:
-        not to the platform's own subjects, on which others would take it for ours."""
+        """Answer a request on core NATS, if it wants an answer. The requester chooses the reply subject,
+        so the platform's own subjects are refused: others would take the answer for a message of
+        ours."""
         if reply_to and not reply_to.startswith(OWN_SUBJECTS) and reply_to.split() == [reply_to]:
             self.publish_nowait(reply_to, payload, headers)
 
@@ -176,8 +180,8 @@ class Bus:
     def ask(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None
     ) -> asyncio.Future[RawMessage]:
-        """Ask on core NATS. The future ends with the answer, or with BusUnavailable where nobody
-        listens; whoever stops waiting cancels it. While the server is away the question waits."""
+        """Send a request on core NATS. The future resolves to the answer, or fails with BusUnavailable
+        if nobody listens; cancel it to stop waiting. While the server is away, the request waits."""
         return self._answers.ask(subject, payload, headers)
 
     async def request(
@@ -188,7 +192,7 @@ class Bus:
         timeout_ms: float,
         headers: Mapping[str, str] | None = None,
     ) -> RawMessage:
-        """Ask on core NATS and return the answer, or raise BusUnavailable."""
+        """Send a request on core NATS and return the answer, or raise BusUnavailable."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self.ask(subject, payload, headers)
@@ -206,9 +210,9 @@ class Bus:
         queue: str = "",
         confirmed: bool = True,
     ) -> Subscription:
-        """Subscribe on core NATS; the callback is awaited message by message. When it returns, the
-        server sends messages here, unless it is away: then it does when it comes back. Without
-        `confirmed` it does before it reads what this connection sends next."""
+        """Subscribe on core NATS; the callback is awaited message by message. When this returns, the
+        subscription is active on the server, or becomes active when the server comes back. Without
+        `confirmed`, it becomes active before the server reads what this connection sends next."""
         subscription = await self.nc.subscribe(subject, queue=queue, cb=callback)
         if confirmed:
             await _until_read(self.nc, subject)
@@ -217,8 +221,8 @@ class Bus:
     async def subscribe_raw(
         self, subject: str, callback: RawCallback, *, queue: str = "", confirmed: bool = True
     ) -> Subscription:
-        """Subscribe like `subscribe`, with a function that gets each message where it is read, in
-        order: it must not wait, and what it raises is logged."""
+        """Subscribe like `subscribe`, with a function that gets each message as it is parsed, in
+        order. The function must not block; what it raises is logged."""
         subscription = await self.nc.subscribe(subject, queue=queue)
         self.nc.wire.direct[subscription._id] = callback
         if confirmed:
@@ -226,13 +230,14 @@ class Bus:
         return subscription
 
     async def api(self, subject: str, request: Mapping[str, Any], *, timeout_ms: float) -> Any:
-        """Call JetStream's JSON API (for fields that nats-py does not know) and return the answer."""
+        """Call JetStream's JSON API (for fields that nats-py does not know) and return the decoded
+        answer, which may hold an `error`."""
         payload = json.dumps(request).encode()
         message = await self.request(f"$JS.API.{subject}", payload, timeout_ms=timeout_ms)
         return json.loads(message.data)
 
     async def close(self) -> None:
-        """Wait for what is unacknowledged and close, within CLOSE_TIMEOUT_S."""
+        """Wait for unacknowledged posts, for at most CLOSE_TIMEOUT_S, and close."""
         self._connection.expect_close()
         self.publisher.stop_accepting()
         try:
@@ -248,7 +253,7 @@ class Bus:
 
 
 async def _until_read(client: ReconnectingClient, subject: str) -> None:
-    """Wait until the server has read a subscription; it is read later where the server is away."""
+    """Wait until the server has read a subscription; do not wait if the server is away."""
     try:
         async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
             if client.is_connected:

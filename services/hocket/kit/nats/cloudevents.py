@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 in NATS headers (binary mode), and who a task is: its idempotency key."""
+"""CloudEvents 1.0 in NATS headers (binary mode), and the identity of a task: its idempotency key."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ BUDGET_USD = "Hocket-Budget-Usd"
 VERSION = "Hocket-Version"
 LABELS = "Hocket-Labels"
 EVENT_LABELS = "ce-labels"
-"""The extension of an event that says the same."""
+"""The CloudEvents extension with the same content."""
 REPLY_TO = "Hocket-Reply-To"
 PROGRESS = "Hocket-Progress"
 ORIGIN_RUN = "Hocket-Origin-Run"
@@ -25,7 +25,7 @@ SUBJECT = "ce-subject"
 
 
 class TaskIdentity(NamedTuple):
-    """The key that makes two tasks the same run; `user_given` where the publisher chose it."""
+    """The key by which two tasks are the same run; `user_given` if the publisher chose it."""
 
     key: str
     user_given: bool
@@ -59,8 +59,9 @@ def event_headers(
 def task_identity(
     headers: Mapping[str, str] | None, stream_seq: int, stream_time_ns: int
 ) -> TaskIdentity:
-    """Return a task's identity: the key its publisher gave (`Hocket-Idempotency-Key`, else `ce-source`
-    and `ce-id`, else `Nats-Msg-Id`), else its place and time in the stream."""
+    """Return a task's identity: the key that its publisher gave (`Hocket-Idempotency-Key`, otherwise
+    `ce-source` and `ce-id`, otherwise `Nats-Msg-Id`), or without one its sequence and time in the
+    stream."""
     given = headers or {}
     if key := given.get(IDEMPOTENCY_KEY):
         return TaskIdentity(key, user_given=True)

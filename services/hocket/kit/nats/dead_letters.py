@@ -1,12 +1,12 @@
-"""Dead letters: messages that could not be handled, kept byte for byte in the stream DLQ, with why.
+"""Dead letters: messages that could not be handled, kept byte for byte in the stream DLQ, and why.
 
-A letter belongs to a tenant, which is the last token of its subject: the one of the task, run or call
-that it was, or nobody (`subjects.UNATTRIBUTED`) where it does not say. Whoever acts for a tenant sees,
-redrives and drops that tenant's letters only.
+A letter belongs to a tenant, which is the last token of its subject: the tenant of the task, run or call
+that it was, or `subjects.UNATTRIBUTED` if the message names none. Those who act for a tenant can see,
+redrive and drop only that tenant's letters.
 
-`redrive` publishes a letter again where it came from and then drops it. A step whose run was told of its
-failure is not redriven: its run has gone on without it. A letter that names a subject which its source
-never reads was not written by us, and is not redriven either.
+`redrive` publishes a letter again on its original subject and then drops it. A step whose run was told
+of its failure is not redriven, because the run has continued without it. A letter that names a subject
+which its source never reads was not written by us, and is not redriven either.
 """
 
 import re
@@ -31,29 +31,29 @@ SUBJECT = "Hocket-Dead-Subject"
 ERROR = "Hocket-Dead-Error"
 MSG_ID = "Hocket-Dead-Msg-Id"
 STEP = "step"
-"""The source of what workers could not handle."""
+"""The source of letters about messages that workers could not handle."""
 MAX_ERROR_CHARS = 4_000
 MAX_LISTED = 1_000
 MAX_NAME_CHARS = 200
 MAX_SUBJECT_CHARS = 1_000
 LETTER_BYTES = 64 * 1024
-"""What our own headers of a letter may take: an error in JSON, a subject."""
+"""Room for a letter's own headers: an error in JSON and a subject."""
 CUT = "Hocket-Dead-Cut"
-"""Says how large the message was whose end could not be kept."""
+"""Header with the size of the original message, if its end could not be kept."""
 API_TIMEOUT_MS = 5_000.0
 _NAMED = ("run_id", "step", "attempt", "call_id", "tenant", "pipeline", "type", "node", "worker")
-"""What a message says about whose it is, where it says so."""
+"""Fields of a message that say whose it is, if it has them."""
 _CAME_FROM = {
     "task": "hocket.task.",
     "log": "hocket.log.",
     "step": "hocket.step.",
 }
-"""How the subjects begin that each source reads."""
+"""Prefix of the subjects that each source reads."""
 _TOKEN = re.compile(r"[^\x00-\x20\x7f*>.]+")
-"""A part of a subject that is no wildcard."""
+"""A token of a subject that is not a wildcard."""
 _OWN_HEADERS = frozenset({SUBJECT, ERROR, "Nats-Msg-Id"})
 _SERVERS = "nats-"
-"""Headers that tell the server what to do with a message begin so: a letter goes without them."""
+"""Prefix of the headers that tell the server what to do with a message; a letter does not keep them."""
 _NOT_FOUND = 404
 
 
@@ -87,8 +87,8 @@ class RunLetterSettled(DeadLetterSettled):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message with the error that buried it; `seq` names it. `tenant` is UNATTRIBUTED where the
-    message does not say whose it was."""
+    """A message with the error that made it a dead letter; `seq` identifies it. `tenant` is UNATTRIBUTED
+    if the message names none."""
 
     seq: int
     source: str
@@ -100,9 +100,9 @@ class DeadLetter:
     buried_at: str
 
     payload_bytes: int
-    """The size of the whole payload; a list has only its beginning."""
+    """The size of the whole payload; in a list, `payload` may hold only its beginning."""
     context: Mapping[str, Any]
-    """Whose message it is, as far as it says so: run, step, attempt, pipeline ..."""
+    """Whose message it is, as far as it says: run, step, attempt, pipeline ..."""
 
 
 async def bury(
@@ -115,10 +115,10 @@ async def bury(
     error: ErrorInfo,
     tenant: str | None = None,
 ) -> None:
-    """Keep a message that `source` (`task`, `step`, `log`, `usage`) could not handle; what is known of
-    its way (deliveries, who had it) belongs into the error's details. Without a `tenant` the letter is
-    the one's that the message names. One that fills the server's limit loses its headers, and then its
-    end: the letter says so."""
+    """Keep a message that `source` (`task`, `step`, `log`, `usage`) could not handle. What is known of
+    its history (deliveries, who had it) belongs in the error's details. Without a `tenant`, the letter
+    belongs to the tenant that the message names. A message too large for the server's limit loses its
+    headers and, if need be, the end of its payload; the letter says so in the header CUT."""
     text = _text_of(error)
     kept = {n: v for n, v in (headers or {}).items() if not n.lower().startswith(_SERVERS)}
     if msg_id := (headers or {}).get("Nats-Msg-Id"):
@@ -136,7 +136,8 @@ async def bury(
 
 
 def subject_of(source: str, subject: str, payload: bytes, tenant: str | None = None) -> str:
-    """Return where a letter is kept: that of `tenant`, or of the one's that the message names."""
+    """Return the subject of a letter, which belongs to `tenant` or to the tenant that the message
+    names."""
     return subjects.dead_letter(source, tenant or _tenant_of(source, subject, payload))
 
 
@@ -149,7 +150,8 @@ def post_run(
     error: ErrorInfo,
     capabilities: Capabilities | None = None,
 ) -> None:
-    """Keep the name of a run that was set aside as a whole; it is not waited for."""
+    """Write a letter that names a run which was set aside as a whole, without waiting for its
+    acknowledgement."""
     named = {"run_id": run_id, "tenant": tenant, "pipeline": pipeline}
     payload = to_json(
         {name: stored_text(value, limit=MAX_NAME_CHARS) for name, value in named.items()}
@@ -171,8 +173,8 @@ async def list_(
     tenant: str | None = None,
     payload_bytes: int | None = None,
 ) -> list[DeadLetter]:
-    """Return the newest dead letters (of one source, of one tenant), newest first, with so many bytes of
-    each payload. Only letters that are wanted are asked for, however many of others stand among them."""
+    """Return up to `limit` dead letters (of one source, of one tenant), newest first, each with at most
+    `payload_bytes` of its payload. Only matching letters are read, however many others lie between."""
     wanted = f"hocket.dlq.{source or '*'}.{tenant or '>'}"
     info = await bus.js.stream_info(subjects.DLQ, subjects_filter=wanted)
     there = sum((info.state.subjects or {}).values())
@@ -191,7 +193,7 @@ async def list_(
 async def _between(
     bus: Bus, wanted: str, start: int, end: int, payload_bytes: int | None
 ) -> list[DeadLetter]:
-    """Return the letters whose subject is wanted, of a part of the stream, oldest first."""
+    """Return the letters with a wanted subject between two sequences of the stream, oldest first."""
     letters: list[DeadLetter] = []
     while start <= end:
         try:
@@ -206,7 +208,7 @@ async def _between(
 
 
 async def show(bus: Bus, seq: int, *, tenant: str | None = None) -> DeadLetter:
-    """Return one dead letter, or raise DeadLetterUnknown; also where it is another tenant's."""
+    """Return one dead letter, or raise DeadLetterUnknown if there is none or it is another tenant's."""
     letter = await _letter(bus, {"seq": seq})
     if tenant is not None and letter.tenant != tenant:
         raise DeadLetterUnknown(seq=seq)
@@ -259,9 +261,10 @@ async def redrive(
     capabilities: Capabilities | None = None,
     usage_seals: Capabilities | None = None,
 ) -> None:
-    """Publish a dead letter (of that tenant) where it came from, then drop it; raise DeadLetterSettled
-    for a step whose result would be too late, DeadLetterForeign for what came from nowhere. A usage
-    record gets the seal of `usage_seals`: whoever redrives it says that it is true."""
+    """Publish a dead letter (of that tenant) on its original subject, then drop it. Raises
+    DeadLetterSettled for a step whose result would be too late, and DeadLetterForeign for a letter whose
+    source does not read that subject. A usage record gets a seal of `usage_seals`: redriving it vouches
+    for it."""
     letter = await show(bus, seq, tenant=tenant)
     if letter.source == "run":
         raise RunLetterSettled(run_id=letter.context.get("run_id", ""))
@@ -273,16 +276,14 @@ async def redrive(
     if letter.source == "step" and {"run_id", "step", "attempt"} <= context.keys():
         raise DeadLetterSettled(run_id=context["run_id"], step=context["step"])
     headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
-    if MSG_ID in letter.headers:  # it was the task's identity, and must stay so
+    if MSG_ID in letter.headers:  # it was the task's identity, and must remain so
         headers.setdefault(IDEMPOTENCY_KEY, letter.headers[MSG_ID])
     if letter.source == "usage":
         headers.pop(SEAL, None)
         headers.update(sealed(usage_seals, letter.subject, letter.payload) or {})
     msg_id = id_of(capabilities, f"redrive:{seq}")
     await bus.publish(letter.subject, letter.payload, headers=headers, msg_id=msg_id)
-    with suppress(
-        DeadLetterUnknown
-    ):  # somebody else redrove it as well: it is one message all the same
+    with suppress(DeadLetterUnknown):  # also redriven by somebody else: the id makes it one message
         await drop(bus, seq)
 
 
@@ -292,9 +293,7 @@ async def drop(bus: Bus, seq: int, *, tenant: str | None = None) -> None:
     named = f"STREAM.MSG.DELETE.{subjects.DLQ}"
     answer = await bus.api(named, {"seq": seq}, timeout_ms=API_TIMEOUT_MS)
     if "error" in answer:
-        await show(
-            bus, seq
-        )  # raises DeadLetterUnknown where somebody else has dropped it meanwhile
+        await show(bus, seq)  # raises DeadLetterUnknown if somebody else has dropped it by now
         raise BusUnavailable(reason=answer["error"].get("description", "it was not deleted"))
 
 
@@ -312,7 +311,7 @@ def _tenant_of(source: str, subject: str, payload: bytes) -> str:
 
 
 def _is_ours(letter: DeadLetter) -> bool:
-    """Tell whether a letter can have come from where it says, and from its own tenant."""
+    """Tell whether a letter can have come from the subject that it names, and from its own tenant."""
     if letter.source == "task":
         tokens = letter.subject.split(".")
         fits = len(tokens) == 4 and all(subjects.TOKEN.fullmatch(name) for name in tokens[2:])
@@ -331,7 +330,7 @@ def _text_of(error: ErrorInfo) -> str:
     short = error.model_copy(update={"message": stored_text(error.message, limit=MAX_ERROR_CHARS)})
     try:
         return short.model_dump_json()
-    except ValueError:  # something in it cannot be said in JSON
+    except ValueError:  # something in it cannot be written as JSON
         return ErrorInfo(code=error.code, message=short.message).model_dump_json()
 
 

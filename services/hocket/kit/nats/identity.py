@@ -1,10 +1,9 @@
-"""Whom a connection to NATS is: a process of ours, the bearer of a key, or somebody that the server
-knows.
+"""The identity of a connection to NATS: a process of ours, the bearer of a key, or another known user.
 
-The address says it: `nats://coordinator:PASSWORD@host` is a process of ours,
+It follows from the address: `nats://coordinator:PASSWORD@host` is a process of ours, and
 `nats://hk_..._...@host` the bearer of a key, as is any user whose password is a key. What each may
-do: `schemas/access/nats_table.py`. Everybody else is taken for one that may do everything beside
-the streams, as before there were keys.
+do is defined in `schemas/access/nats_table.py`. Everybody else is treated as the owner, who may do
+everything in the streams' account, as was the case before there were keys.
 """
 
 from dataclasses import dataclass
@@ -19,19 +18,19 @@ from hocket.schemas.subjects import INBOX_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose connection it is. `inbox` is what its inboxes begin with."""
+    """Whose connection it is. `inbox` is the prefix of its inboxes."""
 
     kind: Literal["owner", "service", "guest"] = "owner"
     inbox: str = INBOX_PREFIX.rstrip(".")
 
     @property
     def is_guest(self) -> bool:
-        """Whether it is the bearer of a key, to whom only what leads to the platform is open."""
+        """Whether it is the bearer of a key, who may use only the subjects that lead to the platform."""
         return self.kind == "guest"
 
     @property
     def takes_bundles(self) -> bool:
-        """Whether it may get several steps in one message: a guest could not give one of them back."""
+        """Whether it may get several steps in one message: a guest could not hand a single one back."""
         return not self.is_guest
 
     @property
@@ -40,24 +39,25 @@ class Identity:
         return self.inbox.rpartition(".")[2]
 
     def result_subject(self, partition: int, kind: str) -> str:
-        """Return where results are posted: in a log, or where a coordinator takes them to it."""
+        """Return the subject for results: a partition's log, or a guest's subject from which a
+        coordinator moves them to the log."""
         return (
             subjects.guest_result(self.key_id) if self.is_guest else subjects.log(partition, kind)
         )
 
     def letter_subject(self, subject: str) -> str:
-        """Return where a dead letter of a step is posted."""
+        """Return the subject for a step's dead letter, which is `subject` unless a guest posts it."""
         return subjects.guest_letter(self.key_id) if self.is_guest else subject
 
     @property
     def makes_consumers(self) -> bool:
-        """Whether it makes consumers itself; otherwise it asks a coordinator for those of its
+        """Whether it creates consumers itself; otherwise it asks a coordinator to create those of its
         steps."""
         return self.kind == "owner"
 
 
 def with_key(url: str, key: str) -> str:
-    """Return a `NATS_URL` with a key for each server that is named without an account."""
+    """Return a `NATS_URL` in which every server without an account gets a key."""
     return ",".join(_with(part.strip(), key) for part in url.split(","))
 
 
@@ -67,7 +67,7 @@ def _with(server: str, key: str) -> str:
 
 
 def identity_of(url: str) -> Identity:
-    """Return whom a `NATS_URL` connects as; of several servers the first says it."""
+    """Return the identity that a `NATS_URL` connects as; with several servers, the first decides."""
     account, at, _ = url.partition(",")[0].strip().rpartition("://")[2].rpartition("@")
     if not at:
         return Identity()

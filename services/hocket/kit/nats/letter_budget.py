@@ -1,9 +1,9 @@
-"""How many dead letters a process writes of what anybody can send: a flood may not push the letters of
-others out of their stream, which keeps the latest up to its bound.
+"""A limit on the dead letters that a process writes for messages that anybody can send: a flood must not
+push the letters of others out of the stream, which keeps only the latest.
 
-Letters and bytes are taken from two buckets that fill again slowly: a user's mistake over a thousand
+Letters and bytes are taken from two token buckets that refill slowly: a user's mistake in a thousand
 tasks is kept, a flood is not. Letters of accepted tasks, and sealed records of what was spent, are not
-asked about here.
+subject to this limit.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from time import monotonic
 
 LETTERS = 1_000
 LETTER_BYTES = 64 * 1024 * 1024
-"""What may be kept at once."""
+"""The sizes of the two buckets."""
 LETTERS_PER_S = 2.0
 BYTES_PER_S = 16 * 1024
-"""How fast there is room again; 1 GiB of letters comes together in 18 hours then."""
+"""How fast the buckets refill; at this rate, 1 GiB of letters takes 18 hours."""
 
 
 class LetterBudget:
-    """Tells whether a message is still kept; `unkept` counts those that are not."""
+    """Decides whether a message is kept as a dead letter; `unkept` counts those that are not."""
 
     def __init__(
         self, clock_s: Callable[[], float] = monotonic, *, max_bytes: int = LETTER_BYTES
@@ -31,7 +31,8 @@ class LetterBudget:
         self.unkept = 0
 
     def takes(self, size_bytes: int) -> bool:
-        """Take a message of that size, or count it."""
+        """Spend the budget on a message of that size and return True; without enough left, count the
+        message and return False."""
         now_s = self._clock_s()
         passed_s, self._at_s = now_s - self._at_s, now_s
         self._letters = min(self._letters + passed_s * LETTERS_PER_S, LETTERS)

@@ -1,9 +1,10 @@
-"""Many posts to a stream at once, stored with one flush of the disk, which takes as long as hundreds.
+"""Many posts to a stream at once, stored with a single flush of the disk, because flushes are slow.
 
-JetStream keeps a batch aside until its last message says that it is whole, then stores all of it or
-nothing. What it does not store so (the stream takes no batches, is full, has a post of it already, or
-says nothing in time) is posted one by one with the same ids. So a batch is quicker, and promises no more
-than its posts do: each is stored, and once as far as the stream still knows its ids.
+JetStream holds a batch back until its last message commits it, then stores all of it or nothing. If it
+does not store a batch (the stream does not accept batches, is full, already has one of the posts, or
+does not answer in time), the messages are posted one by one with the same ids. So a batch is faster, but
+guarantees no more than its posts do: each is stored, and only once as long as the stream remembers its
+id.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas.errors import HocketError
 
 MIN_POSTS = 50
-"""Fewer are posted one by one: making a batch takes the server as long as so many flushes."""
+"""Fewer posts are sent one by one: a batch costs the server as much time as this many flushes."""
 MAX_POSTS = 500
-"""In a batch. The server takes 1,000."""
+"""Posts of one batch. The server accepts 1,000."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Of their payloads."""
+"""Bytes of the payloads of one batch."""
 MAX_AT_ONCE = 8
-"""Batches of a process that are under way. The server takes 50 of a stream."""
+"""Batches that a process has in flight. The server accepts 50 per stream."""
 ANSWER_S = 5.0
 BATCH_ID, BATCH_SEQUENCE, BATCH_COMMIT = (
     "Nats-Batch-Id",
@@ -40,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class Post(NamedTuple):
-    """A message for a stream, known to it by its id."""
+    """A message for a stream, which deduplicates it by its id."""
 
     subject: str
     payload: bytes
@@ -57,8 +58,8 @@ class PostBatches:
         self._reporting = Reporting()
 
     async def post(self, posts: Sequence[Post], *, timeout_s: float) -> list[HocketError | None]:
-        """Post messages of one stream; return for each why it is not known to be stored, None where it
-        is."""
+        """Post messages to one stream. Return one entry per post, in order: None if it is stored,
+        otherwise the reason why that is not known."""
         until_s = asyncio.get_running_loop().time() + timeout_s
         batches = [self._posted(batch, until_s) for batch in _batches(posts)]
         return [outcome for outcomes in await asyncio.gather(*batches) for outcome in outcomes]
@@ -69,7 +70,7 @@ class PostBatches:
         return await self._posted_one_by_one(batch, until_s)
 
     async def _posted_together(self, batch: Sequence[Post]) -> bool:
-        """Tell whether the stream has stored a whole batch, as far as it says."""
+        """Post a batch as a whole; tell whether the stream confirmed that all of it is stored."""
         batch_id = uuid4().hex
         async with self._places:
             try:
@@ -137,7 +138,8 @@ def _headers(post: Post, batch_id: str, place: int) -> dict[str, str]:
 
 
 def _outcome(sent: "asyncio.Future[PubAck]") -> HocketError | None:
-    """Return why a post is not known to be stored; whoever does not wait any more gives it up."""
+    """Return why a post is not known to be stored, None if it is. A post that is still waiting is
+    cancelled."""
     if not sent.done():
         sent.cancel()
         return BusUnavailable(reason="the broker has not confirmed the task")

@@ -1,13 +1,13 @@
-"""What NATS sends, read from the bytes: the parser that takes the place of nats-py's.
+"""The parser of what NATS sends, which replaces nats-py's.
 
 nats-py matches each message with regular expressions against a buffer that it cuts at the front, makes
 a message with parsed headers, and puts it on a queue that a task of the subscription empties: 12 us and
-a turn of the event loop per message. Here a chunk is walked through once, and a message for a
-subscription in `direct` is handed over on the spot, its headers unread; everything else goes to the
+an iteration of the event loop per message. Here a chunk is scanned once, and a message for a
+subscription in `direct` is handed over immediately, its headers unparsed; everything else goes to the
 client as before.
 
-States: between lines, or waiting for the rest of a message whose length is known; `reset` begins anew
-with a new connection. It fails with nats-py's ProtocolError, which makes the client reconnect.
+States: between lines, or waiting for the rest of a message whose length is known; `reset` starts over
+for a new connection. Errors are nats-py's ProtocolError, which makes the client reconnect.
 """
 
 import json
@@ -20,11 +20,12 @@ from nats.errors import ProtocolError
 from hocket.kit.logs.log_limits import Reporting
 
 MAX_LINE_BYTES = 64 * 1024
-"""What the server may send without the end of a line: a subject may be 4 KiB long, and has company."""
+"""Bytes that the server may send without ending a line: a line holds up to two subjects of 4 KiB and
+more."""
 _CRLF = b"\r\n"
 _MSG, _HMSG = b"MSG", b"HMSG"
 _WITH_REPLY = {_MSG: 5, _HMSG: 6}
-"""Words of a message's line where it has a subject for replies."""
+"""Number of words in a message's line that includes a reply subject."""
 _STATUS_FROM = len("NATS/1.0 ")
 _STATUS_TO = _STATUS_FROM + 3
 _SPACE = ord(" ")
@@ -33,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class RawMessage:
-    """One message as it came. `head` are its headers' bytes (none: empty)."""
+    """One message as it arrived. `head` holds the bytes of its headers, empty if it has none."""
 
     __slots__ = ("data", "head", "reply", "subject")
 
@@ -45,8 +46,8 @@ class RawMessage:
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """The headers, read now; None where there are none. Of a status message `Status` and
-        `Description` besides, as nats-py has them."""
+        """The headers, parsed on each access; None if there are none. A status message also has `Status`
+        and `Description`, as in nats-py."""
         return headers_of(self.head) if self.head else None
 
 
@@ -54,12 +55,11 @@ RawCallback = Callable[[RawMessage], None]
 
 
 class Wire:
-    """Reads the server's messages for the client. `client` is nats-py's; it calls `parse` and
-    `reset`."""
+    """Parses what the server sends for a client of nats-py, which calls `parse` and `reset`."""
 
     def __init__(self, client: Any) -> None:
         self.direct: dict[int, RawCallback] = {}
-        """By the number of a subscription: the function that gets its messages."""
+        """By a subscription's id, the function that gets its messages."""
         self._client = client
         self._parts: list[bytes] = []
         self._missing = 0
@@ -67,12 +67,12 @@ class Wire:
         self._reports = Reporting()
 
     def reset(self) -> None:
-        """Forget what is half read, and what is read and not yet looked at."""
+        """Forget what is partly read, and what is read but not yet parsed."""
         self._parts, self._missing = [], 0
         self._resets += 1
 
     async def parse(self, chunk: bytes) -> None:
-        """Read what came, and keep what is not complete for the next time."""
+        """Parse a chunk of bytes, and keep an incomplete message or line for the next call."""
         if self._parts:
             self._parts.append(chunk)
             self._missing -= len(chunk)
@@ -104,16 +104,16 @@ class Wire:
             at = after
 
     async def _pass_on(self, sid: int, words: Sequence[bytes], head: bytes, data: bytes) -> None:
-        """Give the client a message that is for none of `direct`."""
+        """Pass a message to the client if no function in `direct` takes it."""
         reply = words[3] if len(words) == _WITH_REPLY[words[0]] else b""
         try:
             await self._client._process_msg(sid, words[1], reply, data, head or None)
-        except Exception:  # it would end the client's reading
+        except Exception:  # it would end the client's read loop
             self._unreadable(words[1], data)
 
     def _taken(self, chunk: bytes, at: int) -> int:
-        """Hand over the messages for `direct` from a place on; return where that ends: at the end, or at
-        what is for somebody else, not complete, or unreadable."""
+        """Hand over consecutive messages for `direct`, starting at an offset. Return the offset of the
+        first thing that is for somebody else, incomplete or malformed, or the end of the chunk."""
         end, direct = len(chunk), self.direct
         while at < end:
             line_end = chunk.find(_CRLF, at)
@@ -138,12 +138,12 @@ class Wire:
             head = chunk[body : body + headed] if headed else b""
             try:
                 callback(RawMessage(words[1].decode(errors="replace"), reply, data, head))
-            except Exception:  # it would end the client's reading
+            except Exception:  # it would end the client's read loop
                 self._unreadable(words[1], data)
         return at
 
     def _unreadable(self, subject: bytes, data: bytes) -> None:
-        """Log a message that somebody could not take, now and then: anybody may send many of them."""
+        """Log a message whose recipient raised, at a limited rate: anybody may send many of them."""
         if count := self._reports.due("unreadable"):
             log.exception(
                 "bus_message_unreadable", subject=subject[:200], data=data[:200], count=count
@@ -153,7 +153,7 @@ class Wire:
         self._parts, self._missing = [rest], missing
 
     async def _control(self, verb: bytes, line: bytes) -> None:
-        """Let the client act on what is no message."""
+        """Let the client handle a line that is not a message."""
         client = self._client
         if verb == b"PING":
             await client._process_ping()
@@ -168,7 +168,8 @@ class Wire:
 
 
 def _numbers(words: Sequence[bytes]) -> tuple[int, int, int]:
-    """Return subscription, bytes of headers and of all, as the line of a message has them."""
+    """Return the subscription's id, the headers' size and the total size (bytes) from a message's
+    line."""
     try:
         return int(words[2]), int(words[-2]) if words[0] == _HMSG else 0, int(words[-1])
     except (ValueError, IndexError):
@@ -176,12 +177,12 @@ def _numbers(words: Sequence[bytes]) -> tuple[int, int, int]:
 
 
 def text_of(raw: bytes) -> str:
-    """Return what the server sent as text: a client may have written any bytes."""
+    """Return bytes from the server as text, without failing: a client may have written any bytes."""
     return raw.decode(errors="replace")
 
 
 def header_of(head: bytes, name: bytes) -> str:
-    """Return one header of a message ("" where it is not there); `name` as the sender wrote it."""
+    """Return one header of a message, "" if it is absent; `name` is spelled as the sender wrote it."""
     at = head.find(b"\r\n%b:" % name)
     if at < 0:
         return ""
@@ -191,7 +192,7 @@ def header_of(head: bytes, name: bytes) -> str:
 
 
 def headers_of(head: bytes) -> dict[str, str]:
-    """Return the headers of a message, each on one line; of those that come twice the last."""
+    """Return the headers of a message, without line breaks; if one is repeated, the last counts."""
     first, *lines = head.decode(errors="replace").split("\r\n")
     headers: dict[str, str] = {}
     if len(first) > _STATUS_FROM and ord(first[_STATUS_FROM - 1]) == _SPACE:
@@ -206,7 +207,8 @@ def headers_of(head: bytes) -> dict[str, str]:
 
 
 def _one_line(text: str) -> str:
-    """Return a part of a header so that it can be sent on: the protocol has lone CR and LF, too."""
+    """Replace the line breaks in a part of a header, so that it can be sent on: the protocol lets lone
+    CR and LF through."""
     if "\n" in text or "\r" in text:
         text = text.replace("\n", " ").replace("\r", " ")
     return text.strip()

@@ -1,8 +1,8 @@
-"""Asking JetStream while a cluster may be without a leader.
+"""Requests to JetStream while a cluster may be without a leader.
 
-Nobody answers what was asked before a leader was elected. Who waits for that answer until his time is up
-loses seconds after the election; who gives up early asks in vain where servers are slow. So the same
-question is asked again and again, and the first answer counts: it must be one that may be asked twice.
+A request sent before a leader was elected is never answered. Waiting for its full timeout wastes seconds
+after the election; giving up early fails where servers are slow. So the same request is sent repeatedly
+and the first answer counts. The request must therefore be idempotent.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.process.task_stop import stop_tasks
 
 AGAIN_S = 0.5
-"""How soon the question is asked again."""
+"""Time between repetitions of a request."""
 
 
 async def api_repeated(
     bus: Bus, subject: str, request: Mapping[str, Any], *, timeout_ms: float
 ) -> Any:
-    """Call JetStream's API, every AGAIN_S again, and return the first answer; or raise BusUnavailable
-    where none came in `timeout_ms`, or nobody listens."""
+    """Call JetStream's API, repeating the request every AGAIN_S, and return the first answer. Raises
+    BusUnavailable if none arrives within `timeout_ms`, or if nobody listens."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + timeout_ms / 1000
     asked: set[asyncio.Task[Any]] = set()

@@ -1,8 +1,8 @@
-"""TLS towards NATS: the certificates that a `NATS_URL` names in its query.
+"""TLS with NATS: the certificates that a `NATS_URL` names in its query.
 
-`tls://nats:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`: the server is checked against `ca`
-(without it against the system's authorities), and asked with the certificate `cert` (without it with
-none). Files that were replaced are read again at the next connection.
+`tls://nats:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`: the server is verified against `ca`
+(by default the system's authorities), and gets the client certificate `cert` (by default none). Files
+that were replaced are read again for the next connection.
 """
 
 import ssl
@@ -15,8 +15,8 @@ FILES = ("ca", "cert", "key")
 
 
 def tls_of(text: str, *, field: str = "NATS_URL") -> ssl.SSLContext | None:
-    """Return how to speak TLS with the servers of a `NATS_URL`, None where it asks for none; raise
-    InvalidInput for what cannot be read."""
+    """Return the TLS context for the servers of a `NATS_URL`, None if it does not ask for TLS; raise
+    InvalidInput if a file cannot be read."""
     files = certificate_files(text, field=field)
     schemes = {part.strip().partition("://")[0] for part in text.split(",")}
     if not files and not schemes & {"tls", "wss"}:
@@ -28,7 +28,7 @@ def tls_of(text: str, *, field: str = "NATS_URL") -> ssl.SSLContext | None:
 
 
 def load(context: ssl.SSLContext, files: Mapping[str, str], *, field: str = "NATS_URL") -> None:
-    """Read the files again, into a context that later connections use."""
+    """Load the files into a context, again if they were replaced, for connections made from then on."""
     for kind, path in files.items():
         try:
             if kind == "ca":

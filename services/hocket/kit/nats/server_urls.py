@@ -9,9 +9,9 @@ MAX_SERVERS = 64
 
 
 def server_urls(text: str, *, field: str = "NATS_URL") -> list[str]:
-    """Return the servers that `nats://a:4222,nats://b:4222` names, or raise InvalidInput, which shows no
-    password. A server without a scheme has that of the first one, or `nats`. Without the query, which
-    names certificates: server_tls.py."""
+    """Return the URLs of the servers in `nats://a:4222,nats://b:4222`, or raise InvalidInput, which
+    shows no password. A server without a scheme gets that of the first one, or `nats`. The query, which
+    names certificates (server_tls.py), is removed."""
     named = [bare for part in text.split(",") if (bare := part.partition("?")[0].strip())]
     if not named or len(named) > MAX_SERVERS:
         raise _invalid(field, f"it names {len(named)} servers")
@@ -29,8 +29,8 @@ def without_passwords(text: str) -> str:
 
 
 def passwords_of(text: str) -> list[str]:
-    """Return the secrets that stand in a `NATS_URL`, as written and decoded: passwords, and a user name
-    without a password, which is a token."""
+    """Return the secrets in a `NATS_URL`, as written and decoded: passwords, and user names without a
+    password, which are tokens."""
     found = []
     for part in text.split(","):
         account, at, _ = part.strip().rpartition("://")[2].rpartition("@")
@@ -44,7 +44,7 @@ def _checked(url: str, field: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         has_place = bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or brackets that do not match
+    except ValueError:  # the port is not a number, or brackets do not match
         raise _invalid(field, f"`{_bare(url)}` has no valid host and port") from None
     if parts.scheme not in SCHEMES:
         raise _invalid(field, f"`{_bare(url)}` begins with none of {', '.join(SCHEMES)}")

@@ -2,15 +2,15 @@
 
 `TASKS`, `USAGE` and `JOURNALS` are fsynced by the server (`persist_mode: default`): what a user
 published, what was spent and what a handler has done exist nowhere else yet. `LOG`, `STEPS` and
-`EVENTS` can be made again from Postgres and TASKS, so they are written asynchronously; `CALLS` (what is
-about to be made) too, for a model call must not wait for a disk: the ledger has it in Postgres a moment
-later. Work queues refuse new messages when full (the publisher waits), and so do `JOURNALS` and `LOG`,
-from which coordinators drop what they have applied (`coordinator/partition/events/log_trimmer.py`);
-`CALLS`, `EVENTS` and `DLQ` drop the oldest.
+`EVENTS` can be rebuilt from Postgres and TASKS, so they are written asynchronously. So is `CALLS` (calls
+about to be made), because a model call must not wait for a disk, and the ledger has it in Postgres a
+moment later. Work queues refuse new messages when full (the publisher waits), and so do `JOURNALS` and
+`LOG`, from which coordinators drop what they have applied
+(`coordinator/partition/events/log_trimmer.py`); `CALLS`, `EVENTS` and `DLQ` drop their oldest messages.
 
-The server sets aside what a stream may grow to, and refuses one that does not fit: on a small disk all
-streams are then made smaller in the same proportion. What a stream may grow to is never changed once it
-is there: an operator may have set it.
+The server reserves the maximum size of each stream, and refuses a stream that does not fit. On a small
+disk, all streams are therefore made smaller in the same proportion. The maximum size of an existing
+stream is never changed, because an operator may have set it.
 """
 
 import asyncio
@@ -26,51 +26,53 @@ from hocket.schemas.journals import MAX_MESSAGES
 
 DEDUP_WINDOW_S = 120
 TASKS_DEDUP_WINDOW_S = 0.1
-"""The least that a server takes. Streams know message ids of all publishers together, so that in TASKS a
-tenant's id would drop another tenant's task; intake knows a task by its tenant and key, for ever."""
+"""The shortest window that a server accepts. A stream deduplicates the message ids of all publishers
+together, so in TASKS one tenant's id could drop another tenant's task. Intake identifies a task by its
+tenant and key, for ever."""
 EVENTS_DEDUP_WINDOW_S = 300
-"""Where owners and servers change every few seconds, an end is told again for two minutes and more."""
+"""While owners and servers change every few seconds, the end of a run may be published again for over
+two minutes."""
 LOG_MAX_AGE_S = 24 * 3_600
-"""How far back a log can be read again; applied events are in Postgres long before."""
+"""How far back a log can be replayed; applied events are in Postgres long before that."""
 CALLS_MAX_AGE_S = 24 * 3_600
-"""How long the ledger may be away and still hear of calls whose gateway was killed."""
+"""How long the ledger may be away and still learn of calls whose gateway was killed."""
 EVENTS_MAX_AGE_S = 7 * 24 * 3_600
 DLQ_MAX_AGE_S = 30 * 24 * 3_600
 PROBATION_MAX_AGE_S = 24 * 3_600
 ASYNC = "async"
-"""What a stream acknowledges before it is on the disk; it is fixed when the stream is made, and a
-stream of several servers cannot be so."""
+"""The `persist_mode` in which a stream acknowledges messages before they are on disk. It is fixed when
+the stream is made, and a replicated stream cannot have it."""
 MIB = 1024**2
 GIB = 1024**3
 JOURNALS_MAX_AGE_S = 30 * 24 * 3_600
-"""Ended runs' journals go long before (`ledger/step_journals.py`)."""
+"""Journals of ended runs are deleted long before that (`ledger/step_journals.py`)."""
 PROBATION_BYTES = 8 * MIB
-"""What is known of steps that end their workers; an entry has about 100 bytes."""
+"""Room for what is known of steps that kill their workers; an entry has about 100 bytes."""
 KEY_RESULTS = 256
-"""Messages with results of one key that may wait for a coordinator."""
+"""Result messages from one key that may wait for a coordinator."""
 KEY_LETTERS = 32
-"""Dead letters of one key that may wait for one."""
+"""Dead letters from one key that may wait for a coordinator."""
 GUEST_POSTS_BYTES = 256 * MIB
 POOL_ANNOUNCEMENTS = 1_024
-"""Announcements for one pool within GUEST_SAID_S: 680 workers say something every 2 s."""
+"""Announcements for one pool within GUEST_SAID_S, enough for 680 workers that announce every 2 s."""
 TYPE_DESCRIPTIONS = 16
 GUEST_SAID_S = 3
 GUEST_SAID_BYTES = 64 * MIB
 ANNOUNCEMENT_BYTES = 2_048
 API_TIMEOUT_MS = 10_000.0
 FORMS_S = 30.0
-"""How long servers that are started together may take until they know each other and have a leader."""
+"""How long servers that are started together may take to find each other and elect a leader."""
 FORMING_RETRY_S = 0.5
 MIN_SHARE = 1 / 256
-"""The smallest part of the bounds below that Hocket still starts with: 83 MiB over all streams."""
+"""The smallest share of the bounds below with which Hocket still starts: 83 MiB over all streams."""
 STORE_TRIES = 30
 STORE_RETRY_S = 0.1
 _NO_STORE = "error creating store for stream"
-"""What a server says while it removes the files of a stream of the same name, and when its disk does not
-let it make new ones."""
+"""A server's error while it removes the files of a stream of the same name, and when it cannot create
+files on its disk."""
 _NO_PEERS = 10_005
 _NO_SPACE = "insufficient storage"
-"""What stands beside that code where all servers are there and none has room."""
+"""The description that comes with that code if all servers are present and none has room."""
 _NO_META_LEADER = 10_008
 _SECOND_NS = 1_000_000_000
 _NOT_FOUND = 404
@@ -182,9 +184,9 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
 
 
 def _guests_streams(replicas: int) -> list[dict[str, Any]]:
-    """Return the streams of what workers with a key say: each key, pool or type has so much of it, and
-    what goes beyond is refused by the server. What is announced and described is said again to all
-    that listen, and forgotten."""
+    """Return the streams for what workers with a key publish. Each key, pool or type has a quota, and
+    the server refuses messages beyond it. Announcements and descriptions are republished to all
+    listeners and kept only briefly."""
     posts = [
         (subjects.GUEST_RESULTS, subjects.GUEST_RESULT_FILTER, KEY_RESULTS),
         (subjects.GUEST_LETTERS, subjects.GUEST_LETTER_FILTER, KEY_LETTERS),
@@ -241,8 +243,8 @@ def _guests_streams(replicas: int) -> list[dict[str, Any]]:
 
 
 async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
-    """Make every stream what it should be; raise StreamRefused where NATS will not, StreamOfOneServer
-    before anything is changed. Servers that make a cluster are waited for, FORMS_S at most."""
+    """Create or update every stream. Raises StreamRefused if NATS refuses, and StreamOfOneServer before
+    anything is changed. If the servers of a cluster are still starting, waits up to FORMS_S for them."""
     until_s = asyncio.get_running_loop().time() + FORMS_S
     made: list[dict[str, Any]] = []
     share = 1.0
@@ -270,8 +272,8 @@ async def ensure_streams(bus: Bus, *, replicas: int = 1) -> None:
 async def _make(
     bus: Bus, wanted: dict[str, Any], share: float, made: list[dict[str, Any]], until_s: float
 ) -> float:
-    """Make a stream with a share of its bound, halved (for those made before, too) until there is room
-    for it; return the share."""
+    """Make a stream with a share of its maximum size, and return the share. It is halved, also for the
+    streams made before, until there is room."""
     while True:
         try:
             await _ask(bus, "CREATE", _smaller(wanted, share), until_s)
@@ -312,7 +314,7 @@ async def _error_of(bus: Bus, verb: str, config: dict[str, Any], until_s: float)
 
 
 async def _formed(bus: Bus, subject: str, request: dict[str, Any], until_s: float) -> Any:
-    """Call JetStream's API, and again until `until_s` while its answer is that servers are missing."""
+    """Call JetStream's API, repeating until `until_s` as long as it answers that servers are missing."""
     loop = asyncio.get_running_loop()
     said = False
     while True:
@@ -328,15 +330,15 @@ async def _formed(bus: Bus, subject: str, request: dict[str, Any], until_s: floa
 
 
 def _is_forming(error: dict[str, Any]) -> bool:
-    """Return whether servers of a cluster are missing, that may come."""
+    """Return whether an error means that servers of a cluster are missing but may still join."""
     if error.get("err_code") == _NO_PEERS:
         return _NO_SPACE not in error.get("description", "")
     return error.get("err_code") == _NO_META_LEADER
 
 
 def _updatable(config: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is fixed when a stream is made, and what LOG does when it is full: an older one
-    refuses from when its coordinators drop what is applied."""
+    """Leave out what is fixed when a stream is made, and `discard`: a LOG that an older release made
+    must not refuse messages until its coordinators drop what they have applied, and they set it then."""
     fixed = ("persist_mode", "retention", "storage", "name", "max_bytes", "discard")
     return {key: value for key, value in config.items() if key not in fixed}
 
@@ -365,6 +367,6 @@ def _stream(
         "duplicate_window": round(window_s * _SECOND_NS),
         "allow_direct": True,
     }
-    if fast and replicas == 1:  # NATS knows the asynchronous mode for unreplicated streams only
+    if fast and replicas == 1:  # NATS supports the asynchronous mode only for unreplicated streams
         config["persist_mode"] = ASYNC
     return config

@@ -1,1 +1,1 @@
-"""One connection to NATS: its client, what is written to its socket, and the posts that it owes."""
+"""One connection to NATS: its client, its socket, its open requests and its unacknowledged posts."""

@@ -1,7 +1,8 @@
-"""The requests of one connection that wait for their answers, which come to one inbox.
+"""The requests of one connection that wait for their answers, which arrive on one inbox.
 
-A request of nats-py's client has a timer, a turn of its flusher and a queued message each; here it is a
-line written and a future, which ends where the answer is read. Who asks bounds the wait.
+In nats-py, each request needs a timer, a run of the flusher and a queued message. Here it is one line
+written to the socket and a future, which is resolved as the answer is parsed. The caller bounds the
+wait.
 """
 
 import asyncio
@@ -15,15 +16,15 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 
 NOBODY_LISTENS = b"NATS/1.0 503"
-"""How the server begins its answer to a request that nobody is subscribed for."""
+"""The beginning of the server's answer to a request whose subject has no subscriber."""
 
 
 class Answers:
-    """What was asked over a connection. What comes to the subjects below `inbox` is for `answered`."""
+    """The open requests of a connection. Messages on the subjects below `inbox` go to `answered`."""
 
     def __init__(self, client: ReconnectingClient, writer: SocketWriter) -> None:
         self.inbox = client.new_inbox()
-        """Where answers come, each under a token of its own."""
+        """The prefix of the reply subjects; each request adds a token of its own."""
         self._client = client
         self._writer = writer
         self._loop = asyncio.get_running_loop()
@@ -33,7 +34,7 @@ class Answers:
     def ask(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None
     ) -> asyncio.Future[RawMessage]:
-        """Send a request; see `Bus.ask`."""
+        """Send a request, as described in `Bus.ask`."""
         answer: asyncio.Future[RawMessage] = self._loop.create_future()
         client = self._client
         if client.is_closed:
@@ -51,7 +52,7 @@ class Answers:
         return answer
 
     def answered(self, message: RawMessage) -> None:
-        """End a request with its answer."""
+        """Resolve a request with its answer."""
         subject, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
         if answer is None or answer.done():
             return
@@ -61,8 +62,8 @@ class Answers:
             answer.set_result(message)
 
     def give_up(self) -> None:
-        """End all requests with BusUnavailable: their connection is closed."""
+        """Fail all requests with BusUnavailable, because their connection is closed."""
         for _, answer in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(BusUnavailable(reason="the connection was closed"))
-                answer.exception()  # a caller that does not wait for it need not hear of it
+                answer.exception()  # mark it as retrieved, in case no caller waits for it

@@ -1,11 +1,11 @@
-"""nats-py's client, in which no cancellation is lost and which always closes.
+"""nats-py's client, made to lose no cancellation and to always close completely.
 
 nats-py waits with `asyncio.wait_for`, which before Python 3.12 can lose a cancellation that arrives
 together with the answer, and it ignores a cancellation while it flushes: the cancelled task would carry
 on, and a caller that waits for it to end would wait for ever.
 
-Closing stops half way in nats-py where its task is cancelled or its last bytes cannot be written, and a
-second `close` does nothing: the socket and the tasks of the subscriptions would stay.
+In nats-py, closing stops half way if its task is cancelled or its last bytes cannot be written, and a
+second `close` does nothing: the socket and the tasks of the subscriptions would remain.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CancellableClient(Client):
-    """A client whose waits end with CancelledError where their task was cancelled meanwhile."""
+    """A client whose waits raise CancelledError if their task was cancelled in the meantime."""
 
     _connecting: asyncio.Task[Any] | None = None
     _cancellations = 0
@@ -34,8 +34,8 @@ class CancellableClient(Client):
         await _heeding_cancellation(super().connect, *arguments, **named)
 
     async def _select_next_server(self) -> None:
-        # every attempt to connect begins here: where the one before lost a cancellation and failed,
-        # as with a wrong password, the client would go on for ever
+        # every attempt to connect begins here: if the previous one lost a cancellation and failed, for
+        # example because of a wrong password, the client would go on for ever
         task = _current_task()
         if task.cancelling() > (self._cancellations if task is self._connecting else 0):
             raise asyncio.CancelledError
@@ -45,7 +45,7 @@ class CancellableClient(Client):
         await _heeding_cancellation(super().close)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        if self.is_closed:  # by somebody else, who may not be done yet
+        if self.is_closed:  # by another task, which may not have finished
             await super()._close(status, do_cbs)
             return
         try:
@@ -66,14 +66,14 @@ class CancellableClient(Client):
         return await _heeding_cancellation(super()._flush_pending, force_flush)
 
     async def _process_pong(self) -> None:
-        # the answer to a flush that nobody waits for any more would end the client's reading
+        # the answer to a flush that nobody waits for any more would end the client's read loop
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
 
 def let_go(client: Client) -> None:
-    """Release what a client that was closed still has: its socket and the tasks of its subscriptions."""
+    """Release what a closed client still holds: its socket and the tasks of its subscriptions."""
     for subscription in client._subs.values():
         task = subscription._wait_for_msgs_task
         if task is not None and not task.done():
@@ -86,7 +86,8 @@ def let_go(client: Client) -> None:
 async def _heeding_cancellation(
     wait: Callable[..., Awaitable[T]], *arguments: Any, **named: Any
 ) -> T:
-    """Await what the client does; raise CancelledError where the task was cancelled meanwhile."""
+    """Await an operation of the client; raise CancelledError if the task was cancelled in the
+    meantime."""
     task = _current_task()
     before = task.cancelling()
     result = await wait(*arguments, **named)

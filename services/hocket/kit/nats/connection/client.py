@@ -1,11 +1,11 @@
-"""nats-py's client with our reading of the wire, made to come back from everything.
+"""nats-py's client with our own parser, made to recover from every failure.
 
-States are the client's: connected, reconnecting, closed by `close` alone. No error of the server, no
-server that hangs, and no shortage of memory in this process ends the connection for good: what stops the
-client's reading, its pings or a reconnect begins a reconnect, until one succeeds.
+States are the client's: connected, reconnecting, and closed, by `close` alone. No error of the server,
+no server that hangs, and no shortage of memory in this process ends the connection for good: whatever
+stops the client's reading, its pings or a reconnect starts another reconnect, until one succeeds.
 
-It overrides what nats-py does not document, hence the pin on nats-py; `test_bus.py` and
-`test_bus_faults.py` in `tests/integration` would notice a change.
+It overrides undocumented parts of nats-py, which is why the version of nats-py is pinned; `test_bus.py`
+and `test_bus_faults.py` in `tests/integration` would notice a change.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 
 
 class ReconnectingClient(CancellableClient):
-    """nats-py's client, which goes on connecting whatever happens. Callbacks of subscriptions may
-    raise: that is logged."""
+    """nats-py's client, which keeps reconnecting whatever happens. What the callbacks of subscriptions
+    raise is logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ class ReconnectingClient(CancellableClient):
         super()._remove_sub(sid, max_msgs)
 
     async def _read_loop(self) -> None:
-        self.wire.reset()  # what was half read came from the connection before
+        self.wire.reset()  # anything partly read came from the previous connection
         await super()._read_loop()
         await self._come_back(self._reading_task, "what the server sends could not be read")
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        # the client's own raises on bytes that are no UTF-8, and would read no more
+        # the client's own method raises on bytes that are not UTF-8, which would end the read loop
         return headers_of(headers) or None if headers else None
 
     def _build_message(
@@ -65,7 +65,7 @@ class ReconnectingClient(CancellableClient):
         )
 
     async def _process_err(self, err_msg: str) -> None:
-        # the client's own would close for good; the server closes the connection, so come back
+        # the client's own method would close for good; the server closes the connection, so reconnect
         error = NatsError(f"the server said {err_msg}")
         log.warning("bus_error", bus=self.options["name"], error=str(error))
         if "permissions violation" not in err_msg.lower():
@@ -75,7 +75,7 @@ class ReconnectingClient(CancellableClient):
         status = self._status
         try:
             await super()._process_op_err(e)
-        except Exception:  # nobody reconnects; the next ping begins it again
+        except Exception:  # no reconnect has started; the next ping starts one
             self._status = status
             raise
 
@@ -85,20 +85,18 @@ class ReconnectingClient(CancellableClient):
                 self._drop_connection()
                 await super()._attempt_reconnect()
                 return
-            except (
-                Exception
-            ) as error:  # the client's own gives up where the network is not at fault
+            except Exception as error:  # the client's own method gives up on non-network errors
                 log.warning("bus_reconnect_failed", error=repr(error))
                 self._status = Client.RECONNECTING
                 await asyncio.sleep(RECONNECT_WAIT_S)
 
     def _drop_connection(self) -> None:
-        # an orderly close waits until everything is sent, for ever where the server hangs
+        # an orderly close waits until everything is sent, which is for ever if the server hangs
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
-        # an acknowledgement names a message by its place; the server may come back without that
-        # message, and with another one there
+        # an acknowledgement names a message by its sequence; the server may come back with another
+        # message at that sequence
         kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
         self._pending, self._pending_data_size = kept, sum(map(len, kept))
 
@@ -110,14 +108,14 @@ class ReconnectingClient(CancellableClient):
         await self._come_back(self._flusher_task, "nothing could be written")
 
     async def _come_back(self, ended: asyncio.Task[None] | None, reason: str) -> None:
-        """Reconnect where a task of the connection ends: the client's own do so without a word where it
-        is not the connection that failed."""
+        """Reconnect if a task of the connection has ended: nats-py's tasks end silently when something
+        other than the connection fails."""
         task = asyncio.current_task()
         if self.is_connected and task is ended and task is not None and not task.cancelling():
             await self._process_op_err(NatsError(reason))
 
     async def _ping_interval(self) -> None:
-        # the client's own ends for good when a ping cannot be written, and nobody would notice then
+        # the client's own task ends for good when a ping cannot be written, and then nobody would notice
         # that the server is away
         while True:
             await asyncio.sleep(self.options["ping_interval"])
@@ -127,7 +125,7 @@ class ReconnectingClient(CancellableClient):
                 log.warning("bus_not_pinged", error=repr(error))
 
     async def _ping(self) -> None:
-        """Ask whether the server is there; reconnect where it did not answer, or cannot be asked."""
+        """Ping the server; reconnect if earlier pings were not answered, or this one cannot be sent."""
         if not self.is_connected:
             return
         self._pings_outstanding += 1
@@ -140,8 +138,8 @@ class ReconnectingClient(CancellableClient):
             await self._process_op_err(NatsError(repr(error)))
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # the client's own ping overtakes what waits to be written, so that `flush` would end before
-        # the server has read a subscription
+        # the client's own ping overtakes what waits to be written, so `flush` would return before the
+        # server has read a subscription
         if self._pending and self._transport is not None and self.is_connected:
             self._transport.writelines(self._pending)
             self._pending = []
@@ -167,7 +165,7 @@ class ReconnectingClient(CancellableClient):
 def _logged(
     callback: Callable[[Msg], Awaitable[None]], subject: str
 ) -> Callable[[Msg], Awaitable[None]]:
-    """Log what a callback raises: the client would go on with the next message without a word."""
+    """Wrap a callback so that what it raises is logged: the client would silently ignore it."""
 
     async def call(message: Msg) -> None:
         try:

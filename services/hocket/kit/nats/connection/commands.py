@@ -16,8 +16,9 @@ def publish_command(
     limit_bytes: int,
     msg_id: str | None = None,
 ) -> bytes:
-    """Return the PUB line of a message with its payload (HPUB where it has headers, or an id). What the
-    server could not read, or would close the connection because of, is refused here."""
+    """Return the PUB command of a message (HPUB if it has headers or an id) with its payload. Raises
+    PublishRefused or PayloadTooLarge for what the server could not parse or would close the connection
+    over."""
     if subject.split() != [subject]:
         raise PublishRefused(subject=subject, reason="that is not a subject")
     count, lines = 0, ""
@@ -42,7 +43,7 @@ def publish_command(
 
 
 def ack_commands(ack_subjects: Sequence[str]) -> bytes:
-    """Return the PUB lines that acknowledge messages, each with its payload."""
+    """Return the PUB commands that acknowledge messages."""
     if " ".join(ack_subjects).split() != list(ack_subjects):
         raise PublishRefused(subject=ack_subjects[0], reason="that is not a subject")
     return "".join([f"PUB {subject} 4\r\n+ACK\r\n" for subject in ack_subjects]).encode()

@@ -1,6 +1,6 @@
-"""Opens a connection to NATS, and logs what becomes of it.
+"""Opens a connection to NATS, and logs its changes of state.
 
-States: opening (within CONNECT_TIMEOUT_S), connected, or away, from which it comes back by itself. No
+States: opening (within CONNECT_TIMEOUT_S), connected, or away, from which it recovers by itself. No
 error of the server and no server that hangs ends the connection for good.
 """
 
@@ -23,11 +23,11 @@ from hocket.schemas.errors import InvalidInput
 
 PING_S = 10.0
 MAX_PINGS = 2
-"""Pings without an answer after which a server counts as away, though its connection stands."""
+"""Unanswered pings after which a server counts as away although its connection is open."""
 CONNECT_TIMEOUT_S = 30.0
 PENDING_BYTES = 256 * 1024 * 1024
-"""Bytes that may wait for the socket: beyond them `publish_nowait` drops its message; posts stay far
-below, because their callers wait for capacity."""
+"""Bytes that may wait for the socket. Beyond this, `publish_nowait` drops its message; posts stay far
+below it, because their callers wait for capacity."""
 
 log = structlog.get_logger(__name__)
 
@@ -41,23 +41,24 @@ class Connection:
         self.losses = 0
         """How often the connection was lost after it was opened."""
         self.lost_at_ms = 0.0
-        """When it was lost last (epoch ms), 0 for never."""
+        """When it was last lost (epoch ms), 0 if never."""
         self.on_reconnect: list[Callable[[], None]] = []
         """Functions that are called after each reconnect, in order."""
         self.identity = identity_of(url)
-        """Whom it connects as."""
+        """The identity with which it connects."""
         self._url = url
         self._tls: ssl.SSLContext | None = None
         self._name = name
         self._opened = False
         self._closing = False
         self._refused = False
-        """Whether the server has said something against us: that it closes the connection then is no
-        news."""
+        """Whether the server has reported an error: that it then closes the connection says nothing
+        new."""
         self._error = "no answer"
 
     async def open(self) -> None:
-        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; later losses heal themselves."""
+        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; it recovers from later losses by
+        itself."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 self._tls = tls_of(self._url)
@@ -85,7 +86,7 @@ class Connection:
         self._opened = True
 
     def expect_close(self) -> None:
-        """Say that the connection is about to be closed: its end is no trouble then."""
+        """Note that the connection is about to be closed, so that its end is not logged as a failure."""
         self._closing = True
 
     async def _reconnected(self) -> None:
@@ -93,7 +94,7 @@ class Connection:
         for callback in self.on_reconnect:
             try:
                 callback()
-            except Exception:  # the others want to hear of it too
+            except Exception:  # the other callbacks must be called too
                 log.exception("bus_reconnect_callback_failed")
 
     async def _disconnected(self) -> None:
@@ -109,7 +110,7 @@ class Connection:
             return
         try:
             load(self._tls, certificate_files(self._url))
-        except InvalidInput as error:  # half written perhaps; the old ones are tried meanwhile
+        except InvalidInput as error:  # perhaps half written; the old ones are used until then
             log.warning("bus_certificates_not_read", bus=self._name, error=str(error))
 
     async def _failed(self, error: Exception) -> None:

@@ -1,11 +1,12 @@
 """JetStream publishing that loses nothing while the process lives.
 
-A post is kept until the server acknowledges it; it is published again, with the same `Nats-Msg-Id`,
-after a reconnect and when no acknowledgement came in `ACK_TIMEOUT_S` (the stream drops the repeat). A
-post that a stream refuses for now (it is full, it has no leader, it is not there yet) is tried again
-every REFUSED_RETRY_S and the refusal is logged; one that can never succeed ends with PublishRefused.
+A post is kept until the server acknowledges it. It is published again, with the same `Nats-Msg-Id`,
+after a reconnect and when no acknowledgement came within `ACK_TIMEOUT_S` (the stream drops the repeat).
+A post that a stream refuses for now (it is full, has no leader, or does not exist yet) is retried
+every REFUSED_RETRY_S and the refusal is logged; one that can never succeed fails with PublishRefused.
 
-A post with its acknowledgement costs 9 us of CPU, `publish_async` of nats-py 21 us and no second try.
+A post with its acknowledgement costs 9 us of CPU; nats-py's `publish_async` costs 21 us and never
+retries.
 """
 
 import asyncio
@@ -25,22 +26,22 @@ from hocket.kit.nats.protocol import RawMessage
 ACK_TIMEOUT_S = 5.0
 """How long a post waits for its acknowledgement before it is published again."""
 REFUSED_RETRY_S = 0.5
-"""How soon a post is published again that a stream refused for now."""
+"""How soon a post that a stream refused for now is published again."""
 STALLED_S = 2 * ACK_TIMEOUT_S
-"""How long a post may wait before its connection says that it does."""
+"""How long a post may wait before its connection reports it as stalled."""
 SWEEP_S = 0.5
 TEMPORARY = frozenset({503})
 """API error codes after which the same post may succeed: no leader, no space yet, restarting."""
 IN_PROCESS = 10_158
-"""JetStream's code for a post that came again while servers agree on its first try, which may yet fail
-with its leader: only a further try tells whether it is stored."""
+"""JetStream's code for a repeated post while the servers still agree on the first try, which can still
+fail with its leader: only another try shows whether it is stored."""
 
 log = structlog.get_logger(__name__)
 
 
 class PubAck(NamedTuple):
-    """Where a stream keeps a message; `duplicate` where it had the message id already, though where the
-    post was `repeated` it may have had it from an earlier try of the same post."""
+    """Where a stream keeps a message. `duplicate` means that it already had the message id; if the post
+    was `repeated`, possibly from an earlier try of the same post."""
 
     stream: str
     seq: int
@@ -79,8 +80,8 @@ class _Post:
 
 
 class DurablePublisher:
-    """The posts of one connection that are not acknowledged yet: at most `window`, where callers wait
-    for capacity. What comes to the subjects below `inbox` is for `acknowledged`."""
+    """The posts of one connection that are not acknowledged yet, at most `window` if callers wait for
+    capacity. Messages on the subjects below `inbox` go to `acknowledged`."""
 
     def __init__(
         self, client: ReconnectingClient, writer: SocketWriter, reports: Reporting, *, window: int
@@ -89,9 +90,9 @@ class DurablePublisher:
         self._writer = writer
         self._reports = reports
         self.window = window
-        """How many posts may be unacknowledged where callers wait for capacity."""
+        """How many posts may be unacknowledged before `wait_for_capacity` waits."""
         self.inbox = client.new_inbox()
-        """Where acknowledgements come, each under a token of its own."""
+        """The prefix of the subjects for acknowledgements; each post adds a token of its own."""
         self._posts: dict[str, _Post] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
@@ -107,8 +108,8 @@ class DurablePublisher:
 
     @property
     def stalled(self) -> str:
-        """What a post is waiting for that no stream acknowledged in STALLED_S; empty while all is well.
-        A stream that met a full disk answers nobody, until its server is started again."""
+        """Which post no stream has acknowledged for STALLED_S, and why; empty while all is well. A
+        stream that met a full disk answers nobody until its server is restarted."""
         if not self._posts:
             return ""
         oldest = next(iter(self._posts.values()))
@@ -128,7 +129,8 @@ class DurablePublisher:
         headers: Mapping[str, str] | None,
         reserve_bytes: int,
     ) -> asyncio.Future[PubAck]:
-        """Publish and return the future of the acknowledgement; see `Bus.publish_durable`."""
+        """Publish and return the future of the acknowledgement, as described in
+        `Bus.publish_durable`."""
         if self._closing:
             raise BusUnavailable(reason="the connection was closed")
         self._count += 1
@@ -156,12 +158,12 @@ class DurablePublisher:
             await self._has_capacity.wait()
 
     def refusal_of(self, future: asyncio.Future[PubAck] | None) -> str:
-        """Return why a stream refuses a post for now; empty where none does."""
+        """Return why a stream refuses a post for now; empty if it does not."""
         posts = self._posts.values()
         return next((post.refusal for post in posts if post.future is future), "")
 
     def publish_again(self) -> None:
-        """Publish all posts again that are not acknowledged: the connection is a new one."""
+        """Publish all unacknowledged posts again, after a reconnect."""
         self._repeat(list(self._posts.values()))
 
     def stop_accepting(self) -> None:
@@ -169,13 +171,13 @@ class DurablePublisher:
         self._closing = True
 
     async def until_acknowledged(self) -> None:
-        """Wait until the posts that there are have ended."""
+        """Wait until all current posts are acknowledged or have failed."""
         futures = [post.future for post in self._posts.values() if not post.future.done()]
         if futures:
             await asyncio.wait(futures)
 
     def give_up(self) -> None:
-        """End all posts with BusUnavailable: their connection is closed."""
+        """Fail all posts with BusUnavailable, because their connection is closed."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         lost = [post.future for post in self._posts.values() if not post.future.done()]
@@ -183,12 +185,12 @@ class DurablePublisher:
             log.warning("bus_closed_with_posts", unacknowledged=len(lost))
         for future in lost:
             future.set_exception(BusUnavailable(reason="the connection was closed"))
-            future.exception()  # a caller that does not wait for it need not hear of it twice
+            future.exception()  # mark it as retrieved, in case no caller waits: the loss is logged above
         self._posts.clear()
         self._has_capacity.set()
 
     def acknowledged(self, frame: RawMessage) -> None:
-        """End a post with what its stream answered, or try it again later."""
+        """Resolve a post with its stream's answer, or schedule another try."""
         token, data = frame.subject.rsplit(".", 1)[1], frame.data
         post = self._posts.get(token)
         if post is None:
@@ -235,7 +237,7 @@ class DurablePublisher:
             now = self._loop.time()
             if self._client.is_connected and not self._writer.is_behind:
                 self._repeat([post for post in self._posts.values() if post.due_at <= now])
-        finally:  # though there was no memory for it now
+        finally:  # even if memory ran out this time
             if self._posts and not self._client.is_closed:
                 self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
 

@@ -1,8 +1,9 @@
-"""Writes commands to the socket of a connection, those of one turn of the event loop together.
+"""Writes commands to the socket of a connection, batched per iteration of the event loop.
 
-What was written in one turn goes to the socket at its end, without the client's flusher as long as the
-socket takes it. A `prompt` writer gives it to the socket at once where little was written in the turn
-before. Of nats-py's client it uses `_pending`, `_pending_data_size`, `_flush_queue` and `_transport`.
+What is written in one iteration goes to the socket at its end, bypassing the client's flusher as long as
+the socket keeps up. A `prompt` writer passes it to the socket immediately if little was written in the
+previous iteration. Of nats-py's client, it uses `_pending`, `_pending_data_size`, `_flush_queue` and
+`_transport`.
 """
 
 import asyncio
@@ -13,15 +14,15 @@ import structlog
 from hocket.kit.nats.connection.client import ReconnectingClient
 
 QUIET = 3
-"""Where no more messages than this were sent in a turn of the loop, those of the next one go to the
-socket at once, up to MAX_AT_ONCE."""
+"""If no more messages than this were sent in an iteration of the loop, those of the next one go to the
+socket immediately, up to MAX_AT_ONCE."""
 MAX_AT_ONCE = 64
 
 log = structlog.get_logger(__name__)
 
 
 class SocketWriter:
-    """Gives commands to the socket, or to the client while the socket is behind."""
+    """Passes commands to the socket, or to the client while the socket is behind."""
 
     def __init__(self, client: ReconnectingClient, *, prompt: bool) -> None:
         self._client: Any = client
@@ -30,16 +31,17 @@ class SocketWriter:
         self._prompt = self._quiet = prompt
         self._sent = 0
         self._writing: Any = None
-        """Where what is sent in this turn goes at once, if it does."""
+        """The stream to which this iteration's commands are written immediately; None if they are
+        not."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether what was written before has not even left: writing more would only pile up."""
+        """Whether earlier commands have not left yet: writing more would only pile them up."""
         return bool(self._client._pending)
 
     def write(self, command: bytes) -> None:
-        """Write at once where little is written, because then nothing would share the write; otherwise
-        at the end of this turn of the loop. What is sent side by side arrives so either way."""
+        """Write immediately while traffic is low, because batching would gain nothing; otherwise at the
+        end of this iteration of the loop. Commands leave in the order of the calls either way."""
         client = self._client
         if not self._flushing:
             self._loop.call_soon(self._flush)
@@ -56,7 +58,7 @@ class SocketWriter:
         client._pending_data_size += len(command)
 
     def _flush(self) -> None:
-        """Give to the socket what waits, or to the client's flusher where the socket is behind."""
+        """Pass what waits to the socket, or to the client's flusher if the socket is behind."""
         self._flushing = False
         self._writing = None
         self._quiet = self._prompt and self._sent <= QUIET
@@ -80,6 +82,6 @@ class SocketWriter:
 def _write(writer: Any, commands: list[bytes]) -> None:
     try:
         writer.writelines(commands)
-    except Exception as error:  # what is asked and told would wait for an answer for ever
+    except Exception as error:  # requests and posts would wait for ever for an answer
         log.warning("bus_not_written", error=repr(error))
-        writer.transport.abort()  # with a new connection all of it is asked anew
+        writer.transport.abort()  # all of it is sent again over a new connection

@@ -1,1 +1,1 @@
-"""How messages of streams are read: in order, by pulling, one by one."""
+"""Ways to read the messages of a stream: in order, by pulling, or as stored, without a consumer."""

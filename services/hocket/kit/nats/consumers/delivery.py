@@ -1,4 +1,4 @@
-"""What JetStream says about a delivery, in the subject on which it is acknowledged. Pure.
+"""What JetStream says about a delivery in the subject on which it is acknowledged. Pure.
 
 Source: NATS ADR-15.
 """
@@ -12,8 +12,8 @@ _NUMBERS = 5
 
 
 class Delivery(NamedTuple):
-    """One delivery of a message: how often it came, its place in the stream and among what its consumer
-    was sent, when the stream stored it (the server's clock), and how many messages are left."""
+    """One delivery of a message: how often the message was delivered, its sequences in the stream and in
+    its consumer, when the stream stored it (the server's clock), and how many messages are left."""
 
     deliveries: int
     stream_seq: int
@@ -28,7 +28,7 @@ class Delivery(NamedTuple):
 
 
 def parse_ack_subject(subject: str) -> Delivery:
-    """Return what the ack subject of a message says; raise ValueError where it is none."""
+    """Return what the ack subject of a message says; raise ValueError if it is not an ack subject."""
     tokens = subject.split(".")
     first = _FIRST if len(tokens) == _TOKENS_WITHOUT_DOMAIN else _FIRST_WITH_DOMAIN
     numbers = tokens[first : first + _NUMBERS]
@@ -38,7 +38,7 @@ def parse_ack_subject(subject: str) -> Delivery:
 
 
 def is_ack_of(subject: str, stream: str) -> bool:
-    """Tell whether a subject is one on which a message of a stream is acknowledged."""
+    """Tell whether messages of a stream are acknowledged on a subject."""
     try:
         parse_ack_subject(subject)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Reading a stream in order, with no acknowledgements and nothing missed unnoticed.
+"""Reads a stream in order, without acknowledgements, and detects every missed message.
 
-An ephemeral push consumer: the server sends, and its messages are numbered, so that a gap shows. It
-flows as the server's flow control is answered, and a heartbeat says how far it has sent. One object is
-one such consumer: after a gap, a silence or a reconnect its owner makes another one.
+This is an ephemeral push consumer: the server numbers the messages that it sends, so that a gap shows.
+It sends as long as its flow control is answered, and its heartbeats say how far it has sent. An object
+is one such consumer: after a gap, a silence or a reconnect, its owner makes another.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from hocket.kit.nats.repeated_requests import api_repeated
 
 API_TIMEOUT_MS = 5_000.0
 INACTIVE_S = 30
-"""The server forgets a consumer that nobody listens to after so long."""
+"""How long until the server forgets a consumer that nobody listens to."""
 _NS = 1_000_000_000
 _NOT_FOUND = 404
 
@@ -40,8 +40,8 @@ class MessageMissed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read: the subjects `filter_subject` of a stream, from where `start` says (fields of the
-    server's consumer). Consumers are named `name` and a token."""
+    """What is read: the subjects of a stream that match `filter_subject`, from where `start` says
+    (fields of JetStream's consumer configuration). Consumers are named `name`, a hyphen and a token."""
 
     stream: str
     name: str
@@ -51,8 +51,8 @@ class Reading:
 
 
 class OrderedConsumer:
-    """One consumer. `received` gets everything that comes, where it is read; whoever looks at it asks
-    `delivery_of` in the order in which it came."""
+    """One consumer. `received` gets every message as it is parsed, flow control included; pass each to
+    `delivery_of`, in the order in which they arrived."""
 
     def __init__(self, bus: Bus, reading: Reading, received: RawCallback) -> None:
         self._bus = bus
@@ -61,30 +61,31 @@ class OrderedConsumer:
         self._inbox = bus.nc.new_inbox()
         self.name = f"{reading.name}-{self._inbox.rsplit('.', 1)[1]}"
         self.is_idle = False
-        """Whether the last that was looked at is a heartbeat that says that there is nothing more."""
+        """Whether the last message seen by `delivery_of` is a heartbeat which says that nothing is
+        left."""
         self._seq = 0
         self._subscription: Subscription | None = None
         self._heard_at_s = asyncio.get_running_loop().time()
 
     @property
     def heard_at_s(self) -> float:
-        """When something was looked at last, on the loop's clock."""
+        """When `delivery_of` last saw a message, on the loop's clock."""
         return self._heard_at_s
 
     @property
     def silent_s(self) -> float:
-        """How long nothing was looked at."""
+        """Seconds since `delivery_of` last saw a message."""
         return asyncio.get_running_loop().time() - self._heard_at_s
 
     async def subscribe(self) -> None:
-        """Listen; nothing is sent yet."""
+        """Listen on the inbox; the server sends nothing before `create`."""
         self._subscription = await self._bus.subscribe_raw(
             self._inbox, self._received, confirmed=False
         )
 
     async def create(self) -> Any:
-        """Make the consumer at the server, which begins to send; return its answer. Raises
-        StreamMissing, and BusUnavailable where it does not answer or refuses."""
+        """Create the consumer on the server, which then begins to send; return the server's answer.
+        Raises StreamMissing, and BusUnavailable if the server does not answer or refuses."""
         reading = self._reading
         config = {
             "name": self.name,
@@ -110,8 +111,8 @@ class OrderedConsumer:
         return answer
 
     def delivery_of(self, message: RawMessage) -> Delivery | None:
-        """Return what the server says about the next message; None where it is none: flow control,
-        which is answered, or a heartbeat. Raises MessageMissed, and ValueError where it is forged."""
+        """Return what the server says about the next message; None for flow control, which is answered,
+        and for heartbeats. Raises MessageMissed, and ValueError if the message is forged."""
         self._heard_at_s = asyncio.get_running_loop().time()
         self.is_idle = False
         if not message.reply.startswith(ACK_PREFIX):
@@ -124,13 +125,13 @@ class OrderedConsumer:
         return delivery
 
     async def unsubscribe(self) -> None:
-        """Listen no more. Raises where the connection is gone, and with it the subscription."""
+        """Stop listening. Raises if the connection is gone, and with it the subscription."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.unsubscribe()
 
     async def delete(self) -> None:
-        """Tell the server that nobody listens any more; otherwise it notices after INACTIVE_S."""
+        """Delete the consumer on the server, which otherwise removes it after INACTIVE_S."""
         subject = f"CONSUMER.DELETE.{self._reading.stream}.{self.name}"
         await self._bus.api(subject, {}, timeout_ms=API_TIMEOUT_MS)
 

@@ -1,8 +1,8 @@
-"""Asking a durable consumer of a stream for messages: a few long-lived requests at the server.
+"""Pulls messages from a durable consumer of a stream, with a few long-lived requests at the server.
 
-Every request goes to one inbox, so the server tells about all of them there: messages, requests that
-ended unfilled (404, 408), heartbeats (100). A fresh inbox withdraws what was asked before; messages sent
-to the old one come again after the consumer's ack wait. How much is asked, and when, its owner decides.
+All requests share one inbox, where the server reports on all of them: messages, requests that ended
+unfilled (404, 408), heartbeats (100). A fresh inbox withdraws earlier requests; messages sent to the old
+one are redelivered after the consumer's ack wait. The owner decides when to ask, and for how much.
 
 Source: NATS ADR-13.
 """
@@ -25,8 +25,8 @@ _PENDING_MESSAGES = "Nats-Pending-Messages"
 class PullConsumer:
     """The requests of one process to one durable consumer.
 
-    `deliver` gets each message; `ended` how many messages of a request will not come; `refused` the
-    status and the reason of a request that the server does not serve.
+    `deliver` gets each message; `ended` gets the number of messages of a request that will not come;
+    `refused` gets the status and the reason when the server does not serve a request.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class PullConsumer:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an inbox to ask with."""
+        """Whether there is an inbox for requests."""
         return self._subscription is not None
 
     @property
     def silent_s(self) -> float:
-        """How long the server has said nothing."""
+        """Seconds since the server last said anything."""
         return asyncio.get_running_loop().time() - self._heard_at_s
 
     async def open(self, *, confirmed: bool, losses: int | None = None) -> None:
-        """Listen on a fresh inbox; nothing is asked yet. With `losses` nothing is heard any more once
-        the bus was lost more often than that."""
+        """Listen on a fresh inbox, without a request yet. With `losses`, messages are ignored as soon as
+        the number of the bus's losses differs from it."""
         inbox = self._inbox = self._bus.nc.new_inbox()
 
         def received(message: RawMessage) -> None:
@@ -71,7 +71,7 @@ class PullConsumer:
         self.count_silence_from_now()
 
     def count_silence_from_now(self) -> None:
-        """Say that the server had nothing to say until now."""
+        """Restart the count of `silent_s`: the server had no reason to say anything until now."""
         self._heard_at_s = asyncio.get_running_loop().time()
 
     def ask(
@@ -82,7 +82,8 @@ class PullConsumer:
         heartbeat_s: float | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        """Request `count` messages, of at most `max_bytes` together, that come within `expires_s`."""
+        """Request up to `count` messages, of at most `max_bytes` together; the request ends after
+        `expires_s`."""
         request = {"batch": count, "expires": int(expires_s * _NS)}
         if max_bytes is not None:
             request["max_bytes"] = max_bytes
@@ -91,19 +92,19 @@ class PullConsumer:
         self._bus.publish_nowait(self._subject, to_json(request), reply=self._inbox)
 
     def ignore(self) -> None:
-        """Hear nothing any more of what was asked."""
+        """Ignore all further messages for earlier requests."""
         self._inbox = ""
 
     async def unsubscribe(self) -> None:
-        """Withdraw what was asked; messages on their way come again. Raises where the connection is
-        gone, and with it the subscription."""
+        """Withdraw all requests; messages in transit are redelivered. Raises if the connection is gone,
+        and with it the subscription."""
         self.ignore()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.unsubscribe()
 
     async def drain(self) -> None:
-        """Withdraw what was asked; messages on their way are still delivered before this returns."""
+        """Withdraw all requests; messages in transit are still delivered before this returns."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.drain()  # type: ignore[no-untyped-call]
@@ -125,6 +126,6 @@ class PullConsumer:
 
 
 def unfilled(headers: Mapping[str, str]) -> int | None:
-    """Return how many messages of an ended request did not come; None where it is not said."""
+    """Return how many messages of an ended request did not come; None if the headers do not say."""
     count = headers.get(_PENDING_MESSAGES)
     return int(count) if count is not None and count.isdecimal() else None

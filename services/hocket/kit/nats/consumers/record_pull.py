@@ -1,9 +1,9 @@
-"""Batches of messages from a stream of records, pulled by a durable consumer of all processes of a kind.
+"""Batches of messages from a stream of records, pulled from a durable consumer that processes share.
 
-One request at a time stands at the server, for as much as a batch may hold; what comes while a batch
-is written waits here for the next one, so that nothing that was sent for a request is lost. States:
-closed (the next batch opens), or open. After NATS was away, and when the server says nothing any more,
-the inbox is replaced: what was sent to the old one comes again after the consumer's ack wait.
+One request at a time is open at the server, for as much as a batch may hold. Messages that arrive while
+a batch is written wait here for the next one, so that nothing sent for a request is lost. States: closed
+(the next batch opens it), or open. After NATS was away, and when the server has fallen silent, the inbox
+is replaced; messages sent to the old one are redelivered after the consumer's ack wait.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ DURABLE = "ledger"
 MAX_BATCH = 500
 """Messages of one batch."""
 MAX_BATCH_BYTES = 32 * 1024 * 1024
-"""What one request may bring."""
+"""Bytes that one request may bring."""
 MAX_ACK_PENDING = 4 * MAX_BATCH
 FOLLOWS_MS = 10.0
-"""A batch that is not full is closed where nothing came for so long."""
+"""A batch is closed when nothing has arrived for this long."""
 EXPIRES_S = 30.0
 HEARTBEAT_S = 2.0
 SILENCE_S = 3 * HEARTBEAT_S
@@ -39,8 +39,9 @@ log = structlog.get_logger()
 
 
 class RecordPull:
-    """Pulls the messages of one subject of a stream, for the consumer that is named; `only_new`: those
-    from its first opening on; `since`: those from then on, unless the consumer is there already."""
+    """Pulls the messages of one subject of a stream, with the named durable consumer. A new consumer
+    starts at the first message, with `only_new` at messages published after it was made, with `since` at
+    that time."""
 
     def __init__(
         self,
@@ -81,8 +82,9 @@ class RecordPull:
         self._changed = asyncio.Event()
 
     async def batch(self, wait_ms: float, gather_ms: float) -> Sequence[RawMessage]:
-        """Return what waits in the stream: the first message within `wait_ms` (nothing where none
-        comes), what comes within `gather_ms` of it, and what follows at once. Raises BusUnavailable."""
+        """Return the messages that wait in the stream: the first within `wait_ms`, those that arrive
+        within `gather_ms` of it, and those that follow within FOLLOWS_MS of each other. Returns an empty
+        sequence if none arrives. Raises BusUnavailable."""
         await self._ensure_open()
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -94,7 +96,7 @@ class RecordPull:
                     await self._changed.wait()
         except TimeoutError:
             return ()
-        await asyncio.sleep(gather_ms / 1000)  # one by one they would wake us each
+        await asyncio.sleep(gather_ms / 1000)  # otherwise each message would wake us
         before = 0
         while self._asked and before < len(self._arrived):
             before = len(self._arrived)
@@ -104,7 +106,7 @@ class RecordPull:
         return batch
 
     async def close(self) -> None:
-        """Withdraw what was asked: the server would give messages to a request that nobody reads."""
+        """Withdraw the request: the server would send messages that nobody reads."""
         self._arrived.clear()
         self._asked, self._broken = 0, True
         try:

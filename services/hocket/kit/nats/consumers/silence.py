@@ -1,24 +1,24 @@
-"""When a server that should have said something is taken for silent.
+"""Decides when a server that should have said something counts as silent.
 
-A consumer whose leader was killed says nothing any more, and neither does its next leader where that is
-the same server, started again: it has forgotten who asked. Only the heartbeats that do not come tell.
+A consumer whose leader was killed falls silent, and stays so if its next leader is the same server,
+restarted: it has forgotten who asked. Only the missing heartbeats show this.
 """
 
 import asyncio
 from collections.abc import Callable
 
 STOOD_STILL_S = 0.5
-"""A process that looks so much later than it meant to stood still itself: what came meanwhile is read
-first."""
+"""A process that wakes up this much later than planned was stalled itself: it first reads what arrived
+in the meantime."""
 LEAST_S = 0.001
-"""Less than this is not waited for: added to the time of a loop it may be nothing at all."""
+"""Shorter waits are skipped: added to the loop's time, they may round to nothing."""
 
 
 async def is_silent_before(
     event: asyncio.Event, silence_s: float, silent_s: Callable[[], float]
 ) -> bool:
-    """Wait until `event` is set, and return False; or until the server has said nothing for `silence_s`,
-    and return True. `silent_s` says how long it has said nothing so far."""
+    """Wait until `event` is set, and return False, or until the server has been silent for `silence_s`,
+    and return True. `silent_s` returns how long it has been silent so far."""
     loop = asyncio.get_running_loop()
     due_s = loop.time() + max(0.0, silence_s - silent_s())
     while True:

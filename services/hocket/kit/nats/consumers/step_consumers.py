@@ -1,9 +1,8 @@
-"""The durable pull consumers of STEPS, one per pool (a node type, or a queue of it) and lane,
-shared by all workers.
+"""The durable pull consumers of STEPS, one per pool (a node type, or a queue of it) and lane.
 
-Who may make consumers could name a subject to which the server sends the messages, and so have it
-say there what it may not say itself. So coordinators make them, for workers that ask
-(`StepConsumersDoor`).
+All workers share them. A client that may create consumers could have the server deliver messages to a
+subject of its choice, on which it may not publish itself. So coordinators create them for the workers
+that ask (`StepConsumersDoor`).
 """
 
 import asyncio
@@ -26,17 +25,17 @@ from hocket.schemas import subjects
 from hocket.schemas.access.nats_table import CONSUMERS_ASKED
 
 ACK_WAIT_S = 10.0
-"""A step whose worker says nothing for so long goes to another one."""
+"""A step whose worker is silent for this long is redelivered to another one."""
 MIN_ACK_WAIT_S, MAX_ACK_WAIT_S = 1.0, 600.0
 MAX_ACK_PENDING = 65_536
 """Steps in the hands of all workers together, per node type and lane."""
 MAX_WAITING = 8_192
-"""Pull requests that stand at the server, per node type and lane."""
+"""Pull requests that may be open at the server, per node type and lane."""
 MAX_ANSWERING = 64
-"""Questions for consumers that are answered at once; others are asked again."""
+"""Requests for consumers that are handled at the same time; workers repeat the others."""
 ASK_TIMEOUT_MS = 5_000.0
 ASK_PAUSE_S = 0.1
-"""Before a coordinator is asked again that was not there, or did not answer."""
+"""Pause before the request is repeated, if no coordinator made the consumers."""
 QUEUE = "coordinator"
 _DONE = b"+OK"
 
@@ -44,8 +43,8 @@ log = structlog.get_logger(__name__)
 
 
 async def make_consumers(bus: Bus, token: str, ack_wait_s: float) -> None:
-    """Create the consumers of a pool, whose name stands as in subjects, or bring them up to
-    date."""
+    """Create or update the consumers of a pool; `token` is the pool's name as it is written in
+    subjects."""
     await asyncio.gather(
         *(
             bus.js.add_consumer(subjects.STEPS, _config(token, lane, ack_wait_s))
@@ -55,7 +54,7 @@ async def make_consumers(bus: Bus, token: str, ack_wait_s: float) -> None:
 
 
 async def ask_for_consumers(bus: Bus, token: str, ack_wait_s: float) -> None:
-    """Have a coordinator make them; wait until one has. Cancel to give up."""
+    """Have a coordinator make the consumers of a pool, and wait until one has. Cancel to give up."""
     subject = f"{CONSUMERS_ASKED}.{token}"
     body = json.dumps({"ack_wait_s": ack_wait_s}).encode()
     said = False
@@ -76,8 +75,8 @@ async def ask_for_consumers(bus: Bus, token: str, ack_wait_s: float) -> None:
 
 
 class StepConsumersDoor:
-    """Makes the consumers of pools for those that ask, inside `open`. A server lets each ask for
-    his pools only."""
+    """Makes the consumers of pools for the workers that ask, inside `open`. The NATS server lets each
+    worker ask only for its own pools."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -86,7 +85,7 @@ class StepConsumersDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Answer until the block ends."""
+        """Answer requests until the block ends."""
         asked = await self._bus.subscribe(f"{CONSUMERS_ASKED}.*", self._on_asked, queue=QUEUE)
         try:
             yield
@@ -129,7 +128,7 @@ def _config(token: str, lane: str, ack_wait_s: float) -> ConsumerConfig:
         deliver_policy=DeliverPolicy.ALL,
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=ack_wait_s,
-        max_deliver=-1,  # workers count: what the server gave up would only be told on a subject
+        max_deliver=-1,  # workers count: the server would report what it gave up only on a subject
         max_ack_pending=MAX_ACK_PENDING,
         max_waiting=MAX_WAITING,
     )

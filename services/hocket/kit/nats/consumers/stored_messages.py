@@ -1,4 +1,4 @@
-"""What a stream holds on a subject, read in a few answers of the server and without a consumer."""
+"""Reads the messages that a stream holds on a subject, in a few answers and without a consumer."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ TIMEOUT_MS = 10_000.0
 READ_BATCH = 512
 """Messages of one answer."""
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Of the messages of one answer, about."""
+"""Approximate size of the messages in one answer."""
 _NOT_FOUND, _END = "404", "204"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message and its place in the stream, whoever wrote it."""
+    """A message and its sequence in the stream; anybody may have written it."""
 
     seq: int
     subject: str
@@ -29,8 +29,9 @@ class StoredMessage:
 async def stored_messages(
     bus: Bus, stream: str, subject: str, *, max_messages: int, max_bytes: int
 ) -> tuple[list[StoredMessage], bool]:
-    """Return the messages on a subject (which may have wildcards) in order, up to about so many, and
-    whether these are all; raise BusUnavailable where the server does not say."""
+    """Return the messages on a subject (which may have wildcards) in order, and whether these are all.
+    Stops soon after `max_messages` or `max_bytes`. Raises BusUnavailable if the server does not
+    answer."""
     found: list[StoredMessage] = []
     size_bytes = 0
     while True:
@@ -45,8 +46,8 @@ async def stored_messages(
 
 
 async def last_message(bus: Bus, stream: str, subject: str) -> StoredMessage | None:
-    """Return the last message that a stream holds on a subject without wildcards, None for none; raise
-    BusUnavailable where the server does not say."""
+    """Return the last message that a stream holds on a subject without wildcards, None if there is none.
+    Raises BusUnavailable if the server does not answer."""
     get = f"$JS.API.DIRECT.GET.{stream}.{subject}"
     answer = await bus.request(get, b"", timeout_ms=TIMEOUT_MS)
     headers = answer.headers or {}
@@ -61,8 +62,8 @@ async def last_message(bus: Bus, stream: str, subject: str) -> StoredMessage | N
 async def messages_from(
     bus: Bus, stream: str, subject: str, seq: int, *, max_bytes: int = MAX_ANSWER_BYTES
 ) -> tuple[list[StoredMessage], bool]:
-    """Return up to READ_BATCH messages from a sequence on, of about so many bytes, and whether they are
-    the last ones."""
+    """Return up to READ_BATCH messages from a sequence on, of about `max_bytes` in total, and whether
+    they are the last ones. Raises BusUnavailable if the server does not answer."""
     found: list[StoredMessage] = []
     ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 

@@ -1,1 +1,1 @@
-"""Buckets of small values under keys, as NATS' key-value stores keep them."""
+"""Buckets of small values under keys, in NATS's key-value stores."""

@@ -1,15 +1,15 @@
-"""A bucket of small values under keys, with revisions, as NATS' key-value stores keep them.
+"""A bucket of small values under keys, with revisions, in one of NATS's key-value stores.
 
-`put` may demand the revision that it replaces. Whoever is inside `watching` has all entries in memory,
-as of `current_since_s`: an ephemeral push consumer tells them and every change, and sets `changed`.
-States of the watch: current, or behind (NATS is away, a message was missed, nothing was heard for
-SILENCE_S): then it is begun anew and the entries are replaced by what the bucket holds. The bucket is
-made where it is missing.
+`put` may demand the revision that it replaces. Inside `watching`, all entries are kept in memory: an
+ephemeral push consumer delivers them and every change, and each change sets `changed`. States of the
+watch: current (since `current_since_s`), or behind (NATS is away, a message was missed, or nothing was
+heard for SILENCE_S). When it is behind, the watch is restarted, and the entries are replaced by what the
+bucket holds. A missing bucket is created.
 
-Anybody who reaches NATS may write anything there. What `expected` does not take, or has no seal where
-there are `capabilities`, is not ours: such a key
-is not kept and is removed, such a value leaves the former one in force (`overwritten` tells its owner,
-who writes it again), and a warning says so now and then.
+Anybody who can reach NATS may write anything there. An entry that `expected` rejects, or that has no
+valid seal although there are `capabilities`, is foreign: a foreign key is not kept, and is removed; a
+foreign value leaves the former one in force (`overwritten` tells its owner, who writes it again). A
+warning is logged at a limited rate.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ API_TIMEOUT_MS = 5_000.0
 DEDUP_WINDOW_S = 30
 MAX_VALUE_BYTES = 4_096
 MAX_KEYS = 10_000
-"""Keys that are kept; further ones are ignored until some are deleted."""
+"""How many keys are kept; further ones are ignored until some are deleted."""
 _NS = 1_000_000_000
 _EXISTS = 10_058
 _WRONG_REVISION = 10_071
@@ -68,7 +68,7 @@ class Bucket:
     ) -> None:
         self.changed = asyncio.Event()
         self.current_since_s = _NEVER
-        """Since when every change was heard, on the loop's clock; -inf where the watch is behind."""
+        """Since when every change was heard, on the loop's clock; -inf while the watch is behind."""
         self._bus = bus
         self._stream = f"KV_{name}"
         self._prefix = f"$KV.{name}."
@@ -87,7 +87,7 @@ class Bucket:
         self._fresh: dict[str, Entry] = {}
         self._consumer: OrderedConsumer | None = None
         self._server_ahead_s: float | None = None
-        """The server's clock less the loop's; None until the server has told its clock."""
+        """The server's clock minus the loop's; None until the server has told its time."""
         self._all_told = False
         self._broken = asyncio.Event()
 
@@ -104,8 +104,8 @@ class Bucket:
         revision: int | None = None,
         timeout_ms: float = API_TIMEOUT_MS,
     ) -> int:
-        """Write a key (None deletes it) and return its new revision. With `revision` (0: the key is
-        not there yet) raise RevisionPassed where that is not its last one."""
+        """Write a key (None deletes it) and return its new revision. With `revision` (0: the key does
+        not exist yet), raise RevisionPassed if that is not its last one."""
         assert value is None or len(value) <= MAX_VALUE_BYTES, key
         headers = {} if value is not None else {"KV-Operation": "DEL"}
         if revision is not None:
@@ -149,7 +149,7 @@ class Bucket:
                     log.warning("bucket_not_watched", stream=self._stream, reason=str(error))
                     await asyncio.sleep(RETRY_S)
                     continue
-                except Exception:  # a server that answers otherwise than we know
+                except Exception:  # the server answers in a way that we do not know
                     log.exception("bucket_watch_failed", stream=self._stream)
                     await asyncio.sleep(RETRY_S)
                     continue
@@ -172,7 +172,7 @@ class Bucket:
 
     async def _attach(self) -> OrderedConsumer:
         self._fresh, self._all_told, self._server_ahead_s = {}, False, None
-        self._seals.forget()  # revisions may begin anew
+        self._seals.forget()  # revisions may start again at 1
 
         def received(message: RawMessage) -> None:
             if consumer is self._consumer:
@@ -213,7 +213,7 @@ class Bucket:
             "allow_direct": True,
             "duplicate_window": DEDUP_WINDOW_S * _NS,
         }
-        if self._replicas == 1:  # what is lost with the machine is written again by who lives
+        if self._replicas == 1:  # living processes rewrite what is lost with the machine
             config["persist_mode"] = "async"
         answer = await self._bus.api(
             f"STREAM.CREATE.{self._stream}", config, timeout_ms=API_TIMEOUT_MS
@@ -225,7 +225,7 @@ class Bucket:
     def _received(self, consumer: OrderedConsumer, message: RawMessage) -> None:
         try:
             delivery = consumer.delivery_of(message)
-        except (MessageMissed, ValueError) as error:  # ValueError: it is none of the server's
+        except (MessageMissed, ValueError) as error:  # ValueError: it is not from the server
             self._broken.set()
             if not isinstance(error, MessageMissed) or error.seq is not None:
                 self._fall_behind()
@@ -236,7 +236,7 @@ class Bucket:
             self._keep(self._entries, message, delivery.stream_seq, consumer.heard_at_s)
             self.changed.set()
             return
-        # the server's clock yet
+        # on the server's clock until `_current` converts it
         self._keep(self._fresh, message, delivery.stream_seq, delivery.stored_ns / _NS)
         if delivery.pending == 0:
             self._all_told = True
@@ -266,13 +266,13 @@ class Bucket:
             entries[key] = replace(known, revision=revision, overwritten_at_s=since_s)
 
     def _is_ours(self, key: str, value: bytes | None, revision: int, seal: str) -> bool:
-        """Tell whether one of the platform's processes wrote a value, as far as can be seen."""
+        """Tell whether one of the platform's processes wrote a value, as far as can be determined."""
         if value is not None and (len(value) > MAX_VALUE_BYTES or not self._expected(key, value)):
             return False
         return self._seals.is_ours(key, value, revision, seal)
 
     def _current(self) -> None:
-        """What was told since the watch began is all there is."""
+        """Replace the entries by those delivered since the watch began, which are now all that exist."""
         assert self._server_ahead_s is not None, "the server has not answered yet"
         now_s, ahead_s = asyncio.get_running_loop().time(), self._server_ahead_s
 
@@ -298,5 +298,5 @@ async def _unsubscribe(consumer: OrderedConsumer | None) -> None:
         return
     try:
         await consumer.unsubscribe()
-    except Exception as error:  # the consumer goes by itself after a while
+    except Exception as error:  # the server removes the consumer after a while
         log.debug("bucket_not_unsubscribed", error=str(error))

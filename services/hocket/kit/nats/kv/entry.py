@@ -1,4 +1,4 @@
-"""What a bucket holds, and what its readers need of it."""
+"""The entries of a bucket, and what its readers need from it."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,25 +18,25 @@ class RevisionPassed(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a key holds: None after a deletion. `written_at_s` is on this process' loop clock, as far
-    as the server's clock tells."""
+    """What a key holds; `value` is None after a deletion. `written_at_s` is on the clock of this
+    process's event loop, converted from the server's clock for entries older than the watch."""
 
     key: str
     value: bytes | None
     revision: int
     written_at_s: float
     overwritten_at_s: float | None = None
-    """When something foreign was written over it first: `value` is the one before (None where that is
-    not known), `revision` the newest."""
+    """When something foreign was first written over it; None if nothing was. `value` is then the one
+    before (None if that is not known), and `revision` the newest."""
 
     @property
     def overwritten(self) -> bool:
-        """Whether something foreign stands there."""
+        """Whether something foreign was written over the value."""
         return self.overwritten_at_s is not None
 
 
 class Leases(Protocol):
-    """What ownership needs of a bucket."""
+    """The part of a bucket that its readers use."""
 
     changed: asyncio.Event
     current_since_s: float
@@ -50,7 +50,7 @@ class Leases(Protocol):
 
 
 async def until_changed(leases: Leases, timeout_s: float) -> None:
-    """Wait until something changed, or the time is over."""
+    """Wait until something changes, but at most for `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             await leases.changed.wait()
@@ -59,4 +59,4 @@ async def until_changed(leases: Leases, timeout_s: float) -> None:
 
 
 Expected = Callable[[str, bytes | None], bool]
-"""Whether a key may hold a value; with None, whether there may be such a key."""
+"""Tells whether a key may hold a value; with None, whether such a key may exist."""

@@ -1,4 +1,4 @@
-"""Keys of a bucket that are not ours: they are removed one at a time, and a warning says so."""
+"""Keys of a bucket that are not ours: they are removed one at a time, and a warning is logged."""
 
 import asyncio
 import re
@@ -11,11 +11,11 @@ from hocket.kit.nats.errors import BusUnavailable
 
 API_TIMEOUT_MS = 5_000.0
 MAX_LITTER = 1_000
-"""Foreign keys that wait for their removal; what is beyond is removed after it is seen again."""
+"""Foreign keys that may wait for their removal; others are removed once they are seen again."""
 SWEEP_S = 0.05
-"""Between two removals of foreign keys."""
+"""Pause between two removals."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*")
-"""A key that names itself only: a subject may have `*` and `>` in it, which a removal takes for many."""
+"""A key that names only itself: with `*` or `>` in it, a removal would match many keys."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,12 +32,12 @@ class ForeignKeys:
         self._reports = Reporting(clock_s=asyncio.get_running_loop().time)
 
     def ignore(self, key: str) -> None:
-        """Count an entry that is not ours, and say so now and then."""
+        """Count an entry that is not ours, and log a warning at a limited rate."""
         if count := self._reports.due("foreign"):
             log.warning("bucket_entry_ignored", stream=self._stream, key=key[:200], count=count)
 
     def remove_later(self, key: str) -> None:
-        """Let a key be removed, where it can be without others."""
+        """Queue a key for removal, if it can be removed without affecting others."""
         if _PLAIN_KEY.fullmatch(key) and len(self._waiting) < MAX_LITTER:
             self._waiting[key] = None
             self._found.set()
@@ -58,7 +58,7 @@ class ForeignKeys:
                 )
             except BusUnavailable as error:
                 log.debug("bucket_not_swept", stream=self._stream, reason=str(error))
-            except Exception:  # a server that answers otherwise than we know
+            except Exception:  # the server answers in a way that we do not know
                 log.exception("bucket_sweep_failed", stream=self._stream)
             self._waiting.pop(key, None)
             await asyncio.sleep(SWEEP_S)

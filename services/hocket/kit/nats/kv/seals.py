@@ -1,34 +1,34 @@
-"""Seals of a bucket's entries: which of them are from somebody who may write them.
+"""Seals of a bucket's entries, which show that an entry was written by somebody who may write it.
 
-A value is sealed with the revision that it is written over, so that nobody can write an old one again.
+A value is sealed together with the revision that it replaces, so that nobody can replay an old value.
 """
 
 from hocket.schemas.capabilities import Capabilities
 
 MAX_DIGITS = 19
-"""Of a revision."""
+"""Digits that a revision may have."""
 
 
 class EntrySeals:
-    """The seals of one bucket, whose subjects begin with `prefix`; without `capabilities` every entry is
-    accepted."""
+    """The seals of one bucket, whose subjects begin with `prefix`; without `capabilities`, every entry
+    is accepted."""
 
     def __init__(self, prefix: str, capabilities: Capabilities | None) -> None:
         self._prefix = prefix
         self._capabilities = capabilities
         self._accepted: dict[str, int] = {}
-        """By key: the revision of the newest entry that was ours; an older one is not ours again."""
+        """By key, the revision of the newest entry that was ours; older ones are not accepted again."""
 
     def seal(self, key: str, value: bytes | None, after: int) -> str | None:
-        """Return the seal of a value that is written over a revision; None where none is asked for."""
+        """Return the seal of a value that replaces the revision `after`; None without `capabilities`."""
         if self._capabilities is None:
             return None
         sealed = self._capabilities.seal(f"{self._prefix}{key}\x1f{after}", value or b"")
         return f"{after}.{sealed}"
 
     def is_ours(self, key: str, value: bytes | None, revision: int, seal: str) -> bool:
-        """Tell whether a value is from somebody who may write it, and written over what was there last:
-        not one of before that somebody writes again."""
+        """Tell whether a value was written by somebody who may write it, over the latest entry that was
+        ours: a replayed old value is not accepted."""
         if self._capabilities is None:
             return True
         number, _, sealed = seal.partition(".")
@@ -41,9 +41,9 @@ class EntrySeals:
         return self._capabilities.is_sealed(sealed, subject, value or b"")
 
     def accept(self, key: str, revision: int) -> None:
-        """Note the newest revision of a key that was ours."""
+        """Note a key's revision as its newest that was ours."""
         self._accepted[key] = revision
 
     def forget(self) -> None:
-        """Forget the revisions: they may begin anew."""
+        """Forget the revisions: they may start again at 1."""
         self._accepted.clear()
