@@ -1,1 +1,1 @@
-"""Keys in Postgres, what each process knows of them, rate limits, and the audit."""
+"""Keys and grants in Postgres and in memory, NATS accounts, rate limits, and the audit."""

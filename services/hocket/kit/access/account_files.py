@@ -1,7 +1,7 @@
-"""The accounts of a NATS server of one's own as files: what its configuration includes, and a URL
-for each user.
+"""The files with the accounts of a NATS server that users run themselves.
 
-Passwords and the secret of whoever decides which keys may connect are made once, and kept.
+They are an include for the server's configuration, and a URL for each user. The passwords, and the
+secret of the process that decides which keys may connect, are generated once and kept.
 """
 
 from pathlib import Path
@@ -15,8 +15,9 @@ SEED = "access.seed"
 
 
 def kept_accounts(folder: Path, server: str) -> list[Path]:
-    """Write the files into a folder, which is made, for a server (`nats://nats:4222`, or several of
-    a cluster, with commas; a query names certificates). Return what was written."""
+    """Write the files into a folder, which is created if missing, and return their paths. `server` is
+    `nats://nats:4222`, or several servers of a cluster separated by commas; a query names
+    certificates."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     passwords = {user: stored_password(folder / f"{user}.password") for user in USERS}
     seed = folder / SEED
@@ -33,7 +34,7 @@ def kept_accounts(folder: Path, server: str) -> list[Path]:
 
 
 def with_account(server: str, account: str) -> str:
-    """Return the URL of a server, or of several, with an account for each."""
+    """Return the URL of one or several servers with the account added to each."""
     parts = []
     for part in server.split(","):
         scheme, mark, place = part.strip().rpartition("://")

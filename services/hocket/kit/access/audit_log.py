@@ -1,8 +1,9 @@
-"""The audit: who changed what, from where, in the transaction of the change.
+"""The audit: who changed what, and from where, written in the transaction of the change.
 
-Each row holds the SHA-256 of the row before it and of its own content, so that a row that was changed,
-removed or put in between shows (`verified`); the end of the chain stands in `hocket.audit_head`, and in
-every export. The database refuses to change rows; the chain is for those who may turn that off.
+Each row holds the hash of the row before it and the SHA-256 of that hash and its own content, so that a
+row that was changed, removed or inserted is detected (`verified`). The end of the chain is kept in
+`hocket.audit_head`, and in every export. The database refuses to change rows; the chain guards against
+those who can turn that off.
 """
 
 import hashlib
@@ -15,16 +16,17 @@ from typing import Any
 import asyncpg
 
 ORIGIN = bytes(32)
-"""What stands for the hash before the first row."""
+"""The previous hash of the first row."""
 PAGE = 1_000
 MAX_VALUE_CHARS = 16_384
-"""Of what was before, or after, a change."""
+"""Length of `before` and `after` as JSON, each; longer values are replaced by their SHA-256."""
 
 NEXT = """
 UPDATE hocket.audit_head SET seq = seq + 1 RETURNING seq, hash, clock_timestamp() AS at
 """
-"""The next number and the end of the chain; the row is locked until the transaction ends, so that one
-writes at a time. (An advisory lock could be held by any login, those for reports included.)"""
+"""Returns the next number and the end of the chain. The row is locked until the transaction ends, so
+that only one transaction writes at a time. (Any login, even one for reports, could hold an advisory
+lock.)"""
 CLOSE = "UPDATE hocket.audit_head SET hash = $1"
 HEAD = "SELECT seq, hash FROM hocket.audit_head"
 INSERT = """
@@ -37,12 +39,12 @@ FROM hocket.audit
 WHERE seq > $1 AND ($2::text IS NULL OR tenant = $2)
 ORDER BY seq LIMIT $3
 """
-"""Rows after one, of a tenant or of all."""
+"""Rows after a number, of one tenant or of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The one that acts: `key:<id>` or `os:<user>`, and the address that the request came from."""
+    """Who acts: `key:<id>` or `os:<user>`, and the address that the request came from."""
 
     name: str
     address: str
@@ -50,8 +52,8 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A change: `action` is its kind (`keys.create`), `target` what it was done to, `tenant` whose that
-    is. `before` and `after` hold no secret and no content of runs."""
+    """A change: `action` is its kind (`keys.create`), `target` what was changed, `tenant` the owner of
+    the target. `before` and `after` hold no secrets and no content of runs."""
 
     action: str
     target: str
@@ -62,7 +64,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of the audit, as it is exported."""
+    """A row of the audit."""
 
     seq: int
     at: datetime
@@ -77,7 +79,7 @@ class AuditRow:
     hash: bytes
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row as plain data."""
+        """Return the row as plain data, as it is exported."""
         return {
             "seq": self.seq,
             "at": _moment(self.at),
@@ -103,7 +105,8 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a look at the chain found: `broken_at` is the first row that does not fit."""
+    """The result of a check of the chain: the number of intact rows, the hash of the last of them, and
+    `broken_at`, the first row that does not fit (None if all do), with the reason."""
 
     rows: int
     head: str
@@ -112,7 +115,7 @@ class Verdict:
 
 
 async def record(connection: asyncpg.Connection, actor: Actor, action: Action) -> None:
-    """Write an action into the audit, within the transaction of the connection."""
+    """Write an action to the audit, in the connection's current transaction."""
     assert connection.is_in_transaction(), "an action and its row are written together"
     head = await connection.fetchrow(NEXT)
     row = AuditRow(
@@ -137,7 +140,7 @@ async def record(connection: asyncpg.Connection, actor: Actor, action: Action) -
 async def rows(
     pool: asyncpg.Pool, *, after: int = 0, tenant: str | None = None
 ) -> AsyncIterator[AuditRow]:
-    """Yield the rows after one, in order, of a tenant or of all."""
+    """Yield the rows after the number `after`, in order, of one tenant or of all."""
     while True:
         found = await page(pool, after=after, tenant=tenant, limit=PAGE)
         for row in found:
@@ -148,13 +151,13 @@ async def rows(
 
 
 async def page(pool: asyncpg.Pool, *, after: int, tenant: str | None, limit: int) -> list[AuditRow]:
-    """Return at most `limit` rows after one, of a tenant or of all."""
+    """Return at most `limit` rows after the number `after`, of one tenant or of all."""
     return [AuditRow(*row) for row in await pool.fetch(READ, after, tenant, limit)]
 
 
 async def verified(pool: asyncpg.Pool, head: str | None = None) -> Verdict:
-    """Read the whole chain and tell whether it holds; and whether `head`, the hash of a former row, is
-    among its rows still."""
+    """Read the whole chain and check that it is intact and, with `head`, that a row with this hash is
+    still part of it."""
     end = await pool.fetchrow(HEAD)
     seen, previous, met = 0, ORIGIN, head is None
     async for row in rows(pool):

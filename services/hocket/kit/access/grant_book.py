@@ -1,7 +1,7 @@
 """The grants of all tenants in the memory of a process, kept up to date.
 
-A coordinator reads them from Postgres, a gateway asks the REST service. A change counts everywhere
-within EVERY_S and one question. While nobody answers, what is known goes on counting.
+A coordinator reads them from Postgres, a gateway asks the REST service. A change takes effect everywhere
+within EVERY_S and one query. While the source does not answer, the known grants remain in force.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from hocket.schemas.access.grants import EVERYTHING, Grants
 from hocket.schemas.access.key_messages import GrantsRow
 
 EVERY_S = 1.0
-"""How often changes are read."""
+"""Seconds between two reads of the changes."""
 
 log = structlog.get_logger(__name__)
 
 Read = Callable[[int], Awaitable[Sequence[GrantsRow]]]
-"""Returns a page of grants that changed after a change, the earliest first."""
+"""Returns a page of the grants that changed after a change number, the earliest first."""
 
 
 class GrantBook:
-    """Grants by tenant. `read` gives pages of changes; without it every tenant may use everything."""
+    """Grants by tenant. `read` returns pages of changes; without it, every tenant may use everything."""
 
     def __init__(self, read: Read | None = None) -> None:
         self._read = read
@@ -39,7 +39,7 @@ class GrantBook:
         return self._grants.get(tenant, EVERYTHING)
 
     async def load(self) -> None:
-        """Read what has changed; raise what the source raises."""
+        """Read all changes since the last call. Raises what the source raises."""
         while self._read is not None and (page := await self._read(self._change)):
             for row in page:
                 self._take(row)
@@ -57,7 +57,7 @@ class GrantBook:
         while self._read is not None:
             try:
                 await self.load()
-            except Exception as error:  # whatever it is, it is asked again
+            except Exception as error:  # whatever it is, the next round tries again
                 if count := self._reporting.due("behind"):
                     log.warning("grants_not_read", reason=said(error), count=count)
             await asyncio.sleep(EVERY_S)

@@ -1,4 +1,4 @@
-"""Grants in Postgres: read, and replaced with the audit in the same transaction."""
+"""Grants in Postgres: reads them, and replaces them in one transaction with their row in the audit."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from hocket.schemas.access.key_messages import GrantsRow
 
 QUERY_TIMEOUT_S = 2.5
 PAGE = 20
-"""Rows of one page. A row has up to six lists of 500 names, and a message takes a page of them."""
+"""Rows of one page. A row has up to six lists of 500 names, and a page must fit into a message."""
 
 READ = "SELECT revision, grants FROM hocket.tenant_grants WHERE tenant = $1"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('hocket.tenant_grants ' || $1, 0))"
-"""A tenant may have no row yet, which could be locked."""
+"""An advisory lock, because a tenant may not have a row yet that could be locked."""
 CHANGED = f"""
 SELECT tenant, grants, change FROM hocket.tenant_grants WHERE change > $1 ORDER BY change LIMIT {PAGE}
 """
@@ -32,7 +32,7 @@ RETURNING revision
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The grants of a tenant and their revision; 0 where none were ever set."""
+    """The grants of a tenant and their revision, which is 0 if none were ever set."""
 
     grants: Grants = EVERYTHING
     revision: int = 0
@@ -44,7 +44,7 @@ async def read(pool: Pool, tenant: str) -> Stored:
 
 
 async def changed(pool: Pool, after: int) -> list[GrantsRow]:
-    """Return grants that changed after a change, a page of them."""
+    """Return a page of the grants that changed after a change number, the earliest first."""
     rows = await pool.fetch(CHANGED, after, timeout=QUERY_TIMEOUT_S)
     return [
         GrantsRow(
@@ -57,7 +57,7 @@ async def changed(pool: Pool, after: int) -> list[GrantsRow]:
 
 
 async def locked(connection: asyncpg.Connection, tenant: str) -> Stored:
-    """Return a tenant's grants, inside a transaction that may replace them."""
+    """Lock and return a tenant's grants, inside a transaction that may replace them."""
     await connection.execute(LOCK, tenant, timeout=QUERY_TIMEOUT_S)
     return _stored(await connection.fetchrow(READ, tenant, timeout=QUERY_TIMEOUT_S))
 
@@ -65,7 +65,7 @@ async def locked(connection: asyncpg.Connection, tenant: str) -> Stored:
 async def replace(
     connection: asyncpg.Connection, tenant: str, before: Stored, grants: Grants, actor: Actor
 ) -> Stored:
-    """Replace a tenant's grants in the present transaction. The row of the audit comes first: it lets
+    """Replace a tenant's grants in the current transaction. The audit row is written first: it lets only
     one transaction write at a time, so that changes are numbered in the order of their commits."""
     done = Action(
         "grants.set",

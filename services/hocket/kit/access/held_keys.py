@@ -1,4 +1,4 @@
-"""The keys that a process holds, as the rows say that it has read."""
+"""The keys that a process holds, updated from the rows that it reads."""
 
 import asyncio
 import heapq
@@ -10,17 +10,17 @@ from hocket.schemas.access.keys import Principal
 
 
 class HeldKeys:
-    """Keys by their id. Where one goes, the `requests` that are open with it are ended."""
+    """Keys by their id. When a key is removed, the open `requests` that use it are ended."""
 
     def __init__(self, requests: OpenRequests) -> None:
         self.by_id: dict[str, Principal] = {}
         self.lost = asyncio.Event()
-        """Set whenever a secret that was known here counts no more."""
+        """Set whenever a secret that was known here is no longer valid."""
         self._requests = requests
         self._ends: list[tuple[float, str]] = []
 
     def take(self, row: KeyRow) -> None:
-        """Hold a key as a row has it, or no more."""
+        """Add or update a key from its row; remove it if the row says that it was revoked."""
         if row.revoked:
             self.drop(row.key_id)
             return
@@ -34,7 +34,7 @@ class HeldKeys:
             heapq.heappush(self._ends, (found.expires_at_s, row.key_id))
 
     def end_expired(self) -> None:
-        """End what is open with keys whose time is over."""
+        """End the requests that are open with expired keys."""
         now_s = clock.now_ms() / 1000
         while self._ends and self._ends[0][0] <= now_s:
             _, key_id = heapq.heappop(self._ends)
@@ -43,14 +43,14 @@ class HeldKeys:
                 self._requests.end(key_id)
 
     def drop(self, key_id: str) -> None:
-        """Hold a key no more."""
+        """Remove a key, and end the requests that are open with it."""
         if self.by_id.pop(key_id, None) is not None:
             self.lost.set()
         self._requests.end(key_id)
 
 
 def _ends_sessions(known: Principal, found: Principal) -> bool:
-    """Tell whether what is open with a key must end: a person has other groups, or the secret was
-    replaced and counts no more."""
+    """Tell whether requests that are open with a key must end: the groups of a person changed, or the
+    former secret is no longer valid."""
     replaced = known.secret_sha256 not in (found.secret_sha256, found.former_sha256)
     return replaced or known.groups != found.groups

@@ -1,12 +1,12 @@
-"""The keys that count, in the memory of a process.
+"""The valid keys, in the memory of a process.
 
-States: not loaded yet (every key is refused with 503), loaded, behind (its source does not answer: what
-is known goes on counting, and the process says so). What changed is read every EVERY_S, all keys every
-WHOLE_S. A key that is not known here, or has another secret, is looked for at the source before it is
-refused, so that a key counts everywhere from the moment it is made; those who wait for that share a
-look, and there are few looks.
+States: not loaded yet (every key is refused with 503), loaded, and behind (the source does not answer:
+the known keys remain valid, and the process reports it). Changes are read every EVERY_S, all keys every
+WHOLE_S. A key that is unknown here, or comes with another secret, is looked up at the source before it
+is refused, so that a key is valid everywhere as soon as it is made. Requests that wait for this share a
+lookup, and lookups are at least LOOK_GAP_S apart.
 
-Requests that are open when their key goes are ended: `open_requests.py`.
+Requests that are open when their key is revoked are ended: `open_requests.py`.
 """
 
 import asyncio
@@ -32,19 +32,20 @@ from hocket.schemas.access.keys import (
 from hocket.schemas.errors import ErrorClass, HocketError
 
 EVERY_S = 1.0
-"""How often what changed is read: a revoked key is out of every door after that, and one query."""
+"""How often changes are read: a revoked key is refused everywhere after this time and one query."""
 WHOLE_S = 60.0
-"""How often all keys are read, in case somebody wrote to the table by hand."""
+"""How often all keys are read, in case somebody changed the table by hand."""
 LOOK_GAP_S = 0.1
-"""The least time between two looks, however many unknown keys come."""
+"""The minimum time between two lookups, however many unknown keys arrive."""
 MAX_WAITING = 256
-"""Requests with an unknown key that wait for a look at once; others are refused without one."""
+"""Requests with an unknown key that may wait for a lookup at the same time; others are refused without
+one."""
 LOOK_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 2.5
 BEHIND_S = 5.0
-"""After how long without an answer of its source the process says that it may miss revocations."""
+"""How long the source may not answer before the process reports that it may be missing revocations."""
 USE_EVERY_S = 10.0
-"""How often it is written when keys were used."""
+"""How often the times at which keys were used are written."""
 COMPONENT = "keys"
 
 
@@ -57,7 +58,7 @@ class KeysNotLoaded(HocketError):
 
 
 class KeyBook:
-    """The keys of a process; kept up to date inside `running`."""
+    """The keys that a process knows, kept up to date inside `running`."""
 
     def __init__(
         self, source: KeySource, report: Callable[..., None] = lambda *_, **__: None
@@ -66,11 +67,13 @@ class KeyBook:
         self._report = report
         requests = OpenRequests()
         self.open = requests.open
-        """End the present task where the key goes inside the block; then raise KeyRefused."""
+        """Open a block in which the current task is cancelled if the key is revoked; the block then
+        raises KeyRefused."""
         self._held = HeldKeys(requests)
         self._keys = self._held.by_id
         self._accepted: dict[bytes, Principal] = {}
-        """By the hash of a whole key: who bears it. It counts as long as it is the one in `_keys`."""
+        """By the hash of a whole key, its bearer. An entry is valid while the same object is in
+        `_keys`."""
         self._change = -1
         self._loaded = False
         self._whole_s = self._used_s = self._heard_s = 0.0
@@ -79,7 +82,7 @@ class KeyBook:
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
         self.lost = self._held.lost
-        """Set whenever a secret that was known here counts no more."""
+        """Set whenever a secret that was known here is no longer valid."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -94,7 +97,8 @@ class KeyBook:
                 await self._write_used()
 
     async def bearer(self, text: str) -> Principal:
-        """Return the bearer of a key; raise KeyMissing, KeyRefused or KeysNotLoaded."""
+        """Return the bearer of a key. Looks it up at the source before it is refused. Raises KeyMissing,
+        KeyRefused or KeysNotLoaded."""
         try:
             return self.known(text)
         except (KeyRefused, KeysNotLoaded):
@@ -104,8 +108,8 @@ class KeyBook:
         return self.known(text)
 
     def known(self, text: str) -> Principal:
-        """Do the same by what is in memory. A key that was accepted before is found by its hash: that
-        takes half the time."""
+        """Return the bearer of a key from memory alone, with the errors of `bearer`. A key that was
+        accepted before is found by its hash, which takes half the time."""
         now_s = clock.now_ms() / 1000
         digest = hashed(text)
         accepted = self._accepted.get(digest)
@@ -135,7 +139,8 @@ class KeyBook:
         return found
 
     def still_counts(self, key_id: str, mark: str) -> bool:
-        """Tell whether the secret counts of which `mark` is the beginning of the hash."""
+        """Tell whether a key's secret is still valid; `mark` is the beginning of the secret's hash in
+        hex. While the keys are not loaded, an unknown key counts as valid."""
         found = self._keys.get(key_id)
         if found is None:
             return not self._loaded
@@ -146,12 +151,12 @@ class KeyBook:
         )
 
     def of(self, key_id: str) -> Principal | None:
-        """Return the bearer of the key with an id, as far as it is known here."""
+        """Return the bearer of the key with an id, None if it is not known here."""
         return self._keys.get(key_id)
 
     def holder(self, key_id: str) -> Principal:
-        """Return the bearer of the key with an id, for whoever knows in another way that it was shown;
-        raise KeyRefused or KeysNotLoaded."""
+        """Return the bearer of the key with an id, for callers that have authenticated it in another
+        way. Raises KeyRefused or KeysNotLoaded."""
         found = self._keys.get(key_id)
         if found is None:
             raise KeyRefused(reason=UNKNOWN) if self._loaded else KeysNotLoaded
@@ -159,7 +164,7 @@ class KeyBook:
         return found
 
     async def present(self, key_id: str) -> Principal:
-        """Do the same, and look at the source before a key is refused."""
+        """Return the same as `holder`, but look the key up at the source before it is refused."""
         with suppress(KeyRefused, KeysNotLoaded):
             return self.holder(key_id)
         if self._waiting < MAX_WAITING:
@@ -169,7 +174,8 @@ class KeyBook:
     # ---- reading ------------------------------------------------------------------------------
 
     async def looked(self) -> None:
-        """Wait for a look that begins from now on."""
+        """Wait until the keys have been read again, with a read that begins after this call; at most
+        LOOK_TIMEOUT_S."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         self._look.set()
@@ -185,7 +191,7 @@ class KeyBook:
             looking, self._next = self._next, None
             try:
                 await self._read()
-            except Exception as error:  # whatever it is, it is asked again
+            except Exception as error:  # whatever it is, the next round tries again
                 self._fall_behind(said(error))
             else:
                 self._heard_s = clock.monotonic_ms() / 1000
@@ -215,8 +221,8 @@ class KeyBook:
             await self._write_used()
 
     async def _pages(self, *, whole: bool) -> tuple[int, list[KeyRow]]:
-        """Return the latest change that is known of, and what changed until then. (All keys are those of
-        the first page's time: what changes meanwhile is read next.)"""
+        """Return the number of the latest change, and the keys that changed up to it. (With `whole`, it
+        is the latest as of the first page: what changes in the meantime is read next time.)"""
         found: list[KeyRow] = []
         after, last = 0 if whole else self._change, -1
         while True:

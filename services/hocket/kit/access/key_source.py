@@ -1,6 +1,6 @@
-"""Where a process has its keys from: Postgres, or the REST service over NATS, where it has no database.
+"""Where a process gets its keys: from Postgres, or without a database from the REST service over NATS.
 
-Both give pages of keys in the order of their changes, and are told when keys were used.
+Both return pages of keys in the order of their changes, and record when keys were used.
 """
 
 import os
@@ -30,9 +30,9 @@ QUERY_TIMEOUT_S = 2.5
 ASK_TIMEOUT_MS = 2_500.0
 NONCE_BYTES = 16
 PAGE = 500
-"""Keys of one page at most."""
+"""Maximum number of keys in one page."""
 PAGE_BYTES = 256 * 1024
-"""About what a page may hold; a single key may have more, which a message still takes."""
+"""Approximate size of a page; a single key may be larger, but still fits into a message."""
 MIN_ROW_BYTES = 400
 
 LAST_CHANGE = "SELECT coalesce(max(change), 0) FROM hocket.api_key"
@@ -58,17 +58,18 @@ class KeysUntold(HocketError):
 
 
 class KeySource(Protocol):
-    """Gives pages of keys."""
+    """Returns pages of keys."""
 
     async def page(self, after: int, *, whole: bool) -> KeysTold:
-        """Return the keys that changed after a change, or of them those in force."""
+        """Return a page of the keys that changed after a change number; with `whole`, only of those that
+        are in force."""
 
     async def note_used(self, used: Mapping[str, float]) -> None:
         """Note when keys were used, in seconds of Unix time."""
 
 
 class DatabaseKeys:
-    """Keys out of Postgres."""
+    """Reads the keys from Postgres."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -88,7 +89,7 @@ class DatabaseKeys:
         )
 
     async def grants(self, after: int) -> list[GrantsRow]:
-        """Return a page of tenants' grants that changed after a change."""
+        """Return a page of the tenants' grants that changed after a change number."""
         return await grant_store.changed(self._pool, after)
 
     async def note_used(self, used: Mapping[str, float]) -> None:
@@ -99,7 +100,8 @@ class DatabaseKeys:
 
 
 class AskedKeys:
-    """Keys as the REST service tells them. Without `seals` nobody's word counts: none is asked."""
+    """Asks the REST service for the keys. Without `seals`, no answer could be verified, so it is not
+    asked."""
 
     def __init__(self, bus: Bus, seals: Capabilities | None) -> None:
         self._bus = bus
@@ -110,12 +112,12 @@ class AskedKeys:
         return await self._ask(KeysAsked(after=after, whole=whole, nonce=_nonce()))
 
     async def grants(self, after: int) -> tuple[GrantsRow, ...]:
-        """Return a page of tenants' grants that changed after a change; raise KeysUntold."""
+        """Return a page of the tenants' grants that changed after a change number; raise KeysUntold."""
         asked = KeysAsked(after=LATEST, grants_after=after, nonce=_nonce())
         return (await self._ask(asked)).grants
 
     async def note_used(self, used: Mapping[str, float]) -> None:
-        """Tell when keys were used; raise KeysUntold."""
+        """Report when keys were used; raise KeysUntold."""
         names = sorted(used)
         for place in range(0, len(names), MAX_USED):
             part = {name: used[name] for name in names[place : place + MAX_USED]}
@@ -143,7 +145,7 @@ class AskedKeys:
 
 
 LATEST = 2**62
-"""After every change."""
+"""A number beyond every change, to ask for no keys."""
 
 
 def _nonce() -> str:

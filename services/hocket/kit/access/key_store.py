@@ -1,8 +1,8 @@
-"""Keys in Postgres: make, list, rotate, revoke, each change with its row in the audit.
+"""Keys in Postgres: make, list, rotate and revoke them, each change with its row in the audit.
 
-Of a secret only its SHA-256 is kept: it is returned once, when it is made. A change raises the key's
-`change`, by which processes read what is new (`key_book`); the end of the audit, which each change
-holds until its end, sees to it that numbers become visible in their order.
+Only the SHA-256 of a secret is stored: the secret is returned once, when it is made. Every change gives
+the key a new `change` number, by which processes read what is new (`key_book`). The head of the audit,
+which each transaction keeps locked until it ends, makes the numbers visible in their order.
 """
 
 import secrets
@@ -29,11 +29,11 @@ from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.subjects import is_pool
 
 MAX_KEYS = 100_000
-"""Keys that count, of all tenants together: every door has them in memory."""
+"""Valid keys of all tenants together: every process that accepts keys has them in memory."""
 MAX_TENANT_KEYS = 5_000
-"""Of one tenant, so that it leaves others room ..."""
+"""Keys of one tenant, so that others have room ..."""
 MAX_TENANT_MODELS = 50_000
-"""... and models that these name together: every door has them in memory, too."""
+"""... and models that these keys name together, because they are kept in memory, too."""
 SHOWN_MODELS = 10
 WORKER = "worker"
 """The role of keys that name pools."""
@@ -62,7 +62,7 @@ WHERE ($1::text IS NULL OR tenant = $1) AND ($2 OR {IN_FORCE})
   AND (created_at, key_id) < ($3, $4)
 ORDER BY created_at DESC, key_id DESC LIMIT $5
 """
-"""The latest first: of a tenant or of all, those that count or also those that do not any more."""
+"""Latest first: keys of one tenant or of all, only those in force or also the others."""
 COUNTS = f"""
 SELECT EXISTS (SELECT FROM hocket.api_key WHERE key_id = $1 AND secret_sha256 = $2 AND {IN_FORCE})
 """
@@ -128,8 +128,8 @@ class RoleBeyondOwn(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """What a key is to be. A `tenant` of None is all; `scopes` of None are all of the role's, `models`
-    of None all."""
+    """The properties of a key to be made. A `tenant` of None means all tenants, `scopes` of None all
+    permissions of the role, and `models` of None all models."""
 
     name: str
     role: str
@@ -142,12 +142,12 @@ class NewKey:
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """What its bearer will be allowed."""
+        """The permissions that its bearer will have."""
         return permissions_of(self.role, self.scopes)
 
 
 def check_within(wanted: frozenset[Permission], own: frozenset[Permission]) -> None:
-    """Raise RoleBeyondOwn where a key is to be allowed more than its maker."""
+    """Raise RoleBeyondOwn if a key would have more permissions than its maker."""
     if beyond := sorted(wanted - own):
         raise RoleBeyondOwn(permissions=", ".join(beyond))
 
@@ -160,7 +160,8 @@ def check_bounds_within(
     requests_per_s: float | None,
     expires_at: datetime | None,
 ) -> None:
-    """Raise KeyBeyondOwn where a key is to call other models, more often or longer than its maker."""
+    """Raise KeyBeyondOwn if a key would have more models, a higher rate or a later expiry than its
+    maker."""
     may = own.models if Permission.MODELS_CALL in permissions else None
     if may is not None and (models is None or not may.issuperset(models)):
         shown = ", ".join(sorted(may)[:SHOWN_MODELS])
@@ -177,8 +178,8 @@ def check_bounds_within(
 async def create(
     connection: asyncpg.Connection, wanted: NewKey, actor: Actor
 ) -> tuple[asyncpg.Record, str]:
-    """Make a key, and return its row and its text, which is known only now. Raises InvalidInput,
-    KeysFull and TenantKeysFull."""
+    """Make a key, and return its row and its text, which cannot be read again later. Raises
+    InvalidInput, KeysFull and TenantKeysFull."""
     _check(wanted)
     key_id, secret = secrets.token_hex(ID_DIGITS // 2), secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
@@ -198,20 +199,21 @@ async def list_latest(
     before: tuple[datetime, str],
     limit: int,
 ) -> list[asyncpg.Record]:
-    """Return keys, the latest first: those of a tenant or of all, made before a row."""
+    """Return at most `limit` keys of one tenant or of all, latest first, that were made before the row
+    `before` (its time and key id). With `all_states`, include those no longer in force."""
     found: list[asyncpg.Record] = await pool.fetch(LIST, tenant, all_states, *before, limit)
     return found
 
 
 async def find(pool: Pool, key_id: str, tenant: str | None) -> asyncpg.Record:
-    """Return a key of a tenant, or of any; raise KeyUnknown."""
+    """Return a key of one tenant or of any; raise KeyUnknown."""
     return _theirs(await pool.fetchrow(FIND, key_id), key_id, tenant)
 
 
 async def adopt(
     connection: asyncpg.Connection, key_id: str, secret: str, wanted: NewKey, actor: Actor
 ) -> None:
-    """Make a key whose id and secret are given, unless the id is there already, in whatever state."""
+    """Make a key with a given id and secret, unless a key with that id exists already in any state."""
     async with connection.transaction():
         if await connection.fetchval(INSERT_GIVEN, *_values(key_id, secret, wanted, actor)):
             after = _told(wanted)
@@ -227,8 +229,8 @@ async def counts(connection: asyncpg.Connection, text: str) -> bool:
 async def rotate(
     connection: asyncpg.Connection, key_id: str, tenant: str | None, overlap_s: float, actor: Actor
 ) -> tuple[asyncpg.Record, str]:
-    """Give a key another secret, and return its row and its text. The former secret counts for
-    `overlap_s` more; one before that does not count any more."""
+    """Give a key another secret, and return its row and its text. The former secret remains valid for
+    `overlap_s`; earlier ones become invalid. Raises KeyUnknown and KeyRevoked."""
     secret = secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
         known = await _locked(connection, key_id, tenant)
@@ -241,7 +243,8 @@ async def rotate(
 async def revoke(
     connection: asyncpg.Connection, key_id: str, tenant: str | None, actor: Actor
 ) -> asyncpg.Record:
-    """Let a key count no more, and return its row. Raises KeyUnknown; one that was revoked stays so."""
+    """Revoke a key, and return its row. A key that was revoked before is left as it is. Raises
+    KeyUnknown."""
     async with connection.transaction():
         try:
             known = await _locked(connection, key_id, tenant)

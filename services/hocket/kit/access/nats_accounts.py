@@ -1,5 +1,5 @@
-"""The accounts, users and permissions of a NATS server, written as its configuration from the table
-of `schemas/access/nats_table.py`."""
+"""Writes the accounts, users and permissions of a NATS server as its configuration, from the table in
+`schemas/access/nats_table.py`."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,19 +21,20 @@ from hocket.schemas.access.nats_table import (
 )
 
 AUTH_TIMEOUT_S = 1.5
-"""How long a connection with a key waits for whoever decides. After 2 s the server would ask it
-whether it is there, which clients take for an answer."""
+"""How long a connection with a key waits for the decision. After 2 s the server would ping the client,
+which clients take for an answer."""
 MAX_GUEST_SUBSCRIPTIONS = 1_000
-"""Of one connection of a guest (the server looks at each); one takes about a kilobyte of its memory."""
+"""Subscriptions of one guest's connection (the limit is per connection); each takes about a kilobyte of
+the server's memory."""
 ANSWERS = 1
 USERS = (OWNER, *SERVICES, ACCESS_USER)
 """The users that have a password."""
 
 
 def accounts_text(passwords: Mapping[str, str], issuer: str) -> str:
-    """Return the part of a server's configuration that says who may do what. `passwords` are those
-    of USERS, and of SYSTEM_USER where there is to be one; users without a password are left out.
-    `issuer` is the public key of whoever decides which keys may connect."""
+    """Return the part of a server's configuration that defines who may do what. `passwords` are those
+    of USERS, and of SYSTEM_USER if there is to be one; users without a password are left out.
+    `issuer` is the public key of the process that decides which keys may connect."""
     platform = [_user(OWNER, passwords[OWNER], None)] if OWNER in passwords else []
     platform += [
         _user(name, passwords[name], may) for name, may in SERVICES.items() if name in passwords

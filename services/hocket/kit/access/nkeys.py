@@ -1,7 +1,7 @@
-"""NATS' keys and tokens, as far as one needs them who decides which users may connect.
+"""NATS's keys and tokens, as far as they are needed to decide which users may connect.
 
-A key is Ed25519, written in base32 with a byte for its kind and a CRC-16 (NATS' ADR-14); a token is
-a JWT with the algorithm `ed25519-nkey` (ADR-14, ADR-26). No library of ours that is kept up writes
+A key is Ed25519, written in base32 with a byte for its kind and a CRC-16 (NATS's ADR-14); a token is
+a JWT with the algorithm `ed25519-nkey` (ADR-14, ADR-26). None of our maintained dependencies writes
 either.
 """
 
@@ -23,15 +23,15 @@ _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 
 
 class AccountKey:
-    """The key of an account, in whose name users are let in."""
+    """The key of an account, which signs the tokens that admit users."""
 
     def __init__(self, seed: str) -> None:
-        """Take a seed as `new_seed` makes it, or NATS' tools; raise ValueError where it is none."""
+        """Take a seed as `new_seed` or NATS's tools make it; raise ValueError if it is invalid."""
         self._key = Ed25519PrivateKey.from_private_bytes(_read_seed(seed))
         self.public = _written(bytes([_ACCOUNT]) + self._key.public_key().public_bytes_raw())
 
     def token(self, claims: Mapping[str, Any]) -> str:
-        """Return a signed token of claims; who signed it, and when, is added."""
+        """Return a signed token with the claims; adds the issuer, the time and an id."""
         told = {**claims, "iss": self.public, "iat": int(time.time())}
         told["jti"] = hashlib.sha256(_json(told)).hexdigest()
         signed = _base64(_json(_HEADER)) + b"." + _base64(_json(told))
@@ -39,13 +39,13 @@ class AccountKey:
 
 
 def new_seed() -> str:
-    """Return the seed of a new key of an account."""
+    """Return the seed of a new account key."""
     return _written(bytes([_SEED | _ACCOUNT >> 5, (_ACCOUNT & 31) << 3]) + secrets.token_bytes(32))
 
 
 def claims_of(token: bytes) -> dict[str, Any]:
-    """Return what a token says; raise ValueError where it is none. The signature is not looked at:
-    it is of a server's, over a subject on which nobody else may publish."""
+    """Return the claims of a token; raise ValueError if it is not a token. The signature is not
+    verified: the token comes from a server, on a subject on which nobody else may publish."""
     parts = token.split(b".")
     if len(parts) != 3:
         raise ValueError("it has not three parts")

@@ -1,7 +1,7 @@
-"""Requests that are open with a key (a stream, a wait): they are ended when their key goes.
+"""Requests that are open with a key (a stream, a wait): they are ended when the key is revoked.
 
-Every request passes here, so that its block is neither a generator nor an object of its own: either took
-half as long again.
+Every request passes through here, so its context manager is neither a generator nor an object of its
+own: either took half as long again.
 """
 
 import asyncio
@@ -13,25 +13,26 @@ from hocket.kit.process import clock
 from hocket.schemas.access.keys import UNKNOWN, KeyRefused, Principal
 
 MAX_TIMER_S = 86_400.0
-"""For how long a request with a token may be open at most."""
+"""The longest time that a request with a token may be open."""
 
 log = structlog.get_logger(__name__)
 
 
 class OpenRequests:
-    """Those of a process: each is a task, and opens once. It is itself the block of all of them, since
-    it knows each by its task."""
+    """The open requests of a process. Each is a task, which opens at most once. This object is the
+    context manager of them all, because it identifies each by its task."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.Task[object], str] = {}
         self._endings: dict[asyncio.Task[object], asyncio.TimerHandle] = {}
 
     def open(self, bearer: Principal) -> "OpenRequests":
-        """End the present task where the key goes inside the block; then raise KeyRefused."""
+        """Open a block in which the current task is cancelled if the key is revoked; the block then
+        raises KeyRefused."""
         task = asyncio.current_task()
         assert task is not None, "requests are answered in tasks"
         self._open[task] = bearer.row_id or bearer.key_id
-        if bearer.is_token:  # of whose end nobody else tells
+        if bearer.is_token:  # nothing else reports its expiry
             left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
             self._endings[task] = asyncio.get_running_loop().call_later(
                 min(left_s, MAX_TIMER_S), self._end_request, task
@@ -39,7 +40,7 @@ class OpenRequests:
         return self
 
     def __enter__(self) -> None:
-        """It was entered when it was opened."""
+        """Do nothing: `open` has registered the task."""
 
     def __exit__(
         self,
@@ -57,7 +58,7 @@ class OpenRequests:
             raise KeyRefused(reason=UNKNOWN) from None
 
     def end(self, key_id: str) -> None:
-        """End all that are open with a key."""
+        """Cancel all requests that are open with a key."""
         for task in [task for task, by in self._open.items() if by == key_id]:
             del self._open[task]
             log.info("request_ended", reason="its key does not count any more", key=key_id)

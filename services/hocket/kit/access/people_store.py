@@ -1,8 +1,9 @@
-"""People who signed in to the console, in Postgres: each has one row among the keys, so that every
-process learns within a second when it is revoked, has other groups, or is signed out everywhere.
+"""People who signed in to the console, in Postgres.
 
-The row gives no right and no key: its role is narrowed to nothing, and its secret is told to nobody.
-What its bearer may do follows from the groups, by the roles that the settings give them.
+Each person has one row among the keys, so that every process learns within a second when the person is
+revoked, gets other groups, or is signed out everywhere. The row grants no permission and is not a usable
+key: its role is narrowed to nothing, and nobody knows its secret. What the person may do follows from
+their groups, by the roles that the settings assign to these.
 """
 
 import secrets
@@ -52,15 +53,15 @@ async def sign_in(
     ends_at_s: float,
     address: str,
 ) -> str:
-    """Note that somebody signed in, and return the id of the row; raise PersonRevoked or KeysFull.
-    `groups` are those with a role: with none of them every session of this person ends."""
+    """Record that somebody signed in, and return the id of their row. `groups` are those that have a
+    role; without any, all sessions of this person end. Raises PersonRevoked or KeysFull."""
     actor = Actor(f"{subject} {name}", address)
     ends_at = datetime.fromtimestamp(ends_at_s, UTC)
     after = {"name": name, "groups": list(groups)}
     async with connection.transaction():
         action = "console.sign_in" if groups else "console.sign_in_denied"
         done = Action(action, f"person:{subject}", None, after=after)
-        await audit_log.record(connection, actor, done)  # from here on, one at a time
+        await audit_log.record(connection, actor, done)  # from here on, one transaction at a time
         known = await connection.fetchrow(FIND, subject)
         if known is not None:
             if known["revoked_at"] is not None:
@@ -76,7 +77,7 @@ async def sign_in(
 
 
 async def sign_out_everywhere(connection: asyncpg.Connection, subject: str, actor: Actor) -> None:
-    """End all sessions of somebody."""
+    """End all sessions of a person."""
     async with connection.transaction():
         done = Action("console.sign_out_everywhere", f"person:{subject}", None)
         await audit_log.record(connection, actor, done)

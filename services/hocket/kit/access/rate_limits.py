@@ -1,15 +1,15 @@
-"""How often each may ask: a rate with a burst, by name, in this process.
+"""Rate limits with a burst, by name, in this process.
 
-A name's state is one number, the moment at which all that it asked for is paid off at its rate; who is
-more than BURST_S ahead of that waits. What is paid off is forgotten.
+A name's state is one number, the time at which all its requests so far are paid off at its rate. If that
+is more than BURST_S in the future, further requests are refused. Names that are paid off are forgotten.
 """
 
 from hocket.schemas.errors import ErrorClass, HocketError
 
 BURST_S = 2.0
-"""Requests of so many seconds may come at once."""
+"""The burst: this many seconds' worth of requests may come at once."""
 MAX_NAMES = 20_000
-"""Names in memory; beyond it those that are paid off first are forgotten."""
+"""Names in memory; beyond this, those that are paid off earliest are forgotten."""
 
 
 class TooManyRequests(HocketError):
@@ -22,14 +22,15 @@ class TooManyRequests(HocketError):
 
 
 class RateLimits:
-    """The rates of many names of a kind, which errors say."""
+    """The request rates of many names; `kind` says in errors what the names are."""
 
     def __init__(self, kind: str = "key") -> None:
         self._kind = kind
         self._paid_off_s: dict[str, float] = {}
 
     def take(self, name: str, per_s: float, now_s: float) -> None:
-        """Count one request of a name, or raise TooManyRequests. `now_s` is the Unix time."""
+        """Count one request of a name at a rate of `per_s`, or raise TooManyRequests. `now_s` is the
+        Unix time."""
         paid_off_s = self._paid_off_s.get(name)
         if paid_off_s is None:
             if len(self._paid_off_s) >= MAX_NAMES:
@@ -48,7 +49,7 @@ class RateLimits:
         self._paid_off_s[name] = paid_off_s + 1 / per_s
 
     def owe(self, name: str, more_s: float) -> None:
-        """Count more for a name that was let in: what is paid off in so many seconds."""
+        """Charge a name whose request was admitted `more_s` additional seconds of its rate."""
         if name in self._paid_off_s:
             self._paid_off_s[name] += more_s
 

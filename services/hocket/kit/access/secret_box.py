@@ -1,8 +1,8 @@
-"""Secrets that must be read again, such as those that sign webhooks: encrypted in Postgres.
+"""Encryption of secrets that must be read again, such as those that sign webhooks, for Postgres.
 
-AES-256-GCM, with a random nonce and what the secret belongs to as associated data, so that a secret
-moved to another row does not open. Of several keys the first one encrypts, and all are tried to
-decrypt, so that the platform's key can be changed while secrets are under the former one.
+AES-256-GCM, with a random nonce and the owner of the secret as associated data, so that a secret moved
+to another row cannot be decrypted. The first of several keys encrypts, and all are tried for decryption,
+so that the platform's key can be changed while secrets are still encrypted with the former one.
 """
 
 import secrets
@@ -33,12 +33,12 @@ class SecretBox:
         self._ciphers = [AESGCM(key) for key in keys]
 
     def seal(self, secret: bytes, owner: str) -> bytes:
-        """Return a secret encrypted, which belongs to `owner`."""
+        """Return an encrypted secret that belongs to `owner`: the nonce, then the ciphertext."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         return nonce + self._ciphers[0].encrypt(nonce, secret, owner.encode())
 
     def open(self, sealed: bytes, owner: str) -> bytes:
-        """Return what was sealed for `owner`, or raise SecretUnreadable."""
+        """Decrypt what was sealed for `owner`, or raise SecretUnreadable."""
         nonce, text = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
         for cipher in self._ciphers:
             try:

@@ -1,1 +1,1 @@
-"""Postgres: connections, what its errors mean, and the schema's migrations."""
+"""Postgres: connections, the meaning of errors, the schema's migrations, and logins for reports."""

@@ -1,8 +1,8 @@
-"""Deletes what a database has of one tenant, or of its tasks that have a label: for good, and logged.
+"""Permanently deletes the data of one tenant, or of the tenant's tasks with a label, and logs it.
 
-Runs that are in flight are not deleted under their coordinator: they are cancelled first. Each statement
-takes at most MAX_ROWS rows, in a transaction of its own, so that nobody waits for the whole; what was
-begun and broke off is finished by doing it again. The audit has a row when it begins, and one with the
+Runs in flight are not deleted under their coordinator: they must be cancelled first. Each statement
+deletes at most MAX_ROWS rows, in a transaction of its own, so that nobody waits for the whole deletion;
+if it is interrupted, running it again finishes it. The audit gets a row when it begins, and one with the
 numbers when it is done.
 """
 
@@ -18,9 +18,9 @@ from hocket.kit.postgres.rollup_tables import REPORTS
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUNS = 200
-"""Runs that go together."""
+"""Runs that are deleted together."""
 MAX_ROWS = 2_000
-"""Rows of one statement."""
+"""Rows that one statement deletes."""
 TIMEOUT_S = 60.0
 
 
@@ -34,21 +34,21 @@ class DataInUse(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All of a tenant; with a label what is of its tasks that have it."""
+    """All data of a tenant; with a label (key and value), only that of its tasks with this label."""
 
     tenant: str
     label: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
-        """What the audit calls it."""
+        """The target in the audit."""
         if self.label is None:
             return f"tenant:{self.tenant}"
         return f"label:{self.label[0]}={self.label[1]}"
 
     @property
     def labels(self) -> str | None:
-        """The label as JSON, as columns have it."""
+        """The label as a JSON object, as it is stored in columns."""
         return None if self.label is None else json.dumps(dict([self.label]))
 
 
@@ -62,7 +62,7 @@ WHERE r.finished_at IS NULL AND r.tenant = $1
   AND ($2::jsonb IS NULL OR r.labels @> $2::jsonb OR EXISTS (
       SELECT FROM hocket.run o WHERE o.run_id = r.facts #>> '{{origin,run_id}}' AND o.{_SELECTED}))
 """
-"""The runs that are in flight, and those that repeat one which is to go."""
+"""The selected runs in flight, and those in flight that repeat a selected run."""
 _ENDED = f"""
 SELECT run_id FROM hocket.run WHERE {_SELECTED} AND finished_at IS NOT NULL LIMIT {MAX_RUNS}
 """
@@ -80,11 +80,11 @@ _WITH_RUNS = {
     "flow_places": ("hocket.flow_place", _OF_RUNS),
     "flow_starts": ("hocket.flow_start", _OF_RUNS),
 }
-"""What goes before its runs, by the name that people read: the table, and which of its rows."""
+"""What is deleted before its runs, by the name shown to people: the table, and which of its rows."""
 _CONTENT_OF_CALLS = f"""
 tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
 """
-"""Prompts and answers of the HTTP door's calls, which may be of no run."""
+"""Prompts and answers of the HTTP door's calls, which may belong to no run."""
 _WITH_TENANT = {
     "content": ("hocket.content", _OF_TENANT),
     "log_lines": ("hocket.log_line", _OF_TENANT),
@@ -108,16 +108,16 @@ _WITH_TENANT = {
     "flow_starts": ("hocket.flow_start", _OF_TENANT),
     "flow_pipelines": ("hocket.flow_pipeline", _OF_TENANT),
 }
-"""What a tenant has beside runs."""
+"""What a tenant has besides runs."""
 _MAY_DELETE = "SET hocket.deletes = 'on'"
-"""Lets the session delete steps and attempts of a day's tables (migration 0051)."""
+"""Lets the session delete rows from the daily tables of steps and attempts (migration 0051)."""
 LEGACY_TENANT = "default"
 _LEGACY_BLOBS = {"blobs": ("hocket.blob", f"$1 = '{LEGACY_TENANT}'")}
-"""Blobs of before tenants are `default`'s."""
+"""Blobs that are older than tenants belong to `default`."""
 
 
 async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[str, int]:
-    """Return how many rows of each kind there are to be deleted, and how many runs are in flight."""
+    """Return how many rows of each kind would be deleted, and how many runs are in flight."""
     values = (selection.tenant, selection.labels)
     found = {"in_flight": int(await connection.fetchval(_IN_FLIGHT, *values, timeout=TIMEOUT_S))}
     runs = f"SELECT run_id FROM hocket.run WHERE {_SELECTED}"
@@ -126,7 +126,7 @@ async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[
         column = "filled_run" if table == "hocket.step_cache" else "run_id"
         rows = f"SELECT count(*) FROM {table} WHERE {column} IN ({runs})"
         if table == "hocket.usage":
-            # those of the HTTP door that name a run of elsewhere have labels of their own
+            # calls of the HTTP door that name a run outside Hocket have labels of their own
             rows = f"SELECT count(*) FROM {table} WHERE tenant = $1"
             rows += f" AND (run_id IN ({runs}) OR {_SELECTED})"
         if table == "hocket.content":
@@ -147,8 +147,8 @@ async def deleted(
     actor: Actor,
     gone: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Delete it, and return how many rows of each kind went; `gone` counts them meanwhile. Raises
-    DataInUse."""
+    """Delete the selection, and return how many rows of each kind were deleted; `gone` is updated in the
+    meantime. Raises DataInUse."""
     gone = {} if gone is None else gone
     before = await counted(connection, selection)
     if before["in_flight"]:
@@ -171,7 +171,7 @@ async def deleted(
     if selection.label is None:
         for name, (table, which) in _of_tenant(selection.tenant):
             gone[name] += await _emptied(connection, table, which, selection.tenant)
-        for report in REPORTS:  # of a label the ledger rolls up again, within minutes
+        for report in REPORTS:  # for a label, the ledger rolls up again within minutes
             await _emptied(connection, f"hocket.rollup_{report}", _OF_TENANT, selection.tenant)
     await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
     return gone
@@ -183,7 +183,7 @@ def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:
 
 
 async def _emptied(connection: asyncpg.Connection, table: str, which: str, *values: object) -> int:
-    """Delete the rows of a table that are meant, a piece at a time; return how many those were."""
+    """Delete the rows of a table that match `which`, in batches; return how many were deleted."""
     some = f"SELECT ctid FROM {table} WHERE {which} LIMIT {MAX_ROWS}"
     statement = f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({some})) AND {which}"
     gone = 0

@@ -1,8 +1,8 @@
-"""Connections to Postgres: asyncpg pools for the hot paths, and whether it answers.
+"""Connections to Postgres: asyncpg pools for the hot paths, and a check whether it answers.
 
-A server that stands still, or that vanished without a word, must not hold its clients for ever: a
-statement has a time limit, and so has giving its connection back. What such a connection had sent may
-still be executed when the server goes on.
+A server that hangs, or that vanished silently, must not block its clients for ever: a statement has a
+time limit, and so has returning its connection to the pool. What was sent on such a connection may still
+be executed when the server resumes.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ ATTEMPT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 60.0
 RETRY_WAIT_S = 0.2
 SAY_AFTER_S = 2.5
-"""When a server that says nothing at all is first told of."""
+"""How long a server may be silent while a pool opens before this is first logged."""
 REPORT_S = 10.0
-"""At most this often is logged that Postgres cannot be reached."""
+"""Minimum time between two warnings that Postgres cannot be reached."""
 RELEASE_TIMEOUT_S = 5.0
-"""How long a statement that was given up may take to be cancelled; then its connection is closed."""
+"""How long the cancellation of an abandoned statement may take before its connection is closed."""
 PULSE_EVERY_S = 3.0
 PULSE_TIMEOUT_S = 5.0
 PULSE = "database"
@@ -52,8 +52,8 @@ class Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
 
 
 async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
-    """Return a pool of at most `size` connections, or raise DatabaseUnavailable in 30 s. Raises
-    SessionsShared where a pooler gives sessions to others."""
+    """Return a pool of at most `size` connections, or raise DatabaseUnavailable after CONNECT_TIMEOUT_S.
+    Raises SessionsShared if a pooler shares sessions between clients."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CONNECT_TIMEOUT_S
     reported = -REPORT_S
@@ -83,7 +83,7 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             asyncpg.CannotConnectNowError,
             asyncpg.InvalidAuthorizationSpecificationError,
             asyncpg.InvalidCatalogNameError,
-            asyncpg.TargetServerAttributeNotMatched,  # of several hosts none is primary at present
+            asyncpg.TargetServerAttributeNotMatched,  # none of several hosts is the primary now
             TimeoutError,
         ) as error:
             silent.cancel()
@@ -96,13 +96,13 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
 
 
 async def _check_sessions(pool: asyncpg.Pool, url: str) -> None:
-    """Close the pool and raise SessionsShared where its sessions are not its own."""
+    """Close the pool and raise SessionsShared if it does not have its sessions to itself."""
     try:
         async with pool.acquire() as connection:
             await check_sessions(
                 connection, lambda: asyncpg.connect(url, timeout=ATTEMPT_TIMEOUT_S)
             )
-    except asyncpg.InterfaceError as error:  # the connection was lost meanwhile
+    except asyncpg.InterfaceError as error:  # the connection was lost in the meantime
         pool.terminate()
         raise ConnectionError(said(error)) from error
     except BaseException:
@@ -111,11 +111,11 @@ async def _check_sessions(pool: asyncpg.Pool, url: str) -> None:
 
 
 async def monitor_database(pool: asyncpg.Pool, report: Callable[[str, bool, str], None]) -> None:
-    """Ask Postgres every few seconds whether it answers, for ever, and report it."""
+    """Check every PULSE_EVERY_S whether Postgres answers, and report it; runs until it is cancelled."""
     while True:
         try:
             await _ask(pool)
-        except Exception as error:  # whatever it is, it is asked again
+        except Exception as error:  # whatever it is, the next round tries again
             report(PULSE, False, str(error) or f"no answer in {PULSE_TIMEOUT_S:g} s")
         else:
             report(PULSE, True, "")
@@ -130,7 +130,7 @@ async def _ask(pool: asyncpg.Pool) -> None:
             await connection.execute("SELECT 1")
     except BaseException:
         with suppress(asyncpg.InterfaceError):
-            connection.terminate()  # it need not be waited for
+            connection.terminate()  # an orderly close could hang
         raise
     finally:
         await pool.release(connection)
@@ -141,10 +141,11 @@ def _say_waiting(name: str) -> None:
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says, or its name where it says nothing."""
+    """Return an error's message, or the name of its class if it has none."""
     return str(error) or type(error).__name__
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:
-    """Leave a session as it is: ours set, listen to and lock nothing beyond a transaction, and the
-    usual reset is a round trip after each query. (An open transaction is rolled back before this.)"""
+    """Leave a session as it is: our sessions keep no settings, listeners or locks beyond a transaction,
+    and the usual reset costs a round trip after each use. (An open transaction has been rolled back
+    before this is called.)"""

@@ -1,9 +1,9 @@
-"""What the failure of a statement means: Postgres is away, the values are at fault, or either may be so.
+"""What the failure of a statement means: Postgres is away, the values are at fault, or it is unclear.
 
-*Away* passes by itself or by an operator's hand (no connection, starting, full, locked, a standby): the
-same statement is tried again. A *row fault* is in the values: the same statement fails again for ever,
-so the writer of a batch splits it and sets the guilty row aside. Everything else is *unclear*: what an
-overloaded server and one value that is too large raise alike, a missing table or right, an error of a
+*Away* passes by itself or through an operator (no connection, starting, full, locked, a standby): the
+same statement is tried again. A *row fault* is in the values: the same statement would always fail, so
+the writer of a batch splits it and sets the faulty row aside. Everything else is *unclear*: errors that
+both an overloaded server and an oversized value cause, a missing table or privilege, an error in a
 trigger. A writer that can take its batch back tries it in parts; the others try again.
 """
 
@@ -17,14 +17,14 @@ AWAY = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what is left of a connection whose server was killed
+    asyncpg.InternalClientError,  # raised by a connection whose server was killed
     asyncpg.OperatorInterventionError,
     asyncpg.ReadOnlySQLTransactionError,  # it is a standby, or was made one
     asyncpg.InsufficientResourcesError,
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
 )
-"""What is raised while Postgres cannot answer; for statements that read, all of it passes."""
+"""What is raised while Postgres cannot answer. For statements that read, all of these are temporary."""
 
 ROW_FAULT_CLASSES = frozenset({"21", "22", "23", "44", "54"})
 """SQLSTATE classes: cardinality, data, integrity, WITH CHECK OPTION, and program limits (an index entry
@@ -41,13 +41,13 @@ STATEMENT_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
     MemoryError,
 )
-"""Everything that a statement can raise; `meaning_of` tells the kinds apart."""
+"""Everything that a statement can raise; `meaning_of` classifies it."""
 
 _OF_ONE_VALUE_OR_OF_ALL = (asyncpg.OutOfMemoryError, asyncpg.ProtocolViolationError)
 
 
 class Meaning(StrEnum):
-    """What a failed statement tells."""
+    """What the failure of a statement means."""
 
     AWAY = "away"
     ROW_FAULT = "row fault"
@@ -55,8 +55,8 @@ class Meaning(StrEnum):
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """Return what the failure of a statement that writes means."""
-    # this process had no memory: no fault of the values, even where asyncpg could not encode one
+    """Return what the failure of a writing statement means."""
+    # this process ran out of memory: the values are not at fault, even if asyncpg failed to encode one
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         return Meaning.AWAY
     if is_of_pooler(error):
@@ -73,26 +73,28 @@ def meaning_of(error: BaseException) -> Meaning:
 
 
 def is_of_pooler(error: BaseException) -> bool:
-    """Return whether a pooler said that it has no server for us, or lost it: pgbouncer does so with the
-    code of a violated protocol. Postgres says with each error where in its source it was raised."""
+    """Return whether an error is a pooler's, which has no server for us or lost it: pgbouncer reports
+    this as a protocol violation. Unlike pgbouncer, Postgres names the place in its source with each
+    error."""
     said_where = getattr(error, "server_source_function", None)
     return isinstance(error, asyncpg.ProtocolViolationError) and not said_where
 
 
 def is_row_fault(error: BaseException) -> bool:
-    """Return whether the values of a statement made it fail, so that trying again cannot help."""
+    """Return whether a statement failed because of its values, so that trying again cannot help."""
     return meaning_of(error) is Meaning.ROW_FAULT
 
 
 def may_be_row_fault(error: BaseException) -> bool:
-    """Return whether a batch may be refused for something in it, so that a part could be written."""
+    """Return whether a batch may have failed because of a value in it, so that a part could be
+    written."""
     return meaning_of(error) is not Meaning.AWAY
 
 
 async def fails_alone(error: Exception, probe: Callable[[], Awaitable[object]]) -> bool:
-    """Return whether an operation failed for a reason of its own while Postgres answers others: `probe`
-    is such another one. False where Postgres refuses everything (a missing migration or right): that
-    passes."""
+    """Return whether an operation failed for a reason of its own while Postgres serves others, of which
+    `probe` is one. False if Postgres refuses everything (a missing migration or privilege), because that
+    is temporary."""
     if isinstance(error, AWAY):
         return False
     if not isinstance(error, asyncpg.PostgresError):

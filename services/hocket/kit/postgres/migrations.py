@@ -1,13 +1,16 @@
-"""The schema of Postgres, brought to this release by Alembic.
+"""Brings the schema of Postgres to this release, with Alembic.
 
-Many processes may call `migrate` at once: the lock of the table of revisions lets one work and the
-others find it done. The first time there is no such table, and it is an advisory lock.
-The release before may go on meanwhile. Its statements and the migration may want the same tables in
-another order: the migration takes those that are written all the time first, in the order of a commit,
-and where Postgres breaks a deadlock at its cost it begins again, as nothing was changed.
-A newer schema is left as it is: the next release's migrations leave this one running, so that it can be
-rolled back to (docs/how-to/upgrade.md).
-The revisions are in the folder `migrations/` of the checkout, or in the installed package.
+Many processes may call `migrate` at once: the lock on the table of revisions lets one of them work, and
+the others then find it done. The first time, that table does not exist, so an advisory lock is used.
+
+The previous release may keep running during a migration. Its statements and the migration may lock the
+same tables in different orders. So the migration first locks the tables that are written all the time,
+in the order in which a commit locks them; if Postgres resolves a deadlock by aborting it, it starts
+again, because nothing was changed.
+
+A newer schema is left as it is: this release can run on the next release's schema, so that one can roll
+back to it (docs/how-to/upgrade.md). The revisions are in the folder `migrations/` of the checkout, or in
+the installed package.
 """
 
 import asyncio
@@ -24,7 +27,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 REVISIONS = "public.hocket_revision"
 LOCK = f"LOCK TABLE {REVISIONS} IN SHARE ROW EXCLUSIVE MODE"
-"""Only who may write the table can have it: no login for reports can hold it."""
+"""Only logins that may write the table can take this lock, so no login for reports can hold it."""
 FIRST_LOCK = "SELECT pg_advisory_xact_lock(7306411)"
 LOCK_TIMEOUT_MS = 5_000
 LOCK_WAIT_S = 60
@@ -32,10 +35,11 @@ BUSY_TABLES = ("partition", "run", "step", "attempt")
 """In the order in which a coordinator's commit locks them."""
 TRIES = 20
 PAUSE_S = 0.5
-"""After each try that met a lock, so much longer each time, up to MAX_PAUSE_S."""
+"""Pause after a try that failed because of a lock; it grows by this much each time, up to
+MAX_PAUSE_S."""
 MAX_PAUSE_S = 5.0
 MET_A_LOCK = frozenset({"40P01", "55P03"})
-"""SQLSTATEs of a deadlock, and of a lock that was not to be had within LOCK_TIMEOUT_MS."""
+"""SQLSTATEs of a deadlock, and of a lock that was not available within LOCK_TIMEOUT_MS."""
 POLL_S = 0.1
 REVISION_DIGITS = 4
 
@@ -59,8 +63,8 @@ class MigrationFailed(HocketError):
 
 
 async def migrate(database_url: str, revision: str = "head") -> None:
-    """Bring the database to a revision (the newest by default). Raises DatabaseUnfit where something is
-    missing there, DatabaseRefused, DatabaseUnavailable and MigrationFailed."""
+    """Bring the database to a revision (the newest by default). Raises DatabaseUnfit if the database
+    lacks something, and DatabaseRefused, DatabaseUnavailable, SessionsShared and MigrationFailed."""
     await requirements.check(database_url)
     # imported here: only the process that migrates pays for SQLAlchemy and Alembic (0.7 s)
     from alembic.util import CommandError
@@ -68,7 +72,7 @@ async def migrate(database_url: str, revision: str = "head") -> None:
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
-    engine = create_async_engine(  # asyncpg reads the URL: SQLAlchemy knows no `sslmode`
+    engine = create_async_engine(  # asyncpg parses the URL: SQLAlchemy does not know `sslmode`
         "postgresql+asyncpg://",
         async_creator=lambda: asyncpg.connect(database_url),
         poolclass=NullPool,
@@ -97,7 +101,7 @@ async def migrate(database_url: str, revision: str = "head") -> None:
 
 
 async def current(database_url: str) -> str | None:
-    """Return the revision that the database is at, None before the first."""
+    """Return the revision that the database is at, None before the first migration."""
     connection = await asyncpg.connect(database_url, timeout=5)
     try:
         found = await connection.fetchval("SELECT to_regclass('public.hocket_revision')")
@@ -112,7 +116,7 @@ async def current(database_url: str) -> str | None:
 
 
 def head() -> str:
-    """Return the newest revision of this release: the files' numbers order them."""
+    """Return the newest revision of this release; the numbers in the file names order the revisions."""
     return max(file.name for file in (folder() / "versions").glob("[0-9]*.py"))[:REVISION_DIGITS]
 
 
@@ -139,7 +143,7 @@ async def wait_current(database_url: str, timeout_ms: float) -> None:
 
 
 def _is_at_least(found: str | None, wanted: str) -> bool:
-    """Tell whether a revision is that one or a later one: their numbers order them."""
+    """Tell whether a revision is the wanted one or a later one; their numbers order them."""
     return found is not None and found.isdigit() and found >= wanted
 
 
@@ -150,11 +154,11 @@ def folder() -> Path:
 
 
 def run_sql(name: str) -> None:
-    """Run the statements of `migrations/sql/NAME` in the revision's transaction; for revisions."""
+    """Run the statements of `migrations/sql/NAME` in the transaction of the revision that calls this."""
     from alembic import op
 
     text = (folder() / "sql" / name).read_text()
-    # on the driver's own connection: a file holds many statements, and colons that are no parameters
+    # on the driver's own connection: a file holds many statements, and colons that are not parameters
     dbapi: Any = op.get_bind().connection.dbapi_connection
     dbapi.run_async(lambda driver: driver.execute(text))
 

@@ -1,7 +1,7 @@
-"""A pooler between a process and Postgres, such as pgbouncer: is there one, and is a session ours alone?
+"""Detects a pooler between a process and Postgres, such as pgbouncer, and whether it shares sessions.
 
-Hocket needs sessions of its own (`pool_mode = session`): ledgers hold locks of theirs over several
-statements, and a pooler that gives a session to others between transactions loses them without a word.
+Hocket needs sessions of its own (`pool_mode = session`): ledgers hold session locks over several
+statements, and a pooler that gives a session to others between transactions loses these silently.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ _LOST_STATEMENT = (
     asyncpg.InvalidSQLStatementNameError,
     asyncpg.DuplicatePreparedStatementError,
 )
-"""What a statement meets that was prepared in a session which somebody else has now."""
+"""Raised by a statement that was prepared in a session which another client has now."""
 
 
 class SessionsShared(HocketError):
@@ -37,8 +37,8 @@ class Pooling(StrEnum):
 
 
 async def is_pooled(connection: Any) -> bool:
-    """Tell whether a connection of asyncpg ends at a pooler: Postgres then has another process for it
-    than it was told when it was opened."""
+    """Tell whether a connection of asyncpg ends at a pooler: the process id of its backend then differs
+    from the one that was reported when the connection was opened."""
     try:
         return bool(await _backend(connection) != connection.get_server_pid())
     except _LOST_STATEMENT:
@@ -46,15 +46,15 @@ async def is_pooled(connection: Any) -> bool:
 
 
 async def check_sessions(connection: Any, connect: Callable[[], Awaitable[Any]]) -> None:
-    """Raise SessionsShared where a connection's session is not its own; `connect` opens further ones,
-    which is done where a pooler is found. Raises what connecting and statements raise."""
+    """Raise SessionsShared if a connection does not have its session to itself. If there is a pooler,
+    `connect` is called to open further connections. Raises what connecting and statements raise."""
     if await is_pooled(connection) and await pooling_of(connect) is Pooling.SHARED:
         raise SessionsShared
 
 
 async def pooling_of(connect: Callable[[], Awaitable[Any]]) -> Pooling:
-    """Return what is between, by two connections that `connect` opens and that are closed again. Raises
-    what connecting and statements raise."""
+    """Return what is between this process and Postgres, tested with two connections from `connect`,
+    which are closed again. Raises what connecting and statements raise."""
     first = await connect()
     try:
         if not await is_pooled(first):
@@ -65,10 +65,10 @@ async def pooling_of(connect: Callable[[], Awaitable[Any]]) -> Pooling:
 
 
 async def _shares(first: Any, connect: Callable[[], Awaitable[Any]]) -> bool:
-    """Tell whether two connections have one session of Postgres by turns, or one has several."""
+    """Tell whether two connections take turns with one session of Postgres, or one has several."""
     try:
         second = await connect()
-    except TimeoutError:  # every session is somebody's: nobody gives his away
+    except TimeoutError:  # every session belongs to some connection: they are not shared
         return False
     try:
         seen: set[tuple[int, int]] = set()

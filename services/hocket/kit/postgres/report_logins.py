@@ -1,9 +1,9 @@
-"""Logins of Postgres that read the reports, and nothing else: of one tenant, or of all.
+"""Logins of Postgres that may read only the reports, of one tenant or of all.
 
-A login is a member of `hocket_report`, which may read the views of the schema `report`. They run with
-its rights, and the tables below them show the rows of its tenant: that which stands for it in
-`hocket.report_login`, which it can neither read nor write. One of all tenants has policies of its own.
-The password goes to the server as its SCRAM verifier, so that no log has it.
+A login is a member of `hocket_report`, which may read the views of the schema `report`. The views run
+with the login's privileges, and the tables below them show only the rows of its tenant, according to
+`hocket.report_login`, which it can neither read nor write. A login for all tenants has policies of its
+own. The password is sent to the server as a SCRAM verifier, so that no log contains it.
 """
 
 import base64
@@ -28,7 +28,7 @@ TIMEOUT_S = 30.0
 ITERATIONS = 4_096
 SALT_BYTES = 16
 ALL_TENANTS = "report_all_"
-"""Begins the names of the policies of a login of all tenants; its own name follows."""
+"""Prefix of the names of the policies of a login for all tenants; the login's name follows."""
 TABLES = (
     "run",
     "step",
@@ -40,14 +40,14 @@ TABLES = (
     "retention",
     *rollup_tables.TABLES,
 )
-"""Those that have policies."""
+"""The tables that have policies."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,51}")
 _WITHOUT_SET = 160_000
 _WRITING = ("lo_creat", "lo_create", "lo_from_bytea", "lo_open", "lo_put", "lowrite", "lo_unlink")
-"""Functions by which every login may write, whatever its rights: large objects."""
+"""Functions with which every login may write, whatever its privileges: large objects."""
 _HOLDING_UP = ("pg_advisory_", "pg_try_advisory_", "pg_logical_emit_message", "pg_notify")
-"""Beginnings of functions by which every login may hold up others: it may have any advisory lock, those
-of services included, and fill the server's logs."""
+"""Prefixes of functions with which every login may obstruct others: it could take any advisory lock,
+including those of services, and fill the server's logs."""
 
 
 class ReportLoginInvalid(HocketError):
@@ -84,7 +84,7 @@ class ReportLoginDenied(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class ReportLogin:
-    """A login for reports; without a `tenant` it reads those of all."""
+    """A login for reports; without a `tenant`, it reads those of all tenants."""
 
     name: str
     tenant: str | None
@@ -93,7 +93,7 @@ class ReportLogin:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a login, or raise ReportLoginInvalid."""
+    """Return a login's name if it is valid, or raise ReportLoginInvalid."""
     if not _NAME.fullmatch(name):
         raise ReportLoginInvalid(name=name[:80], reason="it has other characters, or too many")
     if name.startswith("pg_") or name in (REPORT_ROLE, "public", "none"):
@@ -104,7 +104,7 @@ def checked_name(name: str) -> str:
 async def create(
     connection: asyncpg.Connection, name: str, tenant: str | None, password: str
 ) -> None:
-    """Make a login for a tenant, or for all. Raises ReportLoginInvalid, ReportLoginExists and
+    """Create a login for one tenant, or for all. Raises ReportLoginInvalid, ReportLoginExists and
     ReportLoginDenied."""
     login = f'"{checked_name(name)}"'
     try:
@@ -143,7 +143,7 @@ async def revoke(connection: asyncpg.Connection, name: str) -> int:
 
 
 async def logins(connection: asyncpg.Connection) -> Sequence[ReportLogin]:
-    """Return the logins of this database by name."""
+    """Return the logins for reports of this database, ordered by name."""
     rows = await connection.fetch(_LOGINS, ALL_TENANTS, len(ALL_TENANTS), timeout=TIMEOUT_S)
     return [ReportLogin(**dict(row)) for row in rows]
 
@@ -165,8 +165,8 @@ async def _create(
         ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
         ("default_transaction_read_only", "on"),
         ("search_path", "report"),
-        ("work_mem", "32MB"),  # the calls of the open day are added up in memory
-        ("jit", "off"),  # compiling a report takes longer than asking it
+        ("work_mem", "32MB"),  # the calls of the current day are summed in memory
+        ("jit", "off"),  # compiling a report takes longer than running it
     ):
         await connection.execute(f"ALTER ROLE {login} SET {name_} = '{value}'")
     database = await connection.fetchval("SELECT quote_ident(current_database())")
@@ -187,8 +187,8 @@ async def _create(
 
 
 async def _close_doors(connection: asyncpg.Connection) -> None:
-    """Take from everybody what lets any login write or hold up others: temporary tables, large objects,
-    advisory locks. Where that is not ours to take it stays as it is."""
+    """Revoke from PUBLIC what lets any login write or obstruct others: temporary tables, large objects,
+    advisory locks. Privileges that we may not revoke are left as they are."""
     database = await connection.fetchval("SELECT quote_ident(current_database())")
     statements = [
         f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
@@ -207,7 +207,7 @@ async def _close_doors(connection: asyncpg.Connection) -> None:
 
 
 async def _ended(connection: asyncpg.Connection, name: str) -> int:
-    """End the connections of a login; return how many could not be."""
+    """End the connections of a login; return how many could not be ended."""
     try:
         async with connection.transaction():
             return int(await connection.fetchval(_END, name, timeout=TIMEOUT_S))
@@ -219,7 +219,7 @@ async def _ended(connection: asyncpg.Connection, name: str) -> int:
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """Return what Postgres keeps of a password (RFC 5803): it proves it, and does not tell it."""
+    """Return the verifier that Postgres stores for a password (RFC 5803), which does not reveal it."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
@@ -246,7 +246,7 @@ FROM (SELECT l.login AS name, l.tenant, l.created_at
 JOIN pg_roles r ON r.rolname = found.name
 ORDER BY found.name
 """
-"""The logins for reports of this database that there are, and how many connections each has."""
+"""The existing logins for reports of this database, and how many connections each has."""
 
 _OPEN_TO_ALL = """
 SELECT format('pg_catalog.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) AS function,
@@ -260,5 +260,5 @@ WHERE p.pronamespace = 'pg_catalog'::regnamespace
   AND has_function_privilege('public', p.oid, 'EXECUTE')
 ORDER BY 1
 """
-"""Functions that every login may call and should not; `owner` is the login of our services, who needs
+"""Functions that every login may call but should not; `owner` is the login of our services, if it needs
 them."""

@@ -1,6 +1,8 @@
-"""What a Postgres of one's own must have and allow before the schema can be made there. All that is
-missing is named at once, with the statements that a superuser runs to mend it
-(docs/how-to/postgres.md)."""
+"""What the user's own Postgres must have and allow before the schema can be created there.
+
+Everything that is missing is reported at once, with the statements with which a superuser can fix it
+(docs/how-to/postgres.md).
+"""
 
 from typing import Any
 
@@ -15,9 +17,9 @@ CONNECT_TIMEOUT_S = 5.0
 REPORT_ROLE = "hocket_report"
 
 SCHEMAS = ("hocket", "report", "retrieval")
-"""What the migrations make."""
+"""The schemas that the migrations create."""
 LEAST_TIMEOUT_MS = 60_000
-"""A time limit of a session's that is shorter ends statements and transactions of ours."""
+"""A shorter time limit of a session would end statements and transactions of ours."""
 TIMEOUTS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
 
 _ASKED = """
@@ -88,8 +90,8 @@ _FAILURES = (
 
 
 async def check(database_url: str) -> None:
-    """Return if the schema can be made in this database; raise DatabaseUnfit with everything that is
-    missing, SessionsShared, DatabaseRefused or DatabaseUnavailable."""
+    """Check that the schema can be created in this database. Raises DatabaseUnfit with everything that
+    is missing, SessionsShared, DatabaseRefused or DatabaseUnavailable."""
 
     async def connect() -> Any:
         return await asyncpg.connect(database_url, timeout=CONNECT_TIMEOUT_S)
@@ -124,18 +126,18 @@ async def check(database_url: str) -> None:
 
 
 _Rule = tuple[bool, str, str | None]
-"""Whether something is missing, what, and the statement that mends it where one can."""
+"""Whether something is missing, what it is, and the statement that fixes it, if one can."""
 
 
 def _missing(found: Any) -> tuple[list[str], list[str]]:
-    """Return what is missing, and the statements that mend what statements can."""
+    """Return what is missing, and the statements that fix what statements can."""
     rules = (*_of_server(found), *_of_sessions(found), *_of_others(found))
     broken = [(what, statement) for is_broken, what, statement in rules if is_broken]
     return [what for what, _ in broken], [statement for _, statement in broken if statement]
 
 
 def _of_server(found: Any) -> tuple[_Rule, ...]:
-    """What the server, the database and the rights in it must be."""
+    """The rules for the server, the database and the privileges in it."""
     login, database = _quoted(found["login"]), _quoted(found["database"])
     return (
         (
@@ -179,7 +181,7 @@ def _of_server(found: Any) -> tuple[_Rule, ...]:
 
 
 def _of_sessions(found: Any) -> tuple[_Rule, ...]:
-    """How sessions of the login must begin."""
+    """The rules for the initial settings of the login's sessions."""
     login, database = _quoted(found["login"]), _quoted(found["database"])
     for_login = f"ALTER ROLE {login} IN DATABASE {database} SET"
     return (
@@ -212,7 +214,7 @@ def _of_sessions(found: Any) -> tuple[_Rule, ...]:
 
 
 def _of_others(found: Any) -> tuple[_Rule, ...]:
-    """What others may have put where the login looks."""
+    """The rules against what others may have put where the login looks."""
     login = _quoted(found["login"])
     strange = (
         f"others made {', '.join(found['strange'])}: what is in there would run with the rights of "

@@ -1,4 +1,4 @@
-"""When this database was restored, and from which backup: what was accepted in between is not in it."""
+"""When this database was restored, and from which backup: it lacks what was accepted in between."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,14 +14,14 @@ WHERE $1::interval IS NULL OR restored_at > now() - $1::interval ORDER BY restor
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """A restore: when it was, and when its backup began, as people read them."""
+    """A restore: when it took place, and when its backup began, as text for people."""
 
     restored_at: str
     backup_at: str
 
 
 async def note(connection: asyncpg.Connection, *, backup_began_at: datetime, release: str) -> None:
-    """Write down that this database was restored from a backup that `release` took."""
+    """Record that this database was restored from a backup that `release` took."""
     await connection.execute(_NOTE, backup_began_at, release)
 
 
@@ -31,7 +31,7 @@ async def last(
     timeout_s: float,
     within: timedelta | None = None,
 ) -> Restoration | None:
-    """Return the last restore (not longer ago than `within`), None where there was none."""
+    """Return the last restore (no longer ago than `within`), None if there was none."""
     row = await connection.fetchrow(_LAST, within, timeout=timeout_s)
     if row is None:
         return None

@@ -1,5 +1,8 @@
-"""The reports that are rolled up by day: each has a table `hocket.rollup_...` of what the view
-`hocket.live_...` said of days that are over (docs/decisions/0018-reports-read-rollups.md)."""
+"""The reports that are rolled up by day.
+
+Each has a table `hocket.rollup_...` with the rows that the view `hocket.live_...` gave for past days
+(docs/decisions/0018-reports-read-rollups.md).
+"""
 
 REPORTS = (
     "calls",
@@ -21,4 +24,4 @@ REPORTS = (
     "error_hours",
 )
 TABLES = ("dirty_day", *(f"rollup_{name}" for name in REPORTS))
-"""The tables, and the one of the days that changed since."""
+"""The tables of the rollups, and the table of the days that have changed since."""
