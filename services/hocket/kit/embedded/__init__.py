@@ -1,4 +1,4 @@
-"""A real NATS server and a real Postgres in one data folder, without Docker or root."""
+"""A real NATS server and a real Postgres in one data folder, without Docker or root privileges."""
 
 from hocket.kit.embedded.nats import NatsServer
 from hocket.kit.embedded.postgres import PostgresServer

@@ -1,13 +1,13 @@
 """The account under which Postgres runs when Hocket runs as root, which Postgres refuses.
 
-Without root nothing here does anything: Postgres runs as the user. With root, the owner of an
-existing cluster is kept; otherwise the system account `pgserver` is used, made if need be (the
-wheel that carries Postgres uses the same one). It is made by one process at a time: of several
-`useradd` at once each gives the account another number.
+Without root, this module does nothing: Postgres runs as the user. As root, the owner of an
+existing cluster is kept; otherwise the system account `pgserver` is used, and created if need be
+(the wheel that carries Postgres uses the same one). Only one process at a time creates it, because
+concurrent runs of `useradd` would each give the account another number.
 
-That account must pass through the folders above its data and its programs: it alone is given the
-right to pass (an access control list entry with `x`) where the folder is closed to it. On file
-systems without such lists the folder is opened for passing, not for listing, to everyone (`o+x`).
+The account must be able to traverse the folders above its data and its programs. Where a folder is
+closed to it, it alone is granted traversal (an access control list entry with `x`). On file systems
+without such lists, everyone may traverse the folder, but not list it (`o+x`).
 """
 
 import errno
@@ -30,11 +30,11 @@ from hocket.kit.embedded.errors import NoUnprivilegedAccount
 
 ACCOUNT_NAME = "pgserver"
 ACCOUNTS = Path("/etc")
-"""The folder of the list of accounts, which is locked while ours is looked for and made."""
+"""The folder of the account database, which is locked while our account is looked up and created."""
 LOCK_TIMEOUT_S = 60.0
 LOCK_PAUSE_S = 0.05
 USERADD_TIMEOUT_S = 20.0
-"""It waits for the list of accounts by itself, for 15 s at most."""
+"""`useradd` itself waits up to 15 s for the account database."""
 USERADD_ATTEMPTS = 3
 
 ACL_ATTRIBUTE = "system.posix_acl_access"
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class Account(NamedTuple):
-    """A system account by its numbers."""
+    """A system account, by its numeric ids."""
 
     uid: int
     gid: int
@@ -64,7 +64,7 @@ class AclEntry(NamedTuple):
 
 
 def account_for_postgres(cluster: Path) -> Account | None:
-    """Return the account to run Postgres under, made if need be; None when we are not root."""
+    """Return the account to run Postgres under, created if need be; None if we are not root."""
     if os.geteuid() != 0:
         return None
     if cluster.exists():
@@ -79,7 +79,7 @@ def account_for_postgres(cluster: Path) -> Account | None:
 
 
 def let_account_reach(account: Account, *targets: Path) -> None:
-    """Let the account pass through every folder on the way to and including each target."""
+    """Let the account traverse every folder on the path to each target, including the target."""
     for target in targets:
         real = target.resolve()
         for folder in (*reversed(real.parents), real):
@@ -88,7 +88,7 @@ def let_account_reach(account: Account, *targets: Path) -> None:
 
 
 def let_account_read(*packages: Path) -> None:
-    """Let everyone read the programs in these folders; a strict umask may have closed them."""
+    """Let everyone read the programs in these folders, which a strict umask may have closed."""
     for package in packages:
         if package.exists() and _is_closed(package):
             for path in (package, *package.rglob("*")):
@@ -116,7 +116,7 @@ def _new_account() -> Account:
         ACCOUNT_NAME,
     ]
     reason = ""
-    for _ in range(USERADD_ATTEMPTS):  # a package manager may hold the list of accounts for long
+    for _ in range(USERADD_ATTEMPTS):  # a package manager may lock the account database for long
         try:
             made = subprocess.run(
                 command, capture_output=True, text=True, timeout=USERADD_TIMEOUT_S, check=False
@@ -133,7 +133,8 @@ def _new_account() -> Account:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other Hockets out, whichever data folder is theirs; the kernel ends the lock with us."""
+    """Keep other Hockets out, whatever data folder they use; the kernel releases the lock when we
+    end."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
@@ -145,7 +146,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 if time.monotonic() >= deadline:
                     reason = f"another process has {folder} locked for {LOCK_TIMEOUT_S:g} s"
                     raise NoUnprivilegedAccount(reason=reason) from None
-                time.sleep(LOCK_PAUSE_S)  # flock knows no timeout; this is a thread of its own
+                time.sleep(LOCK_PAUSE_S)  # flock has no timeout; this runs in a thread of its own
         yield
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
 """Holds a data folder for one process.
 
-The lock is the kernel's (`flock`), so it ends with the process however that ends; the file's text
-only names the holder for the error message.
+The lock is the kernel's (`flock`), so it is released when the process ends, however that happens.
+The file's content only names the holder for the error message.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ class FolderLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Make the folder and lock it; raises `DataFolderInUse` or `DataFolderUnusable`."""
+        """Create the folder if needed and lock it; raises `DataFolderInUse` or `DataFolderUnusable`."""
         assert self._fd is None, "the lock is already held by this object"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,20 +41,20 @@ class FolderLock:
         try:
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode("ascii"))
-        except OSError as error:  # it is no file, or the disk is full
+        except OSError as error:  # it is not a file, or the disk is full
             os.close(fd)
             raise DataFolderUnusable(folder=self._folder, reason=error.strerror) from error
         self._fd = fd
 
     def release(self) -> None:
-        """Give the folder back."""
+        """Release the folder."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def _check_owner(folder: Path) -> None:
-    """Refuse a folder into which others could have put links, keys or passwords of their own."""
+    """Refuse a folder in which others could have placed their own links, keys or passwords."""
     found = folder.stat()
     if os.geteuid() not in (0, found.st_uid) and found.st_uid != 0:
         raise DataFolderUnusable(folder=folder, reason="it belongs to another user")

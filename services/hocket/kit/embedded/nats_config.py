@@ -10,7 +10,7 @@ from hocket.kit.embedded.ports import LOOPBACK
 from hocket.schemas.access.nats_table import PLATFORM_ACCOUNT
 
 FORMER_ACCOUNT = "$G"
-"""The account of servers without accounts."""
+"""The default account, in which servers without configured accounts keep their streams."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_CONNECTIONS = 4_096
 WRITE_DEADLINE_S = 10
@@ -18,13 +18,13 @@ MEMORY_STORE_MAX_BYTES = 256 * 1024 * 1024
 FILE_STORE_MIN_BYTES = 1024 * 1024 * 1024
 FILE_STORE_DISK_SHARE = 0.5
 FILE_STORE_MAX_SHARE = 0.8
-"""On a disk so small that half of it is less than FILE_STORE_MIN_BYTES; never more than there is."""
+"""The largest share of a disk that is so small that half of it is less than FILE_STORE_MIN_BYTES."""
 
 
 def config_text(
     store_dir: Path, *, server_name: str, port: int, passwords: Mapping[str, str], issuer: str
 ) -> str:
-    """Return the configuration file of a server; see `accounts_text` for passwords and issuer."""
+    """Return the configuration file of a server; `accounts_text` describes `passwords` and `issuer`."""
     return (
         "# Written anew on every start.\n"
         f"server_name: {json.dumps(server_name)}\n"
@@ -51,7 +51,7 @@ def _file_store_max_bytes(store_dir: Path) -> int:
 
 
 def take_over_streams(store_dir: Path) -> None:
-    """Put streams of a release whose NATS had no accounts where the platform's account keeps its own."""
+    """Move the streams of a release whose NATS had no accounts into the platform's account."""
     kept = store_dir / "jetstream"
     former, present = kept / FORMER_ACCOUNT, kept / PLATFORM_ACCOUNT
     if former.is_dir() and not present.exists():

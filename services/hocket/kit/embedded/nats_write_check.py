@@ -1,11 +1,11 @@
-"""Looks whether a NATS server can write its streams, and starts it again when it could.
+"""Checks whether a NATS server can write its streams, and restarts it when writing is possible again.
 
-A stream that met a full disk (or a disk in error) keeps its write error until the server is started
-again, however much room there is by then: it takes no message and answers no publisher. So the
-server is asked every CHECK_EVERY_S for its streams' health, over its system account, which has a
-password of its own that no file but its configuration holds; where a stream reports a write error and
-the folder can be written, the server is stopped in order, and supervision starts it again. What was
-acknowledged is on the disk; what was not is published again by its publisher.
+A stream that met a full disk (or a disk error) keeps its write error until the server is restarted,
+however much room there is by then: it accepts no messages and answers no publishers. So the server is
+asked every CHECK_EVERY_S for its streams' health, over its system account, whose password is stored only
+in the server's configuration. If a stream reports a write error and the folder can be written, the
+server is stopped gracefully, and supervision starts it again. What was acknowledged is on disk; the rest
+is published again by its publishers.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from hocket.kit.process.task_stop import stop_tasks
 CHECK_EVERY_S = 1.0
 CHECK_TIMEOUT_S = 2.0
 RESTART_AT_MOST_EVERY_S = 5.0
-"""Where a stream still has a write error after a restart."""
+"""Pause after a restart, in case a stream still has a write error."""
 WRITE_ERROR = "write error"
-"""What the server says of a stream that refuses to write since it could not."""
+"""The text by which the server reports a stream that refuses to write after an error."""
 ROOM_BYTES = 4 * 1024 * 1024
-"""What must fit on the disk before the server is started again for a write error."""
+"""Free space that is required before the server is restarted because of a write error."""
 
 log = structlog.get_logger(__name__)
 
 
 class WriteCheck:
-    """The check of one server. `url` is that of its system account; `restart` starts it again."""
+    """The check of one server. `url` returns the URL of its system account; `restart` restarts it."""
 
     def __init__(
         self,
@@ -49,21 +49,21 @@ class WriteCheck:
         self._restart = restart
         self._checking: asyncio.Task[None] | None = None
         self.error = ""
-        """What a stream says that could not be written; empty while all is well."""
+        """The write error that a stream reports; empty while all is well."""
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start checking."""
         if self._checking is None:
             self._checking = asyncio.create_task(self._check(), name=f"check-{self._name}")
 
     async def stop(self) -> None:
-        """Look no longer."""
+        """Stop checking."""
         checking, self._checking = self._checking, None
         if checking is not None:
             await stop_tasks([checking])
 
     async def _check(self) -> None:
-        """Look for write errors for ever, and start the server again when it could write."""
+        """Check for write errors until cancelled, and restart the server when it can write again."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             found = await self._found_write_error()
@@ -79,7 +79,7 @@ class WriteCheck:
                 await asyncio.sleep(RESTART_AT_MOST_EVERY_S)
 
     async def _found_write_error(self) -> str | None:
-        """Return a write error that a stream reports, "" where none does, None without an answer."""
+        """Return a write error that a stream reports, "" if none does, None without an answer."""
         client = CancellableClient()
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
@@ -91,7 +91,7 @@ class WriteCheck:
                 )
                 answer = await client.request("$SYS.REQ.SERVER.PING.HEALTHZ", b"")
         except (OSError, TimeoutError, NatsError):
-            return None  # it is away or very busy; supervision sees to that
+            return None  # it is away or very busy; supervision handles that
         finally:
             await client.close()
         reason = str(json.loads(answer.data).get("data", {}).get("error", ""))
@@ -99,7 +99,7 @@ class WriteCheck:
 
 
 async def _ignore(_error: Exception) -> None:
-    """Errors of a connection for one question are told by its missing answer."""
+    """Ignore errors of the connection: the missing answer shows them."""
 
 
 def _can_write(folder: Path) -> bool:

@@ -1,8 +1,8 @@
 """Chooses TCP ports on 127.0.0.1 and remembers them in a file.
 
-Ports are taken from below the kernel's ephemeral range. Inside that range a client that keeps
+Ports are taken from below the kernel's ephemeral range. Inside that range, a client that keeps
 reconnecting to a server which is down can be given the server's own port as its source port; it is
-then connected to itself and the server cannot come back.
+then connected to itself, and the server cannot come back.
 """
 
 import random
@@ -21,7 +21,7 @@ PORT_ATTEMPTS = 200
 
 
 def remembered_port(file: Path) -> int:
-    """Return the port that `file` remembers if it is still free, else a new one."""
+    """Return the port stored in `file` if it is free, otherwise a new one, which is then stored."""
     try:
         port = int(file.read_text("ascii"))
     except (FileNotFoundError, ValueError):
@@ -30,7 +30,7 @@ def remembered_port(file: Path) -> int:
 
 
 def new_port(file: Path) -> int:
-    """Choose a free port at random and remember it in `file`."""
+    """Choose a free port at random and store it in `file`; raises NoFreePort."""
     low, high = _range()
     dice = random.SystemRandom()
     for _ in range(PORT_ATTEMPTS):

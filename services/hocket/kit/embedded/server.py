@@ -1,9 +1,9 @@
 """One embedded server in a folder of its own, kept alive from its start to its stop.
 
 States: stopped -> starting -> ready -> (died -> starting) ... -> stopped. `start` returns when the
-server answers; from then on it is started again on the same port with the same data when it ends
-(`kit/child_processes/supervisor.py`). A leftover of a killed parent that still runs when its folder is
-used again is recognised by its pid file and ended first.
+server answers; from then on, if it ends, it is restarted on the same port with the same data
+(`kit/child_processes/supervisor.py`). A server that a killed parent left running is recognised by its
+pid file when its folder is used again, and is ended first.
 """
 
 import os
@@ -27,12 +27,12 @@ log = structlog.get_logger(__name__)
 
 
 class SupervisedServer(ABC):
-    """One server in a folder of its own; subclasses say how it is prepared, run and probed."""
+    """One server in a folder of its own; subclasses define how it is prepared, run and probed."""
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
     passing_failure: ClassVar[str] = ""
-    """What the log says when a first start failed for a reason that goes away in a moment."""
+    """Text in the log that shows that a first start failed for a reason that will soon pass."""
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class SupervisedServer(ABC):
         self.pid_file = folder / "pid"
         self.port = 0
         self.account: Account | None = None
-        """Another account that the server runs under, where there must be one."""
+        """The account that the server runs under; None for the account of this process."""
         self._port_file = folder / "port"
         self._server = ServerProcess(self)
 
@@ -54,7 +54,7 @@ class SupervisedServer(ABC):
         return process.pid
 
     async def start(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Start the server, wait until it answers and keep it alive from then on."""
+        """Start the server, wait until it answers, and keep it alive from then on."""
         if self._server.supervisor.is_supervising:
             return
         started_s = time.monotonic()
@@ -75,21 +75,21 @@ class SupervisedServer(ABC):
         )
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop the server gracefully, by force after `timeout_s`; it stays away until `start`."""
+        """Stop the server gracefully, or by force after `timeout_s`; it stays down until `start`."""
         supervision = await self._server.supervisor.let_go()
         await self._server.end(timeout_s)
         log.info("server_stopped", server=self.name)
         raise_fault(supervision)
 
     async def kill(self) -> None:
-        """Kill the server as a crash would; it is started again (see `wait_ready`)."""
+        """Kill the server as a crash would; it is restarted (see `wait_ready`)."""
         if self._server.supervisor.process is None:
             raise ServerStopped(server=self.name)
         self._server.is_ending()
         await self._server.supervisor.kill()
 
     async def restart(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask the server to end, by force after `timeout_s`; it is started again."""
+        """Stop the server gracefully, or by force after `timeout_s`; it is started again."""
         if self._server.supervisor.process is None:
             raise ServerStopped(server=self.name)
         self._server.is_ending()
@@ -102,19 +102,19 @@ class SupervisedServer(ABC):
         await self._server.until_answering(timeout_s)
 
     async def change_port(self) -> None:
-        """Take another port: the present one is another process' now."""
+        """Switch to another port, because another process has taken the current one."""
         taken, self.port = self.port, new_port(self._port_file)
         log.warning("server_port_taken", server=self.name, taken=taken, port=self.port)
         await self._prepare()
 
     def environment(self) -> dict[str, str]:
-        """Return our environment without what would steer Postgres, and with a plain locale."""
+        """Return our environment without variables that affect Postgres, and with a plain locale."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
         return {**kept, "LC_ALL": "C"}
 
     @abstractmethod
     def before_launch(self) -> None:
-        """Clear away what a killed server may have left; called before each launch."""
+        """Clean up what a killed server may have left behind; called before each launch."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
@@ -129,8 +129,8 @@ class SupervisedServer(ABC):
         """Write configuration and data files; called by `start`, with `port` known."""
 
     def _chosen_port(self) -> int:
-        """Return the first that is free: the port of before, the wanted one, the one that the folder
-        remembers."""
+        """Return the first of these ports that is free: the previous one, the wanted one, the one stored
+        in the folder."""
         if self.port and port_is_free(self.port):
             return self.port
         wanted = self._wanted_port

@@ -1,8 +1,8 @@
-"""The process of one server: launched, probed until it answers, and launched again when it has died.
+"""The process of one server: launched, probed until it answers, and relaunched when it has died.
 
-A first start that fails because its port was taken meanwhile goes on with another port; one that fails
-otherwise raises `ServerNotReady` with the end of the server's log. From then on it never gives up:
-clients wait and reconnect.
+A first start that fails because its port was taken in the meantime continues with another port; any
+other failure of it raises `ServerNotReady` with the end of the server's log. Later restarts are repeated
+without limit, while clients wait and reconnect.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class NotAnswering(Exception):
 
 
 class ServerProgram(Protocol):
-    """How a server is run and probed; see `SupervisedServer`."""
+    """How a server is run and probed, as `SupervisedServer` implements it."""
 
     port: int
     log_path: Path
@@ -72,7 +72,7 @@ class ServerProgram(Protocol):
 
 
 class ServerProcess:
-    """The process of a program."""
+    """The process of one server program."""
 
     def __init__(self, program: ServerProgram) -> None:
         self._program = program
@@ -103,8 +103,8 @@ class ServerProcess:
                     raise
 
     async def until_answering(self, timeout_s: float) -> None:
-        """Wait until the server answers, or raise ServerNotReady. A process that has died does not
-        count, even before its death was noticed here."""
+        """Wait until the server answers, or raise ServerNotReady. An answer does not count if the
+        process has died, even before its death was noticed here."""
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -116,11 +116,11 @@ class ServerProcess:
             raise self._not_ready(f"it did not answer within {timeout_s:g} s") from error
 
     def is_ending(self) -> None:
-        """Say that the process is about to end."""
+        """Note that the process is about to end, so that the server no longer counts as ready."""
         self._ready.clear()
 
     async def end(self, timeout_s: float) -> None:
-        """End the process, by force after `timeout_s`; it stays away."""
+        """End the process gracefully, or by force after `timeout_s`; it is not restarted."""
         self._ready.clear()
         if self.supervisor.process is None:
             return

@@ -1,8 +1,8 @@
 """The embedded servers of one data folder, started and stopped together.
 
-Owns the data folder: `lock`, `nats/` and `postgres/`. One process uses a folder at a time; two
-folders run side by side, each with ports of its own. What was stored is there again at the next
-start.
+They own the data folder: `lock`, `nats/` and `postgres/`. Only one process uses a folder at a time;
+servers of different folders can run at the same time, each with ports of its own. What was stored is
+available again after the next start.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ def default_data_dir() -> Path:
 class EmbeddedServers:
     """NATS and Postgres in `data_dir`, running inside `async with`.
 
-    Leave one out with `nats=False` or `postgres=False` where the user has a server of their own.
-    NATS listens on `nats_port` if that is given and free, or on a port that the folder remembers.
-    Raises the errors of errors.py, first of all `DataFolderInUse` and `ServerNotReady`.
+    Omit one with `nats=False` or `postgres=False` if the user has a server of their own. NATS listens on
+    `nats_port` if that is given and free, otherwise on a port that is stored in the folder. Raises the
+    errors in errors.py, most notably `DataFolderInUse` and `ServerNotReady`.
     """
 
     def __init__(

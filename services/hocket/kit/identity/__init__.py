@@ -1,1 +1,1 @@
-"""Who somebody is by the word of an identity provider (OpenID Connect): its keys, its tokens."""
+"""Authentication by an identity provider (OpenID Connect): its keys, its tokens, and signing in."""

@@ -1,5 +1,6 @@
-"""How a person signs in at the identity provider: the authorization code flow with PKCE (RFC 6749, 4.1;
-RFC 7636; OpenID Connect Core 1.0, 3.1; RFC 9207 against providers that are mixed up).
+"""How a person signs in at the identity provider: the authorization code flow with PKCE.
+
+Sources: RFC 6749, 4.1; RFC 7636; OpenID Connect Core 1.0, 3.1; RFC 9207 against mix-up attacks.
 """
 
 import base64
@@ -20,14 +21,14 @@ from hocket.schemas.errors import InvalidInput
 
 SCOPE = "openid profile email"
 EXCHANGE_TIMEOUT_S = 10.0
-"""How long a person waits for the provider to take the code."""
+"""How long the provider may take to exchange the code, while a person waits."""
 MAX_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one sign-in proves itself by; of these only `state`, `nonce` and a hash of `verifier` are
-    seen by the browser."""
+    """The secrets of one sign-in, by which its answer is recognised. Of these, the browser sees only
+    `state`, `nonce` and a hash of `verifier`."""
 
     state: str
     nonce: str
@@ -37,7 +38,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class ProviderAnswer:
-    """With what the provider sent a browser back."""
+    """The parameters with which the provider redirected the browser back."""
 
     state: str
     code: str
@@ -46,7 +47,7 @@ class ProviderAnswer:
 
 
 class AuthorizationCode:
-    """Signs people in at one provider. Without a `secret` this platform is a public client there."""
+    """Signs people in at one provider. Without a `secret`, this platform is a public client there."""
 
     def __init__(
         self, tokens: TokenBearers, client_id: str, secret: str | None, public_url: str | None
@@ -57,7 +58,8 @@ class AuthorizationCode:
         self._secret = secret
 
     async def address(self, flow: Flow) -> str:
-        """Return where a browser is sent to sign in; raise IdentityProviderAway or SignInRefused."""
+        """Return the URL to which a browser is sent to sign in. Raises IdentityProviderAway or
+        SignInRefused."""
         metadata = await self._metadata()
         challenge = hashlib.sha256(flow.verifier.encode()).digest()
         asked = {
@@ -74,8 +76,8 @@ class AuthorizationCode:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
 
     async def claims(self, flow: Flow, answer: ProviderAnswer) -> Mapping[str, Any]:
-        """Return what the ID token says for which a code was given; raise SignInRefused, TokenRefused
-        or IdentityProviderAway."""
+        """Exchange the code in an answer for an ID token, and return the token's checked claims. Raises
+        SignInRefused, TokenRefused or IdentityProviderAway."""
         if not hmac.compare_digest(answer.state.encode(), flow.state.encode()):
             raise SignInRefused(reason="it was not begun in this browser, or another was since")
         metadata = await self._metadata()
@@ -134,13 +136,13 @@ class AuthorizationCode:
 
 
 def _basic(client_id: str, secret: str) -> str:
-    """Return the header of a client (RFC 6749, 2.3.1: both parts are encoded as in a form)."""
+    """Return the `Authorization` header of a client (RFC 6749, 2.3.1: both parts are form-encoded)."""
     told = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return "Basic " + base64.b64encode(told.encode()).decode()
 
 
 def _check_issuer(answer: ProviderAnswer, metadata: Metadata) -> None:
-    """Raise SignInRefused where the answer is not that of the provider that was asked."""
+    """Raise SignInRefused if the answer is not from the provider that was asked."""
     if answer.issuer is None and metadata.names_itself:
         raise SignInRefused(reason="the answer does not name the provider (`iss`)")
     if answer.issuer is not None and answer.issuer != metadata.issuer:
@@ -148,7 +150,7 @@ def _check_issuer(answer: ProviderAnswer, metadata: Metadata) -> None:
 
 
 def _check_nonce(claims: Mapping[str, Any], flow: Flow) -> None:
-    """Raise SignInRefused where an ID token is not for this sign-in."""
+    """Raise SignInRefused if an ID token was not issued for this sign-in."""
     nonce = claims.get("nonce")
     if not isinstance(nonce, str) or not hmac.compare_digest(
         nonce.encode("utf-8", "replace"), flow.nonce.encode()

@@ -1,8 +1,8 @@
-"""Bearers of an identity provider's tokens: a token's groups say its roles, its subject who it is.
+"""Bearers of an identity provider's tokens: the groups give the roles, the subject the identity.
 
-A token that was checked is remembered until it ends, so that its signature is read once; what was
-remembered goes when the provider's keys change. The id of a bearer follows from issuer and subject: it
-is the same in each process and with each token, and budgets, rates and the audit go by it.
+A token that was checked is remembered until it expires, so that its signature is verified only once; all
+are forgotten when the provider's keys change. The id of a bearer is derived from issuer and subject. It
+is the same in each process and for each token, and budgets, rate limits and the audit use it.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ from hocket.schemas.access.keys import Principal
 from hocket.schemas.checks.plain_json import shown_text
 
 MAX_REMEMBERED = 10_000
-"""Tokens that are remembered; beyond it those that came first are forgotten."""
+"""Tokens that are remembered; beyond this, the oldest are forgotten."""
 ID_PREFIX = "oidc-"
 ID_DIGITS = 20
 MAX_NAME_CHARS = 100
 WORD_CLAIMS = frozenset({"scope", "scp"})
-"""Claims whose text is a list of words (RFC 8693, 4.2); the text of others is one name."""
+"""Claims whose text is a space-separated list (RFC 8693, 4.2); the text of others is a single name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom an ID token speaks of; `groups` are those that have a role."""
+    """The person whom an ID token identifies; `groups` are those that have a role."""
 
     subject_id: str
     name: str
@@ -43,7 +43,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom a token speaks of, until when, and the roles of its groups."""
+    """The subject that a token identifies, with the roles of its groups; valid until `ends_at_s`."""
 
     subject_id: str
     name: str
@@ -52,7 +52,8 @@ class Subject:
 
 
 class TokenBearers:
-    """Knows bearers by their tokens. `table` has the roles of groups, `claim` says where they are."""
+    """Identifies bearers by their tokens. `claim` names the claim that holds the groups, `table` maps
+    groups to roles."""
 
     def __init__(
         self, provider: Provider, checks: TokenChecks, claim: str, table: Mapping[str, TenantRole]
@@ -65,8 +66,8 @@ class TokenBearers:
         self._keys: ProviderKeys = provider.keys
 
     async def bearer(self, text: str, tenant: str | None) -> Principal:
-        """Return the bearer of a token in a request that names a tenant, or none. Raises TokenRefused,
-        IdentityProviderAway, NoRole, TenantForbidden or TenantNotNamed."""
+        """Return the bearer of a token; `tenant` is the one that the request names, if any. Raises
+        TokenRefused, IdentityProviderAway, NoRole, TenantForbidden or TenantNotNamed."""
         subject = await self._subject(text)
         role = acting(subject.roles, tenant)
         return Principal(
@@ -80,14 +81,14 @@ class TokenBearers:
         )
 
     def person_of(self, claims: Mapping[str, Any]) -> Person:
-        """Return whom checked claims speak of, also where none of the groups has a role."""
+        """Return the person whom checked claims identify, even if none of the groups has a role."""
         listed = itertools.islice(_groups(claims, self._claim), MAX_GROUPS)
         groups = tuple(sorted({group for group in listed if group in self._table}))
         subject_id = subject_id_of(self.provider.issuer, str(claims["sub"]))
         return Person(subject_id, _name_of(claims), groups)
 
     def roles_of(self, groups: Iterable[str]) -> tuple[TenantRole, ...]:
-        """Return the roles of a member of groups; raise NoRole."""
+        """Return the roles of a member of these groups; raise NoRole."""
         return roles_of(groups, self._table)
 
     async def _subject(self, text: str) -> Subject:
@@ -107,7 +108,7 @@ class TokenBearers:
         return subject
 
     def subject_of(self, claims: Mapping[str, Any]) -> Subject:
-        """Return whom checked claims speak of; raise NoRole."""
+        """Return the subject that checked claims identify; raise NoRole."""
         return Subject(
             subject_id_of(self.provider.issuer, str(claims["sub"])),
             _name_of(claims),
@@ -117,7 +118,7 @@ class TokenBearers:
 
 
 def subject_id_of(issuer: str, subject: str) -> str:
-    """Return the id of a subject of an issuer."""
+    """Return the id of an issuer's subject."""
     told = f"{len(issuer)}:{issuer}{subject}".encode()
     return f"{ID_PREFIX}{hashlib.sha256(told).hexdigest()[:ID_DIGITS]}"
 
@@ -129,7 +130,8 @@ def _name_of(claims: Mapping[str, Any]) -> str:
 
 
 def _groups(claims: Mapping[str, Any], claim: str) -> Iterator[str]:
-    """Yield what is at a claim: that of the whole name, or a path with dots (`realm_access.roles`)."""
+    """Yield the groups in a claim; `claim` is its name, or a dotted path to it
+    (`realm_access.roles`)."""
     found: object = claims.get(claim)
     if found is None:
         found = claims

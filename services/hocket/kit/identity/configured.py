@@ -1,4 +1,4 @@
-"""The identity provider that the settings name."""
+"""Builds the client of the identity provider that the settings name."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from hocket.schemas.errors import InvalidInput
 def token_bearers_of(
     settings: Settings, report: Callable[..., None] = lambda *_, **__: None
 ) -> TokenBearers | None:
-    """Return who knows the bearers of tokens, None where no provider is named; raise InvalidInput."""
+    """Return what identifies the bearers of tokens, None if no provider is named; raise InvalidInput."""
     if settings.oidc_issuer is None:
         return None
     audiences = settings.oidc_audiences or (settings.oidc_client_id,)
@@ -42,21 +42,21 @@ def token_bearers_of(
 
 
 class CliClient(NamedTuple):
-    """The provider, and what the command line is called there."""
+    """The provider's issuer, and the client id of the command line there."""
 
     issuer: str
     client_id: str
 
 
 def cli_client_of(settings: Settings) -> CliClient | None:
-    """Return where the command line signs people in, None where it does not."""
+    """Return how the command line signs people in, None if it does not."""
     issuer, client_id = settings.oidc_issuer, settings.oidc_cli_client_id
     return CliClient(issuer, client_id) if issuer and client_id else None
 
 
 def sign_in_of(settings: Settings, tokens: TokenBearers | None) -> AuthorizationCode | None:
-    """Return how people sign in to the console at the provider, None where none is named or this
-    platform has no name there."""
+    """Return how people sign in to the console at the provider, None if no provider is named or this
+    platform has no client id there."""
     if tokens is None or settings.oidc_client_id is None:
         return None
     secret = settings.oidc_client_secret
@@ -70,7 +70,7 @@ def sign_in_of(settings: Settings, tokens: TokenBearers | None) -> Authorization
 
 @asynccontextmanager
 async def closed_at_the_end(tokens: TokenBearers | None) -> AsyncIterator[None]:
-    """End what asks the provider when the block ends."""
+    """Close the connection to the provider when the block ends."""
     try:
         yield
     finally:

@@ -1,10 +1,10 @@
-"""An identity provider: where its parts are (OpenID Connect Discovery 1.0), and its public keys.
+"""An identity provider: its endpoints (OpenID Connect Discovery 1.0) and its public keys.
 
-States: nothing known yet; fresh; old (asked again beside requests, which go on with what is known);
-too old (KEEP_S without an answer: nothing counts until it answers). A key that is not known is asked for
-before it is refused, and those who wait for that share an answer; there is at most one question in
-ASK_GAP_S, however many unknown keys come. A key that the provider withdrew counts no more from its
-next answer on.
+States: nothing known yet; fresh; old (refreshed in the background, while requests use the known keys);
+too old (KEEP_S without an answer: no key is valid until the provider answers). Before an unknown key is
+refused, the provider is asked. Requests that wait for this share an answer, and there is at most one
+request to the provider in ASK_GAP_S, however many unknown keys arrive. A key that the provider withdrew
+is invalid from its next answer on.
 """
 
 import asyncio
@@ -26,15 +26,16 @@ from hocket.schemas.checks.plain_json import parse_json, shown_text
 from hocket.schemas.errors import InvalidInput
 
 FRESH_S = 300.0
-"""How long keys count without a new question: one that is withdrawn counts this long, and one answer."""
+"""How long keys are used without asking again: a withdrawn key remains valid for this long, plus the
+time of one answer."""
 KEEP_S = 86_400.0
-"""How long known keys count while the provider does not answer."""
+"""How long known keys remain valid while the provider does not answer."""
 ASK_GAP_S = 5.0
 ASK_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 512 * 1024
 MAX_PROVIDER_KEYS = 100
 MAX_WAITING = 256
-"""Requests that wait for an answer of the provider at once; others are refused without one."""
+"""Requests that may wait for the provider at the same time; others are refused without its answer."""
 DISCOVERY = "/.well-known/openid-configuration"
 COMPONENT = "identity"
 
@@ -44,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where the parts of a provider are."""
+    """The endpoints of a provider, and the properties that it declares."""
 
     issuer: str
     jwks_uri: str
@@ -53,20 +54,20 @@ class Metadata:
     end_session_endpoint: str = ""
     token_auth_methods: frozenset[str] = frozenset()
     names_itself: bool = False
-    """Whether it says in each answer whose that is (RFC 9207)."""
+    """Whether each of its answers names the issuer (RFC 9207)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderKeys:
-    """The keys of one answer, by their ids; those without one have none."""
+    """The keys of one answer, by their ids; `nameless` are those without an id."""
 
     by_id: Mapping[str, PublicKey] = field(default_factory=dict, compare=False)
     nameless: tuple[PublicKey, ...] = field(default=(), compare=False)
     told: str = ""
-    """The answer, by which two are the same."""
+    """The answer's text, by which two objects are compared."""
 
     def candidates(self, key_id: str | None, algorithm: str) -> list[PublicKey]:
-        """Return the keys that may have signed: that of the id, or without an id all that fit."""
+        """Return the keys that may have signed: the one with the id, or without an id all that fit."""
         if key_id is not None:
             found = [self.by_id[key_id]] if key_id in self.by_id else []
         else:
@@ -75,7 +76,7 @@ class ProviderKeys:
 
 
 class Provider:
-    """The keys of one issuer, in the memory of this process. Its questions need a running loop."""
+    """The keys of one issuer, in the memory of this process. Asking it needs a running event loop."""
 
     def __init__(self, issuer: str, report: Callable[..., None] = lambda *_, **__: None) -> None:
         self.issuer = issuer
@@ -89,16 +90,17 @@ class Provider:
 
     @property
     def keys(self) -> ProviderKeys:
-        """The keys as they were told last; another object after each answer that changed them."""
+        """The keys of the last answer; a new object after each answer that changed them."""
         return self._keys
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the keys need no new question."""
+        """Whether the keys are recent enough not to ask again."""
         return _now_s() - self._heard_s <= FRESH_S
 
     async def keys_for(self, key_id: str | None, algorithm: str) -> list[PublicKey]:
-        """Return the keys that may have signed a token; raise IdentityProviderAway where none counts."""
+        """Return the keys that may have signed a token, asking the provider if none is known. Raises
+        IdentityProviderAway if the keys are too old."""
         age_s = _now_s() - self._heard_s
         if age_s > FRESH_S:
             asking = self._ask()
@@ -113,7 +115,7 @@ class Provider:
         return found
 
     async def metadata(self) -> Metadata:
-        """Return where its parts are; raise IdentityProviderAway."""
+        """Return the provider's endpoints; raise IdentityProviderAway."""
         if self._metadata is None or _now_s() - self._heard_s > FRESH_S:
             await self._answered(self._ask())
         if self._metadata is None:
@@ -121,7 +123,7 @@ class Provider:
         return self._metadata
 
     async def close(self) -> None:
-        """End a question that is under way."""
+        """Cancel a request to the provider that is in progress."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait({self._asking})
@@ -133,7 +135,8 @@ class Provider:
             raise IdentityProviderAway(reason=self._reason)
 
     def _ask(self) -> asyncio.Task[None] | None:
-        """Begin a question, or join the one under way; None where one was asked a moment ago."""
+        """Start a request, or return the one in progress; None if the last was less than ASK_GAP_S
+        ago."""
         if self._asking is None or self._asking.done():
             if _now_s() - self._asked_s < ASK_GAP_S:
                 return None
@@ -181,7 +184,7 @@ async def _json_of(session: aiohttp.ClientSession, address: str) -> Mapping[str,
 
 
 async def json_body(reply: aiohttp.ClientResponse, address: str) -> Mapping[str, Any]:
-    """Return the JSON object that an answer holds; raise ValueError or what aiohttp raises."""
+    """Return the JSON object in an answer; raise ValueError, InvalidInput or what aiohttp raises."""
     body = await reply.content.read(MAX_ANSWER_BYTES + 1)
     while len(body) <= MAX_ANSWER_BYTES and (more := await reply.content.read(65_536)):
         body += more
@@ -221,7 +224,7 @@ def _address(found: Mapping[str, Any], name: str, issuer: str, *, needed: bool =
 
 
 def is_safe_address(address: str) -> bool:
-    """Tell whether what is asked there cannot be read or changed on the way: by https, or on this
+    """Tell whether requests to an address cannot be read or changed in transit: it is https, or on this
     machine."""
     parts = urlsplit(address)
     return bool(parts.hostname) and (
@@ -230,7 +233,7 @@ def is_safe_address(address: str) -> bool:
 
 
 def _keys(found: Mapping[str, Any]) -> ProviderKeys:
-    """Return the public keys that may sign; what is of another kind is left out (RFC 7517, 5)."""
+    """Return the public keys that may sign; others are ignored (RFC 7517, 5)."""
     listed = found.get("keys")
     if not isinstance(listed, list):
         raise ValueError("its `jwks_uri` has no `keys`")
@@ -261,7 +264,7 @@ def _key(entry: object) -> PublicKey | None:
 
 
 def _fits(key: PublicKey, algorithm: str) -> bool:
-    """Tell whether a key may sign by an algorithm, of which nothing but the header speaks."""
+    """Tell whether a key may be used with an algorithm, which only the token's header names."""
     if key.get("alg") not in (None, algorithm):
         return False
     kinds = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}

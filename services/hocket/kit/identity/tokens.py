@@ -1,7 +1,8 @@
-"""A JWT of the identity provider: is it its own, for us, and of now? (RFC 7519, RFC 8725)
+"""Checks that a JWT was issued by the identity provider, is for us, and is valid now.
 
-Its algorithm is one of a list of asymmetric ones; `none` and those with a shared secret cannot be
-listed, and a key signs only by algorithms of its kind, so that no public key passes for a secret.
+Its algorithm must be in a list of asymmetric ones; `none` and those with a shared secret cannot be
+listed, and a key is used only with algorithms of its kind, so that no public key can serve as a shared
+secret. Sources: RFC 7519, RFC 8725.
 """
 
 import math
@@ -20,16 +21,16 @@ from hocket.schemas.errors import InvalidInput
 
 MAX_TOKEN_CHARS = 16_384
 LEEWAY_S = 30.0
-"""What clocks may differ by."""
+"""How much clocks may differ."""
 MAX_SUBJECT_CHARS = 255
 TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
-"""What a token may call itself, where it does: an ID token, or an access token (RFC 9068)."""
+"""Accepted values of `typ`, if a token has it: an ID token, or an access token (RFC 9068)."""
 MAX_TRIED_KEYS = 4
-"""Keys that are tried where a token does not name its own."""
+"""Keys that are tried if a token does not name its key."""
 
 
 class _Registry(jws.JWSRegistry):
-    """With room for groups; other headers than the known ones are passed over (RFC 7515, 4)."""
+    """A registry with room for many groups, which ignores unknown headers (RFC 7515, 4)."""
 
     max_header_length = MAX_TOKEN_CHARS
     max_payload_length = MAX_TOKEN_CHARS
@@ -42,13 +43,13 @@ _REGISTRIES = {
 
 
 def is_token(text: str) -> bool:
-    """Tell whether text has the form of a JWT, which keys never have."""
+    """Tell whether text has the form of a JWT, which a key of this platform never has."""
     return text.startswith("ey") and text.count(".") == 2 and text.isascii()
 
 
 class TokenChecks:
-    """Checks tokens of one provider. `audiences` are the names that a token may be for; none of
-    `algorithms` may be missing in SIGNING_ALGORITHMS."""
+    """Checks tokens of one provider. `audiences` are the accepted audiences of a token; all `algorithms`
+    must be in SIGNING_ALGORITHMS."""
 
     def __init__(
         self, provider: Provider, audiences: Collection[str], algorithms: Collection[str]
@@ -59,8 +60,8 @@ class TokenChecks:
         self._algorithms = frozenset(algorithms)
 
     async def claims(self, text: str, audiences: Collection[str] = ()) -> Mapping[str, Any]:
-        """Return what a token says, where it holds; raise TokenRefused or IdentityProviderAway.
-        `audiences` stand in for those of all tokens."""
+        """Return the claims of a token if it is valid; raise TokenRefused or IdentityProviderAway.
+        `audiences` replace those of the constructor."""
         if len(text) > MAX_TOKEN_CHARS:
             raise TokenRefused(reason=f"it is longer than {MAX_TOKEN_CHARS} characters")
         header = _header(text)

@@ -1,1 +1,1 @@
-"""The life of a process: settings, configuration, telemetry, clock, and its end."""
+"""The life of a process: settings, secrets, configuration, clock, health, limits, and its end."""

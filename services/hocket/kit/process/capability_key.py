@@ -1,5 +1,7 @@
-"""Where the key of the capabilities comes from: `HOCKET_CAPABILITY_KEY`, else Postgres, where the first
-process that asks makes one for all. Workers never get it."""
+"""Where the key for capabilities comes from: `HOCKET_CAPABILITY_KEY`, or Postgres.
+
+In Postgres, the first process that asks creates one for all. Workers never get it.
+"""
 
 import secrets
 from typing import TYPE_CHECKING
@@ -16,14 +18,14 @@ _READ = "SELECT key FROM hocket.platform_key"
 
 
 def capabilities_of(settings: Settings) -> Capabilities | None:
-    """Return the capabilities of the setting; None without one."""
+    """Return the capabilities with the key in the settings; None without one."""
     if settings.capability_key is None:
         return None
     return Capabilities(keys_of(settings.capability_key.get_secret_value()))
 
 
 def usage_seals_of(settings: Settings) -> Capabilities | None:
-    """Return what seals usage records: by HOCKET_USAGE_KEY, else by the key that follows from
+    """Return what seals usage records: with HOCKET_USAGE_KEY, or with the key that is derived from
     HOCKET_CAPABILITY_KEY; None without either."""
     if settings.usage_key is not None:
         return Capabilities(keys_of(settings.usage_key.get_secret_value()))
@@ -33,8 +35,8 @@ def usage_seals_of(settings: Settings) -> Capabilities | None:
 
 
 async def platform_capabilities(settings: Settings, pool: "asyncpg.Pool") -> Capabilities:
-    """Return the capabilities of the setting, or of the key in Postgres, which is made where there is
-    none."""
+    """Return the capabilities with the key in the settings, or with that in Postgres, which is created
+    if there is none."""
     given = capabilities_of(settings)
     if given is not None:
         return given

@@ -1,6 +1,6 @@
-"""The clock: the only place that reads time for the shells; the cores are told.
+"""The clock: the only place where the shells read the time; the cores get it as an argument.
 
-A process may be given another source of time (`tests/simulation`: virtual, and skewed per process).
+A process can be given another source of time (in `tests/simulation`: virtual, and skewed per process).
 """
 
 import time
@@ -17,13 +17,13 @@ def now_ms() -> float:
 
 
 def monotonic_ms() -> float:
-    """Return a clock that never goes back, for measuring durations (ms)."""
+    """Return the time of a clock that never goes back, in milliseconds, for measuring durations."""
     return _monotonic_s() * 1000.0
 
 
 @contextmanager
 def source(wall_s: Callable[[], float], monotonic_s: Callable[[], float]) -> Iterator[None]:
-    """Read time from other functions (both in seconds) inside the `with`."""
+    """Read the time from other functions (both in seconds) inside the `with` block."""
     global _wall_s, _monotonic_s
     before = _wall_s, _monotonic_s
     _wall_s, _monotonic_s = wall_s, monotonic_s

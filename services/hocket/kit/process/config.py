@@ -1,7 +1,7 @@
 """The configuration file: one YAML mapping, whose sections belong to the processes that read them.
 
-Its values are those of JSON (docs/reference/values.md): what else YAML knows (NaN, sets, bytes) is
-refused with its place, and dates are text.
+Its values are those of JSON (docs/reference/values.md): other YAML values (NaN, sets, bytes) are refused
+with their place, and dates are read as text.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from hocket.schemas.pipeline.document import UniqueKeyLoader, load_yaml
 
 MAX_CONFIG_BYTES = 4_000_000
 MAX_CONFIG_VALUES = 1_000_000
-"""Values in the file, those that aliases repeat counted each time."""
+"""Values in the file; those that aliases repeat are counted each time."""
 
 
 def load(path: Path | None) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def load(path: Path | None) -> dict[str, Any]:
 
 
 class _Loader(UniqueKeyLoader):
-    """With dates as text."""
+    """A loader that reads dates as text."""
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -1,5 +1,7 @@
-"""Which functions `python` nodes may run here, by the setting `HOCKET_HANDLERS` and the configuration
-file together, and the queues of the packages that they are in."""
+"""The functions that `python` nodes may run, and the queues of the packages that contain them.
+
+The setting `HOCKET_HANDLERS` and the configuration file together define the functions.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,18 +14,18 @@ QUEUES = "node_types.python.queues"
 
 
 def allowed_handlers(settings: Settings, sections: Mapping[str, Any]) -> AllowedHandlers | None:
-    """Return what may run, or None where neither says anything; raise InvalidInput for an entry that
-    cannot be allowed."""
+    """Return what may run, or None if neither the setting nor the file says so; raise InvalidInput for
+    an entry that cannot be allowed."""
     listed = listed_in(sections)
     if settings.handlers is None and listed is None:
         return None
-    AllowedHandlers.of(listed or (), SECTION)  # so that a fault names the place it stands in
+    AllowedHandlers.of(listed or (), SECTION)  # so that an error names the place of the entry
     return AllowedHandlers.of((*entries_of(settings.handlers or ""), *(listed or ())))
 
 
 def listed_in(sections: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the list of the file, which the worker's configuration checks in full; None where there is
-    none."""
+    """Return the list in the file, None if there is none. The worker's configuration checks it in
+    full."""
     found = _found(sections, SECTION)
     if not isinstance(found, list | tuple):
         return None
@@ -31,7 +33,7 @@ def listed_in(sections: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def handler_queues(sections: Mapping[str, Any]) -> HandlerQueues:
-    """Return the queues of packages that the file names; raise InvalidInput for one that cannot be."""
+    """Return the queues of packages that the file names; raise InvalidInput for an invalid one."""
     found = _found(sections, QUEUES)
     named = found.items() if isinstance(found, Mapping) else ()
     return HandlerQueues({str(module): str(queue) for module, queue in named}, QUEUES)

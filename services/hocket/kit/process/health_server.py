@@ -1,9 +1,9 @@
-"""GET /healthz, /readyz and /metrics of a process, at a cost that no caller can raise.
+"""GET /healthz, /readyz and /metrics of a process, at a cost that callers cannot increase.
 
-It shares the event loop with the process's work, so what it may take of that is bounded: connections are
-let in at a pace, each asks once and is closed, and what is answered is made once in KEPT_S. While all
-places are taken the newest connection has that of the oldest, so that callers who say nothing keep
-nobody out.
+The server shares the event loop with the process's work, so its share is bounded: connections are
+accepted at a limited rate, each may send one request and is then closed, and an answer is computed at
+most once per KEPT_S. When all places are taken, a new connection replaces the oldest, so that silent
+callers lock nobody out.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from hocket.schemas.errors import ErrorClass, HocketError
 MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 8_192
 LIFE_S = 5.0
-"""How long a connection may take from its first byte to the last that it reads."""
+"""How long a connection may last."""
 ACCEPTED_AT_ONCE = 16
 ACCEPT_EVERY_S = 0.05
-"""So many connections are let in at once, and so long passes before others are."""
+"""Up to ACCEPTED_AT_ONCE connections are accepted together; this pause follows."""
 KEPT_S = 0.5
-"""How long an answer is given again."""
+"""How long an answer is reused."""
 BACKLOG = 128
 
 
@@ -49,7 +49,7 @@ class DataFolderUnusable(HocketError):
 
 
 Answer = Callable[[], tuple[int, str, bytes]]
-"""Makes status, media type and body of an answer."""
+"""Returns the status, media type and body of an answer."""
 
 
 class HealthServer:
@@ -75,12 +75,12 @@ class HealthServer:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
-        """Let callers in."""
+        """Start accepting connections."""
         self._pause = None
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Let nobody in, and close all connections."""
+        """Stop accepting connections, and close those that are open."""
         asyncio.get_running_loop().remove_reader(self._listener)
         if self._pause is not None:
             self._pause.cancel()
@@ -91,7 +91,7 @@ class HealthServer:
             connection.abort()
 
     def answer(self, head: bytes) -> bytes:
-        """Return the answer to a request's head."""
+        """Return the answer to a request, given its head."""
         lines = head.decode("latin-1").split("\r\n")
         method, path = (*lines[0].split(" "), "", "")[:2]
         fields = [line.partition(":") for line in lines[1:]]
@@ -113,7 +113,7 @@ class HealthServer:
         self._connections.pop(connection, None)
 
     def admit(self, connection: "_Connection") -> None:
-        """Give a connection a place: where there is none, the oldest one's."""
+        """Give a connection a place; if none is free, close the oldest connection for it."""
         if len(self._connections) >= MAX_CONNECTIONS:
             next(iter(self._connections)).abort()
         self._connections[connection] = None
@@ -123,7 +123,7 @@ class HealthServer:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 accepted, _address = self._listener.accept()
-            except OSError:  # nobody is there any more, or no file is left for one
+            except OSError:  # nobody is waiting, or no file descriptor is left
                 break
             accepted.setblocking(False)
             task = loop.create_task(self._open(accepted))
@@ -141,7 +141,7 @@ class HealthServer:
 
 
 class _Page:
-    """An answer that is made again when it is old."""
+    """An answer that is computed again when it is older than KEPT_S."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -165,7 +165,7 @@ class _Connection(asyncio.Protocol):
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._end = asyncio.get_running_loop().call_later(LIFE_S, self.abort)
         self._server.admit(self)
 
@@ -195,7 +195,7 @@ class _Connection(asyncio.Protocol):
 
 
 def write_facts(folder: Path, service: str, url: str) -> Path:
-    """Write where a process's health is served, for `hocket`, and return the file."""
+    """Write a file with the address of a process's health, for the command `hocket`; return its path."""
     path = folder / f"{service}-{os.getpid()}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

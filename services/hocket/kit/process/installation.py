@@ -1,4 +1,4 @@
-"""What is fixed for the life of an installation, and must be the same in every process of it."""
+"""What is fixed for the life of an installation, and must be the same in each of its processes."""
 
 import asyncpg
 
@@ -15,8 +15,8 @@ class PartitionsDiffer(HocketError):
 
 
 async def agree_on_partitions(pool: asyncpg.Pool, partitions: int) -> None:
-    """Keep the number of partitions at the first start, and raise PartitionsDiffer at a later one with
-    another number."""
+    """Store the number of partitions at the first start; at later ones, raise PartitionsDiffer if it is
+    another."""
     await pool.execute(_KEEP, partitions)
     kept = await pool.fetchval(_KEPT)
     if kept != partitions:

@@ -1,10 +1,10 @@
-"""The life of a process: settings, telemetry, signals, health, and an end with a bound.
+"""The life of a process: settings, telemetry, signals, health, and a bounded shutdown.
 
 `run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), stopping
-(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return, or what it asked for by
-`needs_to_stop`). An exception out of `main` is logged and makes the exit code 1; a HocketError is logged
-without its trace, for its text says enough.
-Without memory it ends at once (`memory.py`).
+(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return, or as long as it requested with
+`needs_to_stop`). An exception from `main` is logged and makes the exit code 1; a HocketError is logged
+without its traceback, because its text says enough. Without memory, the process ends at once
+(`memory.py`).
 """
 
 import asyncio
@@ -36,19 +36,19 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.errors import HocketError
 
 STOP_TIMEOUT_S = 25.0
-"""Below the 30 s that Kubernetes gives by default."""
+"""Shorter than the 30 s that Kubernetes allows by default."""
 
 
 @dataclass
 class Health:
-    """What each component of a process last said; ready when all are well."""
+    """The last report of each component of a process, which is ready when all are well."""
 
     components: dict[str, tuple[bool, str]] = field(default_factory=dict)
     degraded: set[str] = field(default_factory=set)
-    """Components that do their work in part, or from an old configuration: ready, and not well."""
+    """Components that work only partly, or with an old configuration: ready, but not well."""
 
     def report(self, component: str, ok: bool, detail: str = "", *, degraded: bool = False) -> None:
-        """Say how a component is."""
+        """Set the state of a component."""
         self.components[component] = (ok, detail)
         (self.degraded.add if degraded else self.degraded.discard)(component)
 
@@ -76,11 +76,11 @@ class Service:
     health: Health
     log: Any
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """The variables that were handed to this process, which its environment may not have any more."""
+    """The secret variables that were handed to this process; its environment may no longer have them."""
     start: str = "started"
-    """The component that says whether it does its work."""
+    """The component of its health that says whether it has started."""
     disk: DiskSpace = field(init=False)
-    """The disk of the data folder; `low` where it has no room for new work."""
+    """The disk of the data folder; `low` while it has no room for new work."""
     _stop_timeouts_s: list[float] = field(default_factory=lambda: [STOP_TIMEOUT_S])
     _closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _buses: list[Bus] = field(default_factory=list)
@@ -91,23 +91,23 @@ class Service:
         self.disk = DiskSpace(settings.data_dir, min_free_bytes=settings.min_free_disk_mib * MIB)
 
     def part(self, name: str) -> "Service":
-        """Return what one of several services in this process gets: everything is shared but its name,
-        its start and its `stopping`, which whoever made it sets."""
+        """Return the object for one of several services in this process. Everything is shared except its
+        name, its start and its `stopping`, which the caller sets."""
         start = f"{name} started"
         self.health.report(start, False, "starting")
         return replace(self, name=name, start=start, stopping=asyncio.Event())
 
     @property
     def stop_timeout_s(self) -> float:
-        """How long `main` has to return when it is told to stop."""
+        """How long `main` may take to return after it is asked to stop."""
         return max(self._stop_timeouts_s)
 
     def needs_to_stop(self, timeout_s: float) -> None:
-        """Have at least so long."""
+        """Request at least this long to stop."""
         self._stop_timeouts_s.append(timeout_s)
 
     async def bus(self, *, window: int = 4096, prompt: bool = False) -> Bus:
-        """Connect to NATS; its health is reported by itself."""
+        """Connect to NATS; `look` reports the health of the connection."""
         bus = await Bus.connect(
             self.settings.nats_url, name=f"hocket {self.name}", window=window, prompt=prompt
         )
@@ -116,8 +116,8 @@ class Service:
         return bus
 
     async def access_bus(self) -> Bus:
-        """Connect to NATS as the one that decides which keys may connect. Its loss is no trouble of this
-        process': the others of its kind answer."""
+        """Connect to NATS as the user that decides which keys may connect. The loss of this connection
+        does not make the process unhealthy, because other processes of its kind answer."""
         url = self.settings.nats_access_url
         assert url is not None, "the caller has looked"
         bus = await Bus.connect(url.get_secret_value(), name=f"hocket {self.name} access")
@@ -125,7 +125,7 @@ class Service:
         return bus
 
     async def pool(self, size: int) -> asyncpg.Pool:
-        """Connect to Postgres; whether it answers is reported by itself."""
+        """Connect to Postgres, with at most `size` connections; a task reports whether it answers."""
         pool = await connect_pool(self.settings.database_url, size=size, name=self.name)
         if not self._pulses:
             self._pulses.append(asyncio.create_task(monitor_database(pool, self.health.report)))
@@ -140,12 +140,12 @@ class Service:
         return pool
 
     def started(self) -> None:
-        """Say that the process does its work now; only then is it ready."""
+        """Report that the process has started; it is not ready before."""
         gc_tuning.settle()
         self.health.report(self.start, True)
 
     def look(self) -> None:
-        """Report what is known without asking anybody: whether the connections stand."""
+        """Update the health with what is known locally: the state of the connections and the disk."""
         if self._buses:
             connected = all(bus.connected for bus in self._buses)
             stalled = next(filter(None, (bus.publisher.stalled for bus in self._buses)), "")
@@ -164,15 +164,15 @@ class Service:
 def run(
     name: str, main: Callable[[Service], Awaitable[None]], *, hide_secrets: Collection[str] = ()
 ) -> None:
-    """Run a process to its end and exit with its code. `hide_secrets` are the variables that stand in
-    its environment no longer when `main` runs; "*" is all that were handed over."""
+    """Run a process to its end and exit with its code. `hide_secrets` are the variables that are removed
+    from its environment before `main` runs; "*" means all secrets that were handed over."""
     secrets = process_secrets.taken()
     os.environ.update(secrets)
     try:
         check_compiled()
         settings = process_settings.read()
     except HocketError as error:
-        sys.exit(f"hocket {name}: {error}")  # nothing is set up by which it could be logged
+        sys.exit(f"hocket {name}: {error}")  # logging is not set up yet
     telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
@@ -232,7 +232,7 @@ async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[N
 
 @contextmanager
 def _health_served(service: Service) -> Iterator[None]:
-    """Serve health and metrics; where that is stands in a file of the data folder."""
+    """Serve health and metrics inside the block; a file in the data folder holds the address."""
     settings = service.settings
     if settings.health_port < 0:
         yield

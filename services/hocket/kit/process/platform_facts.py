@@ -1,7 +1,7 @@
 """Where a running platform can be reached: `run/platform.json` in its data folder.
 
-Written when everything is ready, removed at the end. A file left behind by a killed process is
-recognised by its process id. It holds the passwords of NATS and Postgres, so only its user may read it.
+It is written when everything is ready, and removed at the end. A file left behind by a killed process is
+recognised by its process id. It holds the passwords of NATS and Postgres, so only its owner may read it.
 """
 
 import json
@@ -27,7 +27,7 @@ class PlatformFacts:
 
 
 def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
-    """Write the file in one step, so that nobody reads half of it."""
+    """Write the file atomically, so that nobody reads half of it."""
     path = _path(data_dir)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
@@ -39,9 +39,9 @@ def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
 
 
 def read_facts(data_dir: Path) -> PlatformFacts | None:
-    """Return the facts of the platform that runs over this folder; None where none does."""
+    """Return the facts of the platform that runs on this folder; None if none does."""
     try:
-        if not _path(data_dir).is_file():  # a pipe would keep us waiting
+        if not _path(data_dir).is_file():  # reading a named pipe would block
             return None
         facts = PlatformFacts(**json.loads(_path(data_dir).read_text("utf-8")))
         return facts if _lives(facts.pid) else None

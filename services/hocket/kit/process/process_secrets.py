@@ -1,14 +1,14 @@
-"""How a process gets its secrets: through a pipe that is read once, not in its environment.
+"""How a process gets its secrets: through a pipe that is read once, not through its environment.
 
-Everybody who may look at a process can read the environment that it began with (`/proc/PID/environ`),
-and every function that runs in it can read `os.environ`. What is secret there: the URLs of NATS and
-Postgres, the key of the capabilities, the variables that the configuration names as `os.environ/NAME`
-(keys of models), and where it has LiteLLM's form, those that its providers' keys are in unless it
-says otherwise.
+Everybody who may inspect a process can read the environment that it was started with
+(`/proc/PID/environ`), and every function that runs in it can read `os.environ`. The secrets are the URLs
+of NATS and Postgres, the key for capabilities, the variables that the configuration names as
+`os.environ/NAME` (keys of models) and, if it is in LiteLLM's format, the default variables for the keys
+of its providers.
 
-`hocket up` hands the secrets of each process over so. A worker that somebody else starts with secrets
-in its environment starts itself anew without them, before it imports anything. Only the standard
-library is imported here, for that reason.
+`hocket up` hands over the secrets of each process in this way. A worker that was started with secrets in
+its environment restarts itself without them, before it imports anything else. For that reason, only the
+standard library is imported here.
 """
 
 import json
@@ -38,9 +38,9 @@ OWN = (
 PIPE = "HOCKET_SECRETS_FD"
 """The variable that names the pipe's descriptor."""
 FILE = "_FILE"
-"""What the name of a variable ends with that names the file of a secret: `DATABASE_URL_FILE`."""
+"""Suffix of the variables that name the file of a secret: `DATABASE_URL_FILE`."""
 MAX_BYTES = 60_000
-"""What a pipe takes without somebody who reads it."""
+"""Bytes that a pipe can hold without a reader."""
 MAX_CONFIG_BYTES = 4_000_000
 
 PROVIDER_KEYS = frozenset(
@@ -50,14 +50,14 @@ PROVIDER_KEYS = frozenset(
         "OPENROUTER OR TOGETHER TOGETHERAI XAI"
     ).split()
 )
-"""The variables that a gateway reads for models of LiteLLM's form that name no key."""
+"""The variables that a gateway reads for models in LiteLLM's format that name no key."""
 _LITELLM = b"model_list"
 _NAMED = re.compile(rb"os\.environ/([A-Za-z_]\w*)")
 
 
 def read_files(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set each of our secrets that a file holds (`DATABASE_URL_FILE=/run/secrets/database`) from it,
-    without the white space around it. Raises InvalidInput."""
+    """Set each of our secrets for which a file is named (`DATABASE_URL_FILE=/run/secrets/database`) to
+    the file's content, without surrounding whitespace. Raises InvalidInput."""
     for name in OWN:
         path = environment.pop(name + FILE, "")
         if not path:
@@ -110,7 +110,7 @@ def handed_over(secrets: Mapping[str, str]) -> int:
 
 
 def taken() -> dict[str, str]:
-    """Return the secrets that were handed to this process, once."""
+    """Return the secrets that were handed to this process; later calls return nothing."""
     descriptor = os.environ.pop(PIPE, None)
     if descriptor is None:
         return {}
@@ -120,7 +120,8 @@ def taken() -> dict[str, str]:
 
 
 def start_without_secrets() -> None:
-    """Start this program anew where its environment holds secrets; they go through a pipe then."""
+    """Restart this program if its environment holds secrets; they are then handed over through a
+    pipe."""
     plain, secrets = split(os.environ)
     if not secrets or PIPE in os.environ or not sys.orig_argv:
         return

@@ -1,5 +1,7 @@
-"""What a setting may be, checked where it is read: so that a process with a wrong one does not start,
-and says which it is."""
+"""The types of settings, which are checked as they are read.
+
+A process with an invalid setting does not start, and says which one it is.
+"""
 
 import re
 from pathlib import Path
@@ -24,8 +26,8 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def _text(text: str) -> str:
-    """Refuse what is empty, no Unicode, or cannot be shown; the value is in no error, for it may be a
-    secret."""
+    """Refuse text that is empty, too long, not Unicode, or not printable. No error contains the value,
+    because it may be a secret."""
     if not text:
         raise ValueError("it is empty")
     if len(text) > MAX_TEXT_CHARS:
@@ -133,7 +135,7 @@ def _access_key(secret: SecretStr) -> SecretStr:
 
 
 def _folder(path: Path) -> Path:
-    """Refuse the name of a file or folder that no file system has."""
+    """Refuse a path that cannot exist in any file system."""
     _text(str(path) if path.parts else "")
     return path
 
@@ -151,24 +153,24 @@ Host = Annotated[str, AfterValidator(_host)]
 DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 EmptyIsNone = BeforeValidator(_unset)
-"""Of a variable that is set to nothing, which is as good as one that is not set."""
+"""Treats a variable that is set to the empty string as one that is not set."""
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-"""Several words in one variable, with commas between them."""
+"""Several words in one variable, separated by commas."""
 Issuer = Annotated[str, AfterValidator(_issuer)]
-"""The address of an identity provider, as it calls itself."""
+"""The URL of an identity provider, exactly as it names itself."""
 Algorithms = Annotated[Listed, AfterValidator(_algorithms)]
 GroupRoles = Annotated[
     dict[str, str], NoDecode, BeforeValidator(_json), AfterValidator(_group_roles)
 ]
 """A JSON object: the role of each group."""
 PeriodName = Literal["runs", "usage", "content"]
-"""What single tenants may have a period of their own for."""
+"""The kinds of data for which a tenant may have a retention period of its own."""
 TenantPeriods = Annotated[
     dict[Text, dict[PeriodName, Annotated[int, Field(ge=1, le=36_500)]]],
     NoDecode,
     BeforeValidator(_json),
 ]
-"""A JSON object: of tenants, the days that a kind is kept."""
+"""A JSON object: by tenant, the number of days that each kind of data is kept."""
 Weights = Annotated[
     dict[Text, Annotated[float, Field(gt=0, le=1_000)]], NoDecode, BeforeValidator(_json)
 ]

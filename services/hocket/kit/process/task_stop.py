@@ -1,4 +1,4 @@
-"""Stopping tasks, within a bound: a stop that waits for a task waits for no fault of that task."""
+"""Stops tasks within a bounded time, so that a faulty task cannot block a shutdown."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,16 +7,16 @@ from typing import Any
 import structlog
 
 CANCEL_AGAIN_S = 1.0
-"""A task that lives so long after its cancellation is cancelled again: a library may have taken the
-first one for nothing."""
+"""A task that still runs this long after its cancellation is cancelled again: a library may have
+swallowed the first one."""
 STOP_S = 10.0
 
 log = structlog.get_logger(__name__)
 
 
 async def stop_tasks(tasks: Iterable[asyncio.Future[Any]], within_s: float = STOP_S) -> bool:
-    """Cancel tasks and wait for their end, `within_s` at most; tell whether all have ended. What they
-    raise is left to whoever asks them for it."""
+    """Cancel tasks and wait for their end, for at most `within_s`; tell whether all have ended. Their
+    exceptions are not retrieved."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + within_s
     running = {task for task in tasks if not task.done()}

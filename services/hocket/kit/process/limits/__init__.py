@@ -1,1 +1,1 @@
-"""What a process may take of memory, disk and collection time, and how much is left."""
+"""Limits on a process's memory, disk and garbage collection, and checks of how much is left."""

@@ -1,8 +1,8 @@
-"""Whether the disk of a folder has room: below a threshold nothing new is begun there.
+"""Checks whether the disk of a folder has room: below a threshold, no new work is started there.
 
-What was begun needs room to end (logs, results, the journals of NATS and Postgres), so the threshold
-lies well above nothing. States: room, low (less than `min_free_bytes` is free), and room again from
-ENOUGH_SHARE of it on. The disk is asked at most every LOOK_EVERY_S.
+Work in progress needs room to finish (logs, results, the journals of NATS and Postgres), so the
+threshold is well above zero. States: room, and low, from when less than `min_free_bytes` is free until
+ENOUGH_SHARE times as much is. The disk is checked at most every LOOK_EVERY_S.
 """
 
 import shutil
@@ -17,7 +17,7 @@ ENOUGH_SHARE = 1.1
 RETRY_AFTER_MS = 5_000
 MIB = 1024 * 1024
 MIN_FREE_MIB = 512
-"""What `hocket up` keeps free, unless HOCKET_MIN_FREE_DISK_MIB says otherwise."""
+"""The space that `hocket up` keeps free, unless HOCKET_MIN_FREE_DISK_MIB is set."""
 COMPONENT = "disk"
 """The component of a process's health that says whether there is room."""
 
@@ -32,8 +32,8 @@ class DiskLow(HocketError):
 
 
 class DiskSpace:
-    """Watches the free space of a file system. `min_free_bytes` of 0: not watched, there is always
-    room."""
+    """Watches the free space of a file system. With a `min_free_bytes` of 0, it is not watched, and
+    there is always room."""
 
     def __init__(self, folder: Path, *, min_free_bytes: int) -> None:
         self._folder = folder
@@ -55,11 +55,11 @@ class DiskSpace:
 
     @property
     def reason(self) -> str:
-        """Why no new work is taken; empty where there is room."""
+        """Why no new work is accepted; empty while there is room."""
         return str(self.error()) if self.low else ""
 
     def error(self) -> DiskLow:
-        """Return what to tell who wants to begin something."""
+        """Return the error for callers that want to start new work."""
         return DiskLow(
             folder=self._folder,
             free_mib=self._free_bytes // MIB,
@@ -69,7 +69,7 @@ class DiskSpace:
         )
 
     def check(self) -> None:
-        """Raise DiskLow where no new work is to be begun."""
+        """Raise DiskLow if no new work may be started."""
         if self.low:
             raise self.error()
 
@@ -80,7 +80,7 @@ class DiskSpace:
 
 
 UNWATCHED = DiskSpace(Path("/"), min_free_bytes=0)
-"""For who has no disk to watch."""
+"""For callers without a disk to watch."""
 
 
 def _nearest(folder: Path) -> Path:

@@ -1,21 +1,21 @@
-"""Python's collector of reference cycles, set for processes that live long and keep much.
+"""Tunes Python's cyclic garbage collector for processes that live long and hold many objects.
 
-What is there when a process has started (modules, classes, compiled schemas) lives as long as it does
-and need not be looked at again. What comes after is mostly freed by its reference counts: runs cut their
-cycles when they leave the memory. Python's defaults look at everything young after 700 new objects, and
-every few seconds of load at everything there is. That was a tenth of the coordinator's CPU and a seventh
-of a worker's, and stopped each of them for as long as it took.
+Objects that exist when a process has started (modules, classes, compiled schemas) live as long as it
+does and need not be examined again. Later objects are mostly freed by reference counting: runs break
+their cycles when they leave memory. With Python's defaults, the young generation is examined after every
+700 new objects and, under load, all objects every few seconds. That took a tenth of the coordinator's
+CPU and a seventh of a worker's, and each pass stopped the process.
 """
 
 import gc
 
 THRESHOLDS = (10_000, 20, 50)
-"""New objects before the young are looked at (2 ms), and how often the younger generation is before
-the next older one."""
+"""New objects before the youngest generation is examined (2 ms), and how often each generation is
+examined before the next older one is."""
 
 
 def settle() -> None:
-    """Put aside all that has been made until now, and look less often at what comes."""
+    """Exempt all existing objects from collection, and examine new ones less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

@@ -1,16 +1,16 @@
-"""The end of a process that has no memory: it is started again, as after a crash.
+"""Ends a process that is out of memory, so that it is restarted as after a crash.
 
-Where an allocation fails, anything may be half done: a callback that never ran, a task that ended, an
-event of which a part was applied. What a crash leaves is known and gone on from, so that is how such a
-process ends, at once where a MemoryError that came of the shortage is caught (`end_if_short`), falls out
-of a callback or a task (`note`), or is logged (`end_where_logged`, `Ending`). Ending frees what the
-process held. A single allocation that was too large is no shortage: it costs whoever asked for it; a
-process at its limit that finds room in what it has goes on; and a connection that broke for it is made
-anew by its client.
+When an allocation fails, anything may be half done: a callback that never ran, a task that ended, an
+event that was partly applied. Recovery from a crash is well understood, so such a process ends at once,
+as if it had crashed: where a MemoryError caused by the shortage is caught (`end_if_short`), escapes from
+a callback or a task (`note`), or is logged (`end_where_logged`, `Ending`). Ending frees what the process
+held. A single allocation that was too large is not a shortage: it fails only for its caller. A process
+at its limit that can reuse its own memory carries on, and a connection that broke because of it is
+re-established by its client.
 
-Whether there is memory is asked by taking PROBE_BYTES for a moment. That sees limits of the address
-space and of what the machine commits (`ulimit -v`, `vm.overcommit_memory=2`); a container's limit is
-kept by the kernel, which kills the process, to the same effect.
+Whether there is memory is tested by allocating PROBE_BYTES for a moment. This detects limits on the
+address space and on committed memory (`ulimit -v`, `vm.overcommit_memory=2`). A container's limit is
+enforced by the kernel, which kills the process, with the same effect.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from traceback import clear_frames, walk_tb
 from typing import Any
 
 PROBE_BYTES = 8 * 1024 * 1024
-"""What a process must be able to get; a thread's stack is as large."""
+"""What a process must be able to allocate, which is the size of a thread's stack."""
 EXIT_CODE = 1
 RECONNECTS = "nats."
-"""The logger of a client that comes back from everything (`kit/nats`)."""
+"""Prefix of the loggers of a client that recovers from every failure (`kit/nats`)."""
 _log = logging.getLogger("asyncio")
 _SAID = (
     b'{"event":"out_of_memory","level":"error","reason":"This process has no memory left. It ends,'
@@ -36,7 +36,7 @@ _SAID = (
 
 
 def is_short() -> bool:
-    """Tell whether this process can get no memory now."""
+    """Tell whether this process cannot allocate memory now."""
     try:
         mmap.mmap(-1, PROBE_BYTES).close()
     except (OSError, MemoryError):
@@ -45,8 +45,8 @@ def is_short() -> bool:
 
 
 def end_if_short(error: BaseException) -> None:
-    """End this process where an error comes of its having no memory; return where it does not. What the
-    code that failed held is given back first."""
+    """End this process if an error was caused by a shortage of memory, and return otherwise. What the
+    failed code held is released before the test."""
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         clear_frames(error.__traceback__)
         if is_short():
@@ -55,7 +55,7 @@ def end_if_short(error: BaseException) -> None:
 
 
 def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The exception handler of a process's event loop."""
+    """Handle an exception in a process's event loop; the loop's exception handler."""
     error = context.get("exception")
     if "transport" in context and isinstance(error, MemoryError):
         _log.warning("%s: %r", context.get("message"), error)
@@ -66,7 +66,7 @@ def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def end_where_logged(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
-    """Look at the exception of a line of structlog."""
+    """Check the exception of a log line; a processor for structlog."""
     error = event.get("exc_info")
     if error is True:
         error = sys.exc_info()[1]
@@ -76,7 +76,7 @@ def end_where_logged(_logger: Any, _method: str, event: MutableMapping[str, Any]
 
 
 class Ending(logging.Filter):
-    """Looks at the exception of a line of `logging`, and lets every line pass."""
+    """A filter for `logging` that checks the exception of each line, and lets every line pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -86,7 +86,7 @@ class Ending(logging.Filter):
 
 
 def _say_where(error: BaseException) -> None:
-    """Say where it failed, if there is as much memory as that."""
+    """Write where the allocation failed, if there is enough memory for that."""
     try:
         last = deque(walk_tb(error.__traceback__), maxlen=1)[0][0].f_code
         os.write(2, b"MemoryError in %b %b\n" % (last.co_filename.encode(), last.co_name.encode()))
@@ -95,6 +95,6 @@ def _say_where(error: BaseException) -> None:
 
 
 def _end() -> None:
-    """End without anything that would have to be allocated."""
+    """End the process without allocating anything."""
     os.write(2, _SAID)
     os._exit(EXIT_CODE)
