@@ -1,8 +1,8 @@
-"""Bounds on all blobs of a store, and on one tenant's share of them.
+"""Limits on all blobs of a store, and on one tenant's share of them.
 
-What a store holds is measured now and then; between two measurements each process counts what it puts
-itself. So a store may grow beyond its bound by what the other processes put in MEASURE_EVERY_S. States:
-room, and full: then what is stored already may be put again, and nothing new.
+The content of a store is measured periodically; between measurements, each process counts only what it
+puts itself. So a store may exceed its limit by what the other processes put within MEASURE_EVERY_S.
+States: room, and full, when only blobs that are stored already may be put again.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from hocket.kit.blobs import BlobRef, BlobStore, BlobUnknown, ref_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_STORE_MIB = 65_536
-"""Of all blobs of a store, unless the configuration says otherwise."""
+"""Limit for all blobs of a store, unless the configuration sets another."""
 TENANT_SHARE = 0.5
-"""Of that, or of the room that there is if it is less: what one tenant may have."""
+"""One tenant's share of the limit, or of the available room if that is less."""
 MEASURE_EVERY_S = 60.0
 LOOK_AGAIN_S = 5.0
-"""A full store is measured again after so long, for somebody may have made room."""
+"""A full store is measured again after this time, in case somebody has made room."""
 MEASURING_FACTOR = 20
-"""Measuring takes a twentieth of the time at most."""
+"""Measurements are so far apart that they take at most a twentieth of the time."""
 MAX_COUNTED = 100_000
-"""Blobs that are known to be counted already, since the last measurement."""
+"""Blobs counted since the last measurement that are remembered, so as not to count them twice."""
 MIB = 1024 * 1024
 
 
@@ -43,12 +43,12 @@ class MeasuredBlobs(BlobStore, Protocol):
         ...
 
     async def room(self) -> int | None:
-        """Return how many bytes its disk has left; None where that is not known."""
+        """Return how many bytes its disk has left; None if that is not known."""
         ...
 
 
 class LimitedBlobs:
-    """A store that refuses what goes beyond `max_bytes` in all, or a tenant's share of it."""
+    """A store that refuses blobs beyond `max_bytes` in total, or beyond a tenant's share of it."""
 
     def __init__(self, store: MeasuredBlobs, *, max_bytes: int = MAX_STORE_MIB * MIB) -> None:
         self._store = store
@@ -79,8 +79,8 @@ class LimitedBlobs:
         return await self._store.get(tenant, hash)
 
     def _is_new(self, tenant: str, ref: BlobRef) -> bool:
-        """Tell whether a blob is not counted yet, and remember that it is now: what a tenant puts again
-        and again takes room once."""
+        """Tell whether a blob is not counted yet, and remember it as counted: a blob that a tenant puts
+        repeatedly is stored once."""
         if (tenant, ref.hash) in self._counted:
             return False
         if len(self._counted) < MAX_COUNTED:

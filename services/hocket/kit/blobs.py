@@ -1,8 +1,8 @@
-"""Blobs: large values by the hash of their bytes. What a tenant puts twice is kept once. How much a
-store may hold is bounded in `blob_limits.py`.
+"""Blobs: large values, named by the hash of their bytes.
 
-A blob belongs to the tenant that put it: whoever knows or guesses the hash of another one's bytes gets
-nothing for it. What was put before blobs belonged to tenants is read for LEGACY_TENANT only.
+What a tenant puts twice is stored once; `blob_limits.py` limits how much a store may hold. A blob
+belongs to the tenant that put it: another tenant that knows or guesses its hash cannot read it. Blobs
+that were stored before they belonged to tenants can be read only for LEGACY_TENANT.
 
 `FileBlobs` serves one machine, `PostgresBlobs` many; both pass the same contract suite.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 USED_EVERY_S = 86_400.0
-"""How often the last use of a blob is noted."""
+"""Minimum time between two records of a blob's last use."""
 MAX_BLOB_BYTES = 64 * 1024 * 1024
 
 
@@ -48,17 +48,17 @@ class BlobTooLarge(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """A blob's name: the SHA-256 of its bytes in hex, and their number."""
+    """A blob's name: the SHA-256 of its bytes in hex, and its size in bytes."""
 
     hash: str
     size: int
 
 
 class BlobStore(Protocol):
-    """Keeps a tenant's bytes under their hash."""
+    """Stores a tenant's bytes under their hash."""
 
     async def put(self, tenant: str, data: bytes) -> BlobRef:
-        """Keep bytes for a tenant and return their name, or raise BlobTooLarge."""
+        """Store bytes for a tenant and return their name, or raise BlobTooLarge."""
         ...
 
     async def get(self, tenant: str, hash: str) -> bytes:  # noqa: A002 (the word of the contract)
@@ -67,14 +67,15 @@ class BlobStore(Protocol):
 
 
 def ref_of(data: bytes) -> BlobRef:
-    """Return the name of bytes."""
+    """Return the name of a blob with these bytes, or raise BlobTooLarge."""
     if len(data) > MAX_BLOB_BYTES:
         raise BlobTooLarge(size_bytes=len(data), limit_bytes=MAX_BLOB_BYTES)
     return BlobRef(hashlib.sha256(data).hexdigest(), len(data))
 
 
 class FileBlobs:
-    """Blobs as files: `<folder>/tenant-<tenant>/ab/abcdef...`, written aside, synced, then renamed."""
+    """Blobs as files: `<folder>/tenant-<tenant>/ab/abcdef...`, written to a temporary file, synced, then
+    renamed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,13 +98,13 @@ class FileBlobs:
         return (await asyncio.to_thread(shutil.disk_usage, folder)).free
 
     async def remove_unused(self, days: int) -> int:
-        """Remove what nobody stored or read for so many days; return how many blobs that was."""
+        """Remove blobs that nobody has stored or read for `days`; return how many were removed."""
         return await asyncio.to_thread(self._remove_unused, days * 86_400)
 
     def _remove_unused(self, age_s: float) -> int:
         before, removed = time.time() - age_s, 0
         for path in self._folder.rglob("*"):
-            with suppress(FileNotFoundError):  # another worker may be at it, too
+            with suppress(FileNotFoundError):  # another worker may be removing blobs, too
                 if path.is_file() and path.stat().st_mtime < before:
                     path.unlink()
                     removed += 1
@@ -112,7 +113,7 @@ class FileBlobs:
     def _sizes(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
         for path in self._folder.rglob("*"):
-            with suppress(OSError):  # another worker may be at it, too
+            with suppress(OSError):  # another worker may be removing blobs
                 if path.is_file():
                     top = path.relative_to(self._folder).parts[0]
                     tenant = top.removeprefix(_TENANT) if top.startswith(_TENANT) else LEGACY_TENANT
@@ -133,7 +134,7 @@ class FileBlobs:
     def _path(self, tenant: str, name: str) -> Path:
         if len(name) != 64 or not all(c in "0123456789abcdef" for c in name):
             raise BlobUnknown(hash=shown_text(name))
-        # a tenant's name of two hex digits must not be taken for a folder of older blobs
+        # a tenant's name of two hex digits must not be mistaken for a folder of older blobs
         return self._folder / f"{_TENANT}{check_token('tenant', tenant)}" / name[:2] / name
 
 
@@ -148,13 +149,13 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
-    except BaseException:  # a full disk must not keep half of what it had no room for
+    except BaseException:  # a full disk must not keep half of a blob
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
 def _used(path: Path) -> None:
-    """Note that a blob was stored again or read: it is kept for so much longer."""
+    """Record that a blob was stored again or read, so that it is kept longer."""
     if path.stat().st_mtime < time.time() - USED_EVERY_S:
         os.utime(path)
 
@@ -183,7 +184,7 @@ class PostgresBlobs:
         return {row["tenant"]: row["bytes"] for row in rows}
 
     async def room(self) -> int | None:
-        """Return None: what the server's disk has left is not known."""
+        """Return None: how much room the server's disk has is not known."""
         return None
 
 

@@ -1,7 +1,7 @@
-"""Which addresses what users name may have: public ones.
+"""Restricts the hosts that users name to public addresses.
 
-Names are resolved for each connection and the connection goes to the address that was checked, so that
-a name cannot mean another address a moment later.
+Names are resolved for each connection, and the connection goes to the address that was checked, so that
+a name cannot resolve to another address a moment later.
 """
 
 import socket
@@ -16,13 +16,14 @@ _TRANSLATED = (
     IPv6Network("64:ff9b:1::/48"),
     IPv6Network("::/96"),
 )
-"""IPv4 addresses behind a translator (RFC 6052, RFC 8215), and as IPv6 had them first (RFC 4291)."""
+"""Networks that embed IPv4 addresses: for translators (RFC 6052, RFC 8215), and the deprecated
+IPv4-compatible addresses (RFC 4291)."""
 _SITE_LOCAL = IPv6Network("fec0::/10")
 
 
 def is_public(text: str) -> bool:
-    """Tell whether an address can be reached from anywhere, whatever IPv4 address is inside it. One that
-    is not written as usual (`127.1`, `2130706433`) is not: systems read it, each in its way."""
+    """Tell whether an address, and any IPv4 address embedded in it, is globally reachable. Addresses in
+    unusual notation (`127.1`, `2130706433`) are not public, because systems parse them differently."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -33,8 +34,8 @@ def is_public(text: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Tell whether a host is an address, or what HTTP clients take for one: they ask no resolver about
-    it, and the system makes an address of it (`127.1`, `2130706433`, `0177.0.0.1`)."""
+    """Tell whether a host is an address, or something that HTTP clients treat as one: they do not
+    resolve it, and the system converts it to an address (`127.1`, `2130706433`, `0177.0.0.1`)."""
     return ":" in host or host.replace(".", "").isdigit()
 
 
@@ -48,7 +49,7 @@ def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names to public addresses; raises what `refused` makes of a name that has another."""
+    """Resolves names to public addresses; raises what `refused` returns for a name with any other."""
 
     def __init__(self, refused: Callable[[str], Exception]) -> None:
         self._refused = refused
@@ -57,12 +58,12 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return where a host is."""
+        """Return the addresses of a host, all of which are public."""
         found = await self._resolver.resolve(host, port, family)
         if not all(is_public(one["host"]) for one in found):
             raise self._refused(host)
         return found
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Release the underlying resolver."""
         await self._resolver.close()

@@ -1,10 +1,10 @@
-"""The turns of requests at an HTTP server: few are worked on at once, those of quiet callers first.
+"""Schedules the requests at an HTTP server: few are processed at once, those of quiet callers first.
 
-An event loop that begins every request as it comes is as slow for everybody as its busiest caller
-makes it: a thousand connections with a request each come before any other in every round of the loop.
-Here a request has a place while it computes, and there are few places. Where none is free it waits; a
-connection that asked for much lately waits behind one that did not, and so do its address and its
-tenant. What only waits has no place.
+An event loop that starts every request as it arrives is as slow for everybody as its busiest caller
+makes it: a thousand connections with a request each come before any other in every iteration of the
+loop. Here, a request holds a place while it computes, and there are few places. If none is free, the
+request waits. Requests of a connection that sent many lately wait behind those of one that did not; the
+same applies to addresses and to tenants. A request that only waits for something holds no place.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ from contextvars import ContextVar
 from heapq import heappop, heappush
 
 PLACES = 16
-"""Requests that one server works on at once."""
+"""Requests that one server processes at once."""
 HELD_S = 0.1
-"""How long a request may hold a place that others wait for: one that takes longer is waiting itself."""
+"""How long a request may hold a place that others wait for; one that takes longer is itself waiting for
+something."""
 WINDOW_S = 10.0
-"""How long what was asked for counts."""
+"""The time window in which requests are counted."""
 CONNECTION_DELAY_S = 0.2
 SHARED_DELAY_S = 0.001
-"""By how much later a request counts as come, for each other one of its connection in the window; of
-its address; of its tenant."""
+"""How far a request is moved back for each other request in the window: CONNECTION_DELAY_S for one of
+its connection, SHARED_DELAY_S for one of its address, and again for one of its tenant."""
 MAX_DELAY_S = 4.0
-"""What each of the three comes to at most, so that nobody waits for ever behind newcomers."""
+"""The maximum of each of these three delays, so that nobody waits for ever behind newcomers."""
 
 _present: ContextVar["Turn | None"] = ContextVar("turn", default=None)
 
@@ -43,7 +44,7 @@ class Turns:
         self._looking: asyncio.TimerHandle | None = None
 
     def turn(self, connection: Hashable, address: str, tenant: str) -> "Turn":
-        """Return the turn of a request that has come; it has no place yet."""
+        """Return the turn of a request that has arrived; it has no place yet."""
         now_s = asyncio.get_running_loop().time()
         if now_s > self._window_ends_s:
             self._used.clear()
@@ -77,8 +78,8 @@ class Turns:
             raise
 
     def give_back(self, turn: "Turn") -> None:
-        """Let the next one have the place of a turn, if it has one, in the loop's next round: requests
-        that never wait would all be worked on in this one."""
+        """Release the place of a turn, if it has one, for the next request. That one starts in the
+        loop's next iteration: otherwise requests that never wait would all be processed in this one."""
         if self._held.pop(turn, None) is None:
             return
         if not self._returned:
@@ -100,7 +101,7 @@ class Turns:
             self._looking = asyncio.get_running_loop().call_later(HELD_S, self._look)
 
     def _look(self) -> None:
-        """Take back the places of those that wait for something."""
+        """Take back the places of requests that have held them for HELD_S: they wait for something."""
         self._looking = None
         long_ago_s = asyncio.get_running_loop().time() - HELD_S
         for turn in [turn for turn, since_s in self._held.items() if since_s <= long_ago_s]:
@@ -125,11 +126,11 @@ class Turn:
         await self._turns.take(self)
 
     def give_back(self) -> None:
-        """Have no place any more; doing so twice does nothing."""
+        """Release the place; a second call does nothing."""
         self._turns.give_back(self)
 
 
 def give_way() -> None:
-    """Give back the place of the present request, because it is about to wait for long."""
+    """Release the place of the current request, because it is about to wait for a long time."""
     if (turn := _present.get()) is not None:
         turn.give_back()

@@ -1,14 +1,14 @@
-"""Which HTTP requests may come in at all, so that a web page cannot act through a user's browser.
+"""Which HTTP requests are accepted at all, so that a web page cannot act through a user's browser.
 
 A page of any site can make the browsers of its visitors send requests to this machine. Three rules
-stop it, for every HTTP server of the platform:
+prevent this, for every HTTP server of the platform:
 
-- `Host` must be a name of this server (DNS rebinding gives a page's own name our address). An IP
-  address is let in: no page can have been served under it but by this server.
-- `Origin`, where a browser sends it, must be this server's own or an allowed one. There is no CORS.
-- `Sec-Fetch-Site: cross-site` is refused, but for a person who follows a link.
+- `Host` must be a name of this server, because DNS rebinding makes a page's own name resolve to our
+  address. An IP address is accepted: only this server can have served a page under it.
+- `Origin`, if a browser sends it, must be this server's own or an allowed one. There is no CORS.
+- `Sec-Fetch-Site: cross-site` is refused, except when a person follows a link.
 
-And a body must say what it is (`Content-Type`), because a form cannot say `application/json`.
+In addition, a body must declare its `Content-Type`, because a form cannot send `application/json`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,7 +27,7 @@ ANY = "*"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_TYPES = ("application/json",)
 FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
-"""What a page of another origin may send without asking first."""
+"""Media types that a page of another origin may send without a preflight request."""
 
 
 class HostMissing(HocketError):
@@ -77,7 +77,8 @@ class WebRules:
 
     @classmethod
     def of(cls, served: str, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> "WebRules":
-        """Return the rules of a server that listens on `served`, with what is configured."""
+        """Return the rules of a server that listens on `served`, with the configured hosts and
+        origins."""
         names = {name.lower().rstrip(".") for name in hosts}
         own = set() if served in UNSPECIFIED else {served.lower()}
         return cls(
@@ -95,7 +96,7 @@ class WebRules:
         fetch_mode: str | None = None,
         fetch_dest: str | None = None,
     ) -> None:
-        """Let a request in by its headers, or raise HostMissing, HostNotServed or OriginRefused."""
+        """Check a request by its headers; raise HostMissing, HostNotServed or OriginRefused."""
         if len(host) != 1:
             raise HostMissing(field="Host", reason="none was sent" if not host else "two were sent")
         if not _is_served(self, host[0]):
@@ -130,7 +131,7 @@ def _is_served(rules: WebRules, host: str) -> bool:
 
 
 def check_encoding(given: Sequence[str]) -> None:
-    """Accept a body that is not compressed, or raise BodyEncoded: unpacking one costs a
+    """Accept a body that is not compressed, or raise BodyEncoded: decompressing one can cost a
     thousand times what sending it does."""
     if any(one.strip().lower() not in ("", "identity") for one in given):
         raise BodyEncoded(
@@ -141,8 +142,8 @@ def check_encoding(given: Sequence[str]) -> None:
 def check_media_type(
     given: Sequence[str], allowed: Collection[str] = JSON_TYPES, *, empty: bool = False
 ) -> None:
-    """Accept the `Content-Type` of a body, or raise MediaTypeUnsupported. Where the body is empty, only
-    what a form could have sent is refused."""
+    """Accept the `Content-Type` of a body, or raise MediaTypeUnsupported. If the body is empty, only
+    types that a form can send are refused."""
     if empty and not any(one.strip().lower().startswith(FORM_TYPES) for one in given):
         return
     value = given[0] if len(given) == 1 else ""

@@ -1,16 +1,16 @@
-"""Ties a process to the life of its parent, then becomes the server.
+"""Ties this process to the life of its parent, then becomes the server.
 
 Runs as `python -I -S launcher.py PARENT SIGNAL PID_FILE UID GID PROGRAM ARGS...`.
 
-Between fork and exec a server must be tied to its parent's life, put into a session of its own (so
-that Ctrl-C in the terminal reaches only the parent, which stops servers in order) and lose root.
-Doing it in a program of its own, instead of in a function called after fork, is safe whatever
-threads the parent has and whichever event loop it uses. Only the standard library is imported, so
-that the cost stays near ten milliseconds.
+Between fork and exec, a server must be tied to its parent's life, put into a session of its own (so
+that Ctrl-C in the terminal reaches only the parent, which stops servers in order) and drop root
+privileges. Doing this in a separate program, instead of in a function called after fork, is safe
+whatever threads the parent has and whichever event loop it uses. Only the standard library is
+imported, so that the cost stays near ten milliseconds.
 
 UID and GID are `-` to keep the parent's. PID_FILE is `-` for none; otherwise it receives the
-process id, the kernel's start time of the process and the boot id, which together never name
-another process. Exit code 127: PROGRAM could not be executed; 126: the parent died first.
+process id, the kernel's start time of the process and the boot id, which together identify the
+process uniquely. Exit code 127: PROGRAM could not be executed; 126: the parent died first.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ def die_with_parent(parent: int, signal: int) -> None:
 
 
 def identity(pid: int) -> str | None:
-    """Return a text that names this living process and never another; None if it is dead."""
+    """Return a text that identifies this living process and never another; None if it is dead."""
     fields = _status(pid)
     if fields is None or fields[0] in DEAD_STATES:
         return None
@@ -69,7 +69,8 @@ def is_zombie(pid: int) -> bool:
 
 
 def _status(pid: int) -> list[str] | None:
-    """Return the fields of proc_pid_stat(5) from the third (the state) on; None without a process."""
+    """Return the fields of proc_pid_stat(5) from the third (the state) on; None if there is no
+    process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -15,8 +15,8 @@ class LogUnusable(HocketError):
 
 
 def opened(log_path: Path) -> BinaryIO:
-    """Open a log for appending; only its user may read it. Raises LogUnusable, also for what is no plain
-    file: the owner of a folder could have root write through a link, or wait at a pipe."""
+    """Open a log for appending, readable only by its owner. Raises LogUnusable, also for anything but a
+    regular file: the owner of a folder could make root write through a link, or block on a pipe."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(log_path, flags, 0o600)
@@ -29,13 +29,13 @@ def opened(log_path: Path) -> BinaryIO:
 
 
 def shorten(log_path: Path, keep_bytes: int) -> None:
-    """Put a log aside that has grown beyond `keep_bytes`; the one that was put aside before goes."""
+    """Rotate a log that has grown beyond `keep_bytes`, replacing the previously rotated one."""
     if log_path.exists() and log_path.stat().st_size > keep_bytes:
         log_path.replace(log_path.with_suffix(".log.1"))
 
 
 def end_of(log_path: Path, *, start: int = 0, max_bytes: int) -> str:
-    """Return the end of what was written after the byte `start`."""
+    """Return at most the last `max_bytes` that were written after the byte offset `start`, as text."""
     if not log_path.exists():
         return ""
     with log_path.open("rb") as file:

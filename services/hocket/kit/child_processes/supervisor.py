@@ -1,12 +1,12 @@
 """Keeps one child process alive.
 
 States: idle -> supervising -> (the process ended -> waiting -> started again) ... -> idle. A process
-that ends is started again after a delay that doubles from RESTART_DELAY_FIRST_S to RESTART_DELAY_MAX_S,
-and falls back once the process has been up for `stable_after_s`. It never gives up, unless `died` says
-so.
+that ends is restarted after a delay that doubles from RESTART_DELAY_FIRST_S to RESTART_DELAY_MAX_S, and
+is reset once the process has been up for `stable_after_s`. The supervisor never gives up, unless `died`
+tells it to.
 
-If the parent is killed, the kernel sends the process its stop signal (see launcher.py). That is tied to
-the thread that started the process, so the event loop's thread must outlive it.
+If the parent is killed, the kernel sends the process its stop signal (see launcher.py). The kernel ties
+this to the thread that started the process, so the event loop's thread must outlive the process.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ log = structlog.get_logger(__name__)
 
 
 class Supervisor:
-    """One child process. `died` is told of each end, with the exit code, and says whether the process is
-    to be started again; `restart` tries that, hands the new process to `adopt`, and says whether it
-    worked."""
+    """One child process. `died` is called with the exit code each time the process ends, and returns
+    whether to restart it. `restart` tries to, hands the new process to `adopt`, and returns whether it
+    succeeded."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Supervisor:
         restart: Callable[[], Awaitable[bool]],
     ) -> None:
         self.process: Process | None = None
-        """The process that runs, or that ran last; None while it is stopped."""
+        """The process that runs, or that ran last; None when stopped."""
         self._name = name
         self._stop_signal = stop_signal
         self._stable_after_s = stable_after_s
@@ -61,7 +61,8 @@ class Supervisor:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process lives, even before its death was noticed here."""
+        """Whether the process is alive; false as soon as it has died, even if this was not noticed
+        here."""
         return self.process is not None and launcher.identity(self.process.pid) is not None
 
     def adopt(self, process: Process) -> None:
@@ -81,16 +82,16 @@ class Supervisor:
         await process.wait()
 
     async def end(self, timeout_s: float) -> None:
-        """Ask the process to end, and force it after `timeout_s`."""
+        """Ask the process to end, and kill it after `timeout_s`."""
         if self.process is not None:
             await end_process(self.process, self._name, self._stop_signal, timeout_s)
 
     def forget(self) -> None:
-        """Say that the process has ended and stays away."""
+        """Note that the process has ended and will not be restarted."""
         self.process = None
 
     async def let_go(self) -> "asyncio.Task[None] | None":
-        """Keep the process alive no longer; return the task that did, for `raise_fault`."""
+        """Stop keeping the process alive; return the task that did, for `raise_fault`."""
         supervision, self._supervision = self._supervision, None
         if supervision is not None:
             supervision.cancel()
@@ -117,7 +118,7 @@ class Supervisor:
 async def end_process(
     process: Process, name: str, stop_signal: signal.Signals, timeout_s: float
 ) -> None:
-    """Ask a process to end, and force it after `timeout_s`."""
+    """Ask a process to end, and kill it after `timeout_s`."""
     _signal(process, stop_signal)
     try:
         async with asyncio.timeout(timeout_s):
@@ -129,7 +130,7 @@ async def end_process(
 
 
 def raise_fault(supervision: "asyncio.Task[None] | None") -> None:
-    """Raise what has ended a supervision: it ends by itself only through a fault of ours."""
+    """Raise the error that ended a supervision, if any: it fails only because of a bug of ours."""
     if supervision is not None and not supervision.cancelled():
         supervision.result()
 
@@ -168,7 +169,7 @@ def launched(
 async def end_leftover(
     pid_file: Path, name: str, stop_signal: signal.Signals, timeout_s: float
 ) -> None:
-    """End the process of a pid file that a killed parent has left, if that very process still runs."""
+    """End the process that a killed parent left behind, if the process in the pid file still runs."""
     recorded, pid = _recorded(pid_file)
     if not recorded:
         return
@@ -183,7 +184,7 @@ async def end_leftover(
 
 
 def _recorded(pid_file: Path) -> tuple[str, int]:
-    """Return what a pid file says, and the process id in it; empty and 0 where it says none."""
+    """Return the text of a pid file, and the process id in it; empty and 0 if it holds none."""
     try:
         recorded = pid_file.read_text("ascii")
         return recorded, int(recorded.split()[0])

@@ -1,8 +1,8 @@
-"""Parts that a wheel brings as C beside their sources (`make wheel`), and whether they are of these.
+"""Modules that a wheel also ships compiled (`make wheel`), and a check that they match their sources.
 
-A library beside a module is loaded in its place, whatever the source says by now. So each process looks
-when it starts, and serves only with parts that were made of the sources that lie beside them. A plain
-checkout has no manifest, and no such parts.
+A shared library next to a module is loaded instead of it, even if the source has changed since. So each
+process checks at its start that every compiled module was built from the source next to it, and refuses
+to run otherwise. A plain checkout has no manifest, and no compiled modules.
 """
 
 import json
@@ -13,7 +13,7 @@ from hocket.schemas.errors import HocketError
 
 MANIFEST = Path(__file__).with_name("manifest.json")
 TOP = Path(__file__).parents[3]
-"""The folder that has `hocket`."""
+"""The folder that contains `hocket`."""
 
 
 class CompiledPartStale(HocketError):
@@ -24,13 +24,12 @@ class CompiledPartStale(HocketError):
 
 
 def digest_of(source: bytes) -> str:
-    """Return what a module's source is known by."""
+    """Return the hash that identifies a module's source."""
     return blake2b(source, digest_size=16).hexdigest()
 
 
 def check_compiled(manifest: Path = MANIFEST, top: Path = TOP) -> int:
-    """Return how many modules are compiled; raise CompiledPartStale for one whose source is another by
-    now."""
+    """Return how many modules are compiled; raise CompiledPartStale for one whose source has changed."""
     try:
         digests: dict[str, str] = json.loads(manifest.read_text("utf-8"))
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Log files and their bounds, what log lines carry, and where logs and metrics go."""
+"""Log files and their limits, the fields of log lines, and the setup of logs and metrics."""

@@ -1,8 +1,8 @@
-"""Log files that child processes write to, kept short while they write.
+"""Rotates the log files of child processes while these write to them.
 
-The children have the files open for appending, so a file is copied to `<name>.log.1`, in the place of
-the one before, and cut to nothing: the next line begins it anew. Lines that are written in between are
-lost. Where the disk has no room for the copy, the file is cut all the same.
+The children have the files open for appending, so a file is copied to `<name>.log.1`, which replaces the
+previous copy, and then truncated to zero. Lines that are written in between are lost. If the disk has no
+room for the copy, the file is truncated all the same.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 MAX_BYTES = 20 * 1024 * 1024
-"""Of one file, and of the copy beside it."""
+"""Size limit of one file, and of its copy."""
 LOOK_S = 10.0
 COPY = ".log.1"
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 def shorten(path: Path, *, max_bytes: int = MAX_BYTES) -> bool:
-    """Move what a log has to its copy if it is longer than `max_bytes`; tell whether it was."""
+    """Move the content of a log to its copy if it is longer than `max_bytes`; tell whether it was."""
     try:
         found = path.lstat()
         if found.st_size <= max_bytes or not stat.S_ISREG(found.st_mode):
@@ -42,7 +42,7 @@ def shorten(path: Path, *, max_bytes: int = MAX_BYTES) -> bool:
 
 
 async def keep_short(paths: Callable[[], Iterable[Path]]) -> None:
-    """Look at logs for ever; cancel to stop."""
+    """Rotate logs that have grown too long, checking every LOOK_S; cancel to stop."""
     while True:
         await asyncio.sleep(LOOK_S)
         for path in paths():

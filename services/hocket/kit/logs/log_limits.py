@@ -1,11 +1,11 @@
-"""How often the same trouble is logged: anybody may send a million messages that make one."""
+"""Limits how often the same problem is logged: anybody may send a million messages that cause one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
 REPORT_S = 10.0
-"""The time in which the same trouble is logged once, or as often as is said."""
+"""The time in which the same problem is logged once, or `at_once` times."""
 MAX_TROUBLES = 64
 
 
@@ -17,7 +17,7 @@ class _Trouble:
 
 
 class Reporting:
-    """Counts troubles by name, and says when one is due to be logged: `at_once` times in `every_s`."""
+    """Counts problems by name, and decides when one is to be logged: `at_once` times in `every_s`."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class Reporting:
         self._troubles: dict[str, _Trouble] = {}
 
     def due(self, trouble: str) -> int:
-        """Count a trouble; return how often it came since it was logged last where it should be logged
-        now, else 0."""
+        """Count a problem. If it should be logged now, return how often it has occurred since it was
+        last logged, otherwise 0."""
         now_s = self._clock_s()
         known = self._troubles.get(trouble)
         if known is None:

@@ -1,9 +1,9 @@
-"""Log lines of a run carry its id and that of its trace, whoever writes them: a service that says of
-which run it tells, or a handler and a library that know of none.
+"""Adds the ids of a run and its trace to the run's log lines, whoever writes them.
 
-What works for a run in a task of its own names it in RUNNING; a processor of the log adds its fields to
-every line that is written there. Another one hands the line to it, so that it can be kept for those who
-look at the run; `LineHandler` does so with what libraries log.
+That may be a service that names the run itself, or a handler or library that knows of none. Code that
+works for a run in a task of its own sets RUNNING; a log processor adds the run's fields to every line
+that is written there. Another processor hands the line to the run, so that it can be kept for those who
+inspect the run; `LineHandler` does the same for lines from libraries.
 """
 
 import logging
@@ -24,12 +24,12 @@ _OTHERS = {"warn": "warning", "exception": "error", "fatal": "critical", "notset
 _NO_FIELDS = frozenset(
     {"event", "level", "timestamp", "service", "run_id", "trace_id", "step", "attempt"}
 )
-"""What a line that is kept says in other ways."""
+"""Keys that are not among the fields of a kept line, because it has them in another form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without secrets; `fields` is a JSON object, or nothing."""
+    """A log line without secrets; `fields` is a JSON object as text, or empty."""
 
     at_ms: float
     level: Level
@@ -38,14 +38,14 @@ class Line:
 
 
 class Running(Protocol):
-    """Work for a run."""
+    """Code that works for a run."""
 
     def log_fields(self) -> dict[str, Any]:
-        """Return what its lines carry: `run_id`, `trace_id` and what else names it."""
+        """Return the fields of its lines: `run_id`, `trace_id` and others that identify the work."""
         ...
 
     def keep_line(self, line: Line) -> None:
-        """Have a line kept beside the run; it must not wait, and may be called in any thread."""
+        """Store a line with the run. Must not block; may be called in any thread."""
         ...
 
 
@@ -53,14 +53,15 @@ RUNNING: ContextVar[Running | None] = ContextVar("running", default=None)
 
 
 def of_run(run_id: str, traceparent: str | None) -> dict[str, str]:
-    """Return the fields of a run's lines."""
+    """Return the fields that identify a run in its log lines."""
     return {"run_id": run_id, "trace_id": context_of_run(run_id, traceparent).trace_id}
 
 
 def add_run(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Add the fields of the run that is worked for, where the line does not tell of another."""
+    """Add the fields of the current run, unless the line names another run; a processor for
+    structlog."""
     if (running := RUNNING.get()) is not None:
         fields = running.log_fields()
         if event.get("run_id") in (None, fields.get("run_id")):
@@ -72,8 +73,8 @@ def add_run(
 def keeping(
     redacted: Callable[[str], str],
 ) -> Callable[[Any, str, MutableMapping[str, Any]], MutableMapping[str, Any]]:
-    """Return the processor that hands lines to the run that is worked for, without secrets. It stands
-    behind those that say the level and write exceptions out."""
+    """Return the structlog processor that hands lines, without secrets, to the current run. It must
+    follow those that add the level and format exceptions."""
 
     def keep(
         _logger: Any, _method: str, event: MutableMapping[str, Any]
@@ -88,19 +89,19 @@ def keeping(
 
 
 class LineHandler(logging.Handler):
-    """Hands what libraries log to the run that they log it for, without secrets."""
+    """Hands what libraries log, without secrets, to the current run."""
 
     def __init__(self, redacted: Callable[[str], str]) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter("%(message)s"))  # else the root logger's is set
+        self.setFormatter(logging.Formatter("%(message)s"))  # otherwise the root logger's is set
         self._redacted = redacted
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a record over."""
+        """Hand a record to the current run, if there is one."""
         if (running := RUNNING.get()) is not None:
             try:
                 text = self.format(record)
-            except Exception:  # what a library hands to its log may raise anything
+            except Exception:  # formatting what a library logs may raise anything
                 text = UNREADABLE
             event = {"event": text, "level": record.levelname.lower(), "logger": record.name}
             running.keep_line(_line_of(event, self._redacted))
@@ -113,7 +114,7 @@ def _line_of(event: MutableMapping[str, Any], redacted: Callable[[str], str]) ->
         text = redacted(str(event.get("event", "")))
         rest = {name: value for name, value in event.items() if name not in _NO_FIELDS}
         fields = redacted(to_json(rest, fallback=str).decode()) if rest else ""
-    except Exception:  # a value of a handler's own may raise anything where it is read
+    except Exception:  # reading a handler's own value may raise anything
         text, fields = UNREADABLE, ""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[: MAX_TEXT_CHARS - 1]}…"

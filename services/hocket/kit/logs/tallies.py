@@ -1,7 +1,7 @@
-"""Counters and histograms that are cheap to raise, for what is counted thousands of times a second.
+"""Counters and histograms that are cheap to update, for events that occur thousands of times a second.
 
-A child of prometheus-client's takes a lock for each number, 1 us a counter and 3 us a histogram; here it
-is an addition. What is counted by one thread is told when somebody asks.
+In prometheus-client, each update takes a lock, 1 us for a counter and 3 us for a histogram; here it is a
+plain addition. Only one thread may count; the metrics are built when they are scraped.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ class Tally(Collector):
         self._counts[values] = self._counts.get(values, 0) + 1
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Tell what was counted."""
+        """Return the counts as a metric."""
         name, documentation, labels = self._told
         family = CounterMetricFamily(name, documentation, labels=labels)
         for values, count in list(self._counts.items()):
@@ -57,7 +57,7 @@ class Distribution(Collector):
         registry.register(self)
 
     def observe(self, amount: float, *values: str) -> None:
-        """Count an amount under these values of the labels."""
+        """Add an observation under these values of the labels."""
         counts = self._counts.get(values)
         if counts is None:
             counts = self._counts[values] = [0] * (len(self._buckets) + 1)
@@ -66,7 +66,7 @@ class Distribution(Collector):
         self._sums[values] += amount
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Tell what was counted: as histograms are, each bucket with those below it."""
+        """Return the counts as a metric, with cumulative buckets."""
         name, documentation, labels = self._told
         family = HistogramMetricFamily(name, documentation, labels=labels)
         bounds = [*map(floatToGoString, self._buckets), "+Inf"]

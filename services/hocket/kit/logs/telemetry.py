@@ -20,12 +20,12 @@ from hocket.kit.process.settings import Settings
 from hocket.schemas.checks.redaction import Redactor
 
 _hidden: list[str] = []
-"""Values that no line of the log shows."""
+"""Values that no log line shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What a process reports with; made once by `setup`."""
+    """The telemetry of a process; created once, by `setup`."""
 
     service: str
     registry: CollectorRegistry
@@ -37,7 +37,7 @@ def hide(secrets: Iterable[str]) -> None:
 
 
 def setup(service: str, settings: Settings) -> Telemetry:
-    """Configure logs and metrics of this process."""
+    """Configure the logs and metrics of this process."""
     hide(passwords_of(settings.nats_url))
     database = urlsplit(settings.database_url)
     if database.password:
@@ -88,7 +88,7 @@ def _redacting(redacted: Redactor) -> Callable[[Any, str, Any], str]:
 
 
 class _RedactingFormatter(logging.Formatter):
-    """Formats what libraries log, with the run that they log it for and without secrets."""
+    """Formats what libraries log, with the fields of the current run and without secrets."""
 
     def __init__(self, redacted: Redactor) -> None:
         super().__init__("%(message)s")
@@ -103,15 +103,15 @@ class _RedactingFormatter(logging.Formatter):
 
 class _Output:
     """A file for log lines that drops what it cannot write: neither a full disk nor a function that
-    closes standard output may end a process or keep a step from being answered. What was dropped is
-    counted in front of the next line that can be written."""
+    closes standard output may end a process or prevent the answer to a step. The number of dropped lines
+    is written before the next line that can be written."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._dropped = 0
 
     def write(self, line: str) -> None:
-        """Write a line, or count it."""
+        """Write a line, or count it as dropped."""
         if self._dropped:
             line = f'{{"event": "log_lines_dropped", "count": {self._dropped}}}\n{line}'
         try:
@@ -123,11 +123,12 @@ class _Output:
             self._dropped = 0
 
     def flush(self) -> None:
-        """Do nothing: each line was flushed."""
+        """Do nothing: each line has been flushed."""
 
 
 def _as_json(event: Any, default: Callable[[Any], Any]) -> str:
-    """Return a log line; in ASCII, whatever the terminal takes. The quick way cannot do all of it."""
+    """Return a log line as JSON in ASCII, whatever encoding the terminal has. Falls back from pydantic's
+    fast serializer to the standard one for what the former cannot write in ASCII, or at all."""
     with suppress(ValueError):
         line = to_json(event, fallback=default)
         if line.isascii():

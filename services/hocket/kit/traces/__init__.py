@@ -1,1 +1,1 @@
-"""Traces of runs, made from the rows that the platform keeps anyway, and exported."""
+"""Traces of runs, built from the rows that the platform keeps anyway, and their export."""

@@ -1,8 +1,8 @@
-"""Spans of runs from their rows. Pure.
+"""Builds the spans of runs from their rows. Pure.
 
-Below a run's span stand those of its steps, below a step's those of its waits and attempts, below an
-attempt's those of its model calls, below a call's its wait for a place and its requests to backends. A
-sub-run stands below the step that began it, in the trace of the run above.
+The children of a run's span are its steps; those of a step, its waits and attempts; those of an attempt,
+its model calls; those of a call, its wait for a place and its requests to backends. A sub-run is a child
+of the step that started it, in the trace of the parent run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,12 +18,12 @@ from hocket.schemas.tracing.context import TraceContext, read_context
 from hocket.schemas.tracing.spans import Span, context_of_run, run_span_id, step_span_id
 
 FAILED = frozenset({"failed", "expired", "rejected"})
-"""The ends of runs that are errors."""
+"""Final statuses of runs that are errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The spans of a run and of all below it, parents before their children."""
+    """The spans of a run and its sub-runs, parents before their children."""
 
     run_id: str
     trace_id: str
@@ -32,12 +32,12 @@ class Trace:
 
 
 def traces_of(rows: TraceRows) -> list[Trace]:
-    """Return a trace for each run of the rows that stands below no other of them."""
+    """Return a trace for each run in the rows that is not a sub-run of another one in them."""
     runs = {row["run_id"]: row for row in rows.runs}
     contexts: dict[str, TraceContext] = {}
     below: dict[str, list[Span]] = {}
     steps, attempts, calls = (_by_run(some) for some in (rows.steps, rows.attempts, rows.calls))
-    for run_id, row in runs.items():  # a run was accepted before its sub-runs
+    for run_id, row in runs.items():  # in the order of acceptance: a run precedes its sub-runs
         root = row["root"]
         above = contexts.get(row["parent_run"]) if run_id != root else None
         own = context_of_run(run_id, row["traceparent"])
@@ -90,7 +90,7 @@ def _run_span(row: Row, context: TraceContext, *, is_root: bool) -> Span:
 
 
 def _above(row: Row, *, is_root: bool) -> str | None:
-    """Return the span that a run's stands below: the step that began it, or its caller's."""
+    """Return the parent of a run's span: the step that started the run, or the caller's span."""
     if row["parent_run"] is not None:
         return step_span_id(row["parent_run"], row["parent_step"])
     caller = read_context(row["traceparent"]) if is_root else None
@@ -105,8 +105,8 @@ def _by_run(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
 
 
 def _in_order(spans: list[Span]) -> Iterable[Span]:
-    """Yield spans, each before those below it and those after the earlier ones of the same parent; one
-    whose parent is not there stands below its run."""
+    """Yield spans depth-first, the children of a span in the order of their starts. A span whose parent
+    is missing becomes a child of its run."""
     known = {span.span_id for span in spans}
     below: dict[str | None, list[Span]] = {}
     top, *others = spans

@@ -1,5 +1,8 @@
-"""The spans of a run's model calls, from the ledger's rows: one for the call, below it one for its wait
-for a place and one for each request to a backend. Pure."""
+"""Builds the spans of a run's model calls from the ledger's rows. Pure.
+
+There is one span for the call; its children are a span for its wait for a place and one for each request
+to a backend.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +19,9 @@ from hocket.schemas.tracing.spans import (
 )
 
 _REQUEST = re.compile(r"(:t\d{1,2})?(:r\d{1,3})?(:h)?(#[0-9a-f]{16})?$")
-"""What the id of a usage record has behind that of its call."""
+"""Suffix of a usage record's id after the id of its call."""
 _SHORTEST_WAIT_US = 100
-"""A wait that is shorter is none."""
+"""Shorter waits get no span."""
 
 
 def call_spans(trace_id: str, rows: Iterable[Row]) -> Iterator[Span]:
@@ -67,7 +70,7 @@ def _call(trace_id: str, call_id: str, requests: Sequence[Row]) -> Iterator[Span
     known: set[str] = set()
     for row in requests:
         record_id = row["call_id"]
-        if record_id in known:  # another gateway made the call anew
+        if record_id in known:  # another gateway made the call again
             record_id = f"{record_id}#{us(row['started_at'])}"
         known.add(record_id)
         waited_us = round((row["queue_ms"] or 0.0) * 1_000)
@@ -77,7 +80,7 @@ def _call(trace_id: str, call_id: str, requests: Sequence[Row]) -> Iterator[Span
 
 
 def _above(row: Row) -> str:
-    """Return the span above a call's: its attempt's, or the run's for a call of the HTTP door."""
+    """Return the parent of a call's span: its attempt's, or the run's for a call of the HTTP door."""
     if row["step"] is None or row["attempt"] is None:
         return run_span_id(row["run_id"])
     return attempt_span_id(row["run_id"], row["step"], row["attempt"])

@@ -1,7 +1,7 @@
 """A trace as Chrome's trace events, which Perfetto (https://ui.perfetto.dev) shows.
 
-A service is a process, and a thread of it holds spans that either follow each other or stand in each
-other: what ran side by side is drawn below each other.
+A service is shown as a process. Each of its threads holds spans that follow each other or are nested, so
+that spans which overlap otherwise are drawn on separate rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def chrome_trace(trace: Json, *, now: str) -> dict[str, Any]:
-    """Return the events of a trace; spans that go on end `now`."""
+    """Return the events of a trace; spans that are still open end at `now`."""
     return {"traceEvents": list(_events(trace, now)), "displayTimeUnit": "ms"}
 
 
@@ -54,8 +54,8 @@ def _times(span: Json, begun: datetime, now: str) -> tuple[int, int]:
 
 
 def _thread(threads: list[list[int]], start: int, end: int) -> int:
-    """Return the first thread on which a span stands in those that go on, or after all of them; each
-    thread is the stack of the ends of its spans."""
+    """Return the number of the first thread on which a span is nested in the open spans, or follows them
+    all, and add it there. Each thread is the stack of its open spans' ends."""
     for number, ends in enumerate(threads, start=1):
         while ends and ends[-1] <= start:
             ends.pop()

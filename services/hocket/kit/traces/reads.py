@@ -1,4 +1,4 @@
-"""The rows that traces of runs are made of: the runs with their sub-runs, steps, attempts and calls."""
+"""Reads the rows from which traces are built: runs with their sub-runs, steps, attempts and calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import asyncpg
 
 MAX_RUNS = 2_000
-"""Runs of one read, sub-runs counted."""
+"""Runs of one read, including sub-runs."""
 MAX_STEPS = 20_000
 MAX_CALLS = 20_000
 """Requests to backends."""
@@ -72,7 +72,7 @@ Rows = Sequence[asyncpg.Record]
 
 @dataclass(frozen=True, slots=True)
 class TraceRows:
-    """What traces are made of. `truncated`: there is more than is read at once."""
+    """The rows from which traces are built. `truncated` means that there were more than the limits."""
 
     runs: Rows
     steps: Rows

@@ -1,4 +1,4 @@
-"""Values of rows as spans have them. Pure."""
+"""Converts values of rows for spans. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def us(at: datetime) -> int:
-    """Return a moment in microseconds since 1970."""
+    """Return a time in microseconds since 1970."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def later(at: datetime, ms: float) -> int:
-    """Return the moment so much later, in microseconds since 1970."""
+    """Return the time `ms` milliseconds later, in microseconds since 1970."""
     return us(at) + round(ms * 1_000)
 
 
@@ -26,5 +26,5 @@ def json_of(text: str | None) -> Any:
 
 
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes without those that are not known."""
+    """Return attributes without those that are None or empty."""
     return {name: value for name, value in attributes.items() if value not in (None, "")}

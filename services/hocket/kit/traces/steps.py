@@ -1,4 +1,4 @@
-"""The spans of a run's steps: each with its waits for a worker and its attempts below it. Pure."""
+"""Builds the spans of a run's steps, with the waits for a worker and the attempts of each. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ _OWN_WORK = frozenset({"llm", "agent", "planning", "sql"})
 _MAX_ROWS = 2.0**53
 _FAILED = frozenset({"failed", "timed_out"})
 _OUTCOMES = {"failed": "failed", "cancelled": "cancelled"}
-"""What the end of a step says of its last attempt."""
+"""The outcome of a step's last attempt, by the state in which the step ended."""
 
 
 def step_spans(trace_id: str, steps: Sequence[Row], attempts: Sequence[Row]) -> Iterator[Span]:
@@ -73,7 +73,7 @@ def _attempt_spans(trace_id: str, step: Row, tried: Sequence[Row]) -> Iterator[S
         yield _attempt_span(trace_id, step, row)
         before = None
     is_told = any(row["attempt"] == step["attempt"] for row in tried)
-    if step["dispatched_at"] is not None and not is_told:  # the one that gave the result, or is out
+    if step["dispatched_at"] is not None and not is_told:  # it gave the result, or is still running
         yield from _queue_span(trace_id, step, step, before)
         attempt = _attempt_span(trace_id, step, step)
         yield attempt
@@ -82,8 +82,8 @@ def _attempt_spans(trace_id: str, step: Row, tried: Sequence[Row]) -> Iterator[S
 
 
 def _query_span(attempt: Span, step: Row, ended_us: int) -> Span:
-    """Return the span of the query of an `sql` node, by what its output says. It comes last in its
-    attempt."""
+    """Return the span of the query of an `sql` node, with the duration that its output gives. It ends
+    when its attempt ends."""
     took_us = min(float(step["sql_ms"]) * 1_000, ended_us - attempt.started_at_us)
     rows = min(float(step["sql_rows"] or 0), _MAX_ROWS)
     return Span(
@@ -107,14 +107,14 @@ def _query_span(attempt: Span, step: Row, ended_us: int) -> Span:
 
 
 def _queue_span(trace_id: str, step: Row, row: Row, ready: Any) -> Iterator[Span]:
-    """Yield the wait of an attempt from when it could begin to when a worker had it."""
+    """Yield the span of an attempt's wait, from when it was ready until a worker started it."""
     sent, started = row["dispatched_at"], row["started_at"]
     if sent is None:
         return
     run_id, key, attempt = step["run_id"], step["key"], row["attempt"]
     begun = us(sent if ready is None else ready)
     ended = None if started is None else us(started)
-    if ended is not None and ended < begun:  # by the worker's clock
+    if ended is not None and ended < begun:  # the worker's clock is behind
         ended = begun
     yield Span(
         trace_id,
@@ -175,7 +175,7 @@ def _attempt_span(trace_id: str, step: Row, row: Row) -> Span:
 
 
 def _end_of(row: Row, started: int) -> int | None:
-    """Return when an attempt ended: by its worker's clock, where that told how long it took."""
+    """Return when an attempt ended, by its worker's clock if the worker reported how long it took."""
     if row["started_at"] is not None and row.get("took_ms") is not None:
         return later(row["started_at"], row["took_ms"])
     return None if row["finished_at"] is None else max(us(row["finished_at"]), started)
