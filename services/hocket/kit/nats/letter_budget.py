@@ -1,9 +1,9 @@
-"""A limit on the dead letters that a process writes for messages that anybody can send: a flood must not
-push the letters of others out of the stream, which keeps only the latest.
+"""A limit on the dead letters that a process writes for messages that anybody can send.
 
-Letters and bytes are taken from two token buckets that refill slowly: a user's mistake in a thousand
-tasks is kept, a flood is not. Letters of accepted tasks, and sealed records of what was spent, are not
-subject to this limit.
+A flood must not push the letters of others out of the stream, which keeps only the latest. Letters and
+bytes are taken from two token buckets that refill slowly: a user's mistake in a thousand tasks is kept,
+a flood is not. Letters of accepted tasks, and sealed records of what was spent, are not subject to this
+limit.
 """
 
 from collections.abc import Callable
