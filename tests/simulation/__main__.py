@@ -2,8 +2,8 @@
 
 `make sim SEED=1 SEEDS=1000 JOBS=2` plays the seeds from SEED on. With one seed (`SEEDS=1`) its trace is
 printed; `BUG=name` plants a bug of `bugs/planted.py`; `KIND=bundles` plays steps in bundles, `waits`
-handlers that wait, `calls` handlers that call nodes, `flows` flow control. A failing seed is reported with the
-command that replays it.
+handlers that wait, `calls` handlers that call nodes, `flows` flow control. A failing seed is reported
+with the command that replays it.
 """
 
 import argparse
