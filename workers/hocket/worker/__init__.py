@@ -1,4 +1,4 @@
-"""Node types of your own: functions that run the steps of pipelines.
+"""The SDK for custom node types: write functions that run the steps of pipelines.
 
 ```python
 from hocket.worker import Context, Worker
@@ -10,7 +10,7 @@ worker = Worker()
 async def lookup(lead: Lead, context: Context) -> Contact: ...
 ```
 
-`hocket-worker module:worker` runs it; `async with worker.run():` does so inside a program of yours.
+Run it with `hocket-worker module:worker`, or inside your own program with `async with worker.run():`.
 """
 
 from hocket.schemas.errors import ErrorClass, HocketError

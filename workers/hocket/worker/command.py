@@ -1,8 +1,8 @@
 """`hocket-worker module:worker`: a process that runs a worker until SIGTERM.
 
-States: running; draining (SIGTERM or SIGINT: nothing is fetched, what runs may end within `--drain-s`, a
-second signal ends at once); stopped. A worker of which more than half of the slots are held by functions
-that do not end drains by itself and ends with code 1, so that whoever supervises it starts it anew.
+States: running; draining (after SIGTERM or SIGINT: nothing is fetched, running steps get `--drain-s` to
+finish, a second signal exits at once); stopped. If functions that do not end hold more than half of the
+slots, the worker drains on its own and exits with code 1, so that its supervisor restarts it.
 """
 
 import argparse
@@ -38,7 +38,7 @@ log = structlog.get_logger("hocket.worker")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and end the process with its code."""
+    """Run the command and exit with its code."""
     given = _parser().parse_args(arguments)
     if given.reload:
         sys.exit(keep_reloading(Path.cwd(), _without_reload(arguments)))
@@ -53,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def worker_of(named: str) -> Worker:
-    """Import the worker that `module:name` names, or raise WorkerNotFound. The present folder is looked
-    in first, as with `python -m`."""
+    """Import the worker that `module:name` names, or raise WorkerNotFound. The current folder is
+    searched first, as with `python -m`."""
     module, colon, name = named.partition(":")
     if not (module and colon and name):
         raise WorkerNotFound(named=named, reason="it has no `:`")
@@ -167,7 +167,7 @@ def _without_reload(arguments: Sequence[str] | None) -> list[str]:
 
 
 def _configure_logs(nats_url: str) -> None:
-    """Log JSON lines, or lines for people on a terminal, without the secrets of the NATS URL."""
+    """Log JSON lines, or readable lines on a terminal, without the secrets of the NATS URL."""
     redacted = Redactor(passwords_of(nats_url))
     level = os.environ.get("HOCKET_LOG_LEVEL", "info").lower()
     level = level if level in LEVELS else "info"

@@ -1,5 +1,5 @@
-"""Where the platform is: what is given, else what the environment says, else the platform that runs over
-the data folder of this machine."""
+"""Finds the platform: from explicit arguments, then from the environment, then from the platform that
+uses this machine's data folder."""
 
 import os
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The address of NATS, and the folder of large values; None where this worker has none."""
+    """The address of NATS, and the folder of large values (None if this worker has none)."""
 
     nats_url: str
     blobs: Path | None
 
 
 def place_of(nats_url: str | None = None, blobs: Path | None = None) -> Place:
-    """Return where the platform is; raise BlobsNotFound for a folder that is named and not there."""
+    """Return where the platform is; raise BlobsNotFound if a folder is named but does not exist."""
     folder = Path(os.environ.get(DATA_DIR) or DEFAULT_DATA_DIR).expanduser()
     facts = read_facts(folder)
     named = nats_url or next(filter(None, map(os.environ.get, NATS_VARIABLES)), None)

@@ -1,4 +1,4 @@
-"""What is wrong with a worker before it runs."""
+"""Errors that are raised before a worker starts."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

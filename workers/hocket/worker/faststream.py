@@ -1,9 +1,9 @@
 """Node types as FastStream subscribers: `@hocket_step(broker, "crm.lookup")`.
 
-FastStream calls the handler, with its dependencies, middlewares and publishers; steps are fetched, kept
-alive, stopped and answered for by the worker runtime, over a connection of its own. So no more steps are
-fetched than may run at once, and an acknowledgement follows its result. The message of a handler is the
-step's input as JSON. Needs `faststream[nats]`, 0.7.8 or later of 0.7.
+FastStream calls the handler, with its dependencies, middlewares and publishers. The worker runtime
+fetches steps, keeps them alive, stops them and reports their results, over a connection of its own. So
+no more steps are fetched than may run at once, and a step is acknowledged only after its result. A
+handler's message is the step's input as JSON. Needs `faststream[nats]`, 0.7.8 or a later 0.7 release.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ from hocket.workers.runtime.execution.functions import Function
 from hocket.workers.runtime.models.calls import Calls
 
 CONTEXT = "hocket"
-"""By this name FastStream's context has the attempt."""
+"""The name of the attempt in FastStream's context."""
 StepContext = Annotated[Context, FromContext(CONTEXT, cast=False)]
-"""Annotates the parameter of a handler that gets the attempt: its step, time, log, models, journal."""
+"""Annotate a handler's parameter with this to receive the attempt: step, time, log, models, journal."""
 StepConfig = Annotated[dict[str, Any], FromContext(f"{CONTEXT}.config", cast=False)]
-"""Annotates the parameter of a handler that gets the `config` of its node."""
+"""Annotate a handler's parameter with this to receive the `config` of its node."""
 TEST_TIMEOUT_MS = 30_000.0
-"""Of steps that `run_step` makes up."""
+"""The timeout of the steps that `run_step` makes."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = structlog.get_logger(__name__)
@@ -77,12 +77,12 @@ def hocket_step(
     nats_url: str | None = None,
     **options: Any,
 ) -> Callable[[F], F]:
-    """Make a function the handler of a node type, and a subscriber of the broker; raise NodeTypeInvalid
-    where that cannot be.
+    """Make a function the handler of a node type and a subscriber of the broker; raise NodeTypeInvalid
+    if it cannot be one.
 
-    `options` are those of `broker.subscriber` (`dependencies`, `parser`, `decoder`, `title` ...); the
-    others are those of `hocket.worker.Worker.node`. Steps are fetched from the broker's server, with its
-    credentials, unless `nats_url` names another one."""
+    `options` are passed to `broker.subscriber` (`dependencies`, `parser`, `decoder`, `title` ...); the
+    named parameters are those of `hocket.worker.Worker.node`. Steps are fetched from the broker's
+    server, with its credentials, unless `nats_url` names another one."""
 
     def add(function: F) -> F:
         subject = f"hocket.step.{pool_token(type)}.*"
@@ -119,8 +119,10 @@ async def run_step(
     calls: Calls | None = None,
     **fields: Any,
 ) -> Any:
-    """Run a handler for a step that is made up, as a worker would, and return what it gives: for tests,
-    inside `TestNatsBroker(broker)`. `fields` are further ones of the step; `calls` answers models."""
+    """Run a handler on a made-up step, as a worker would, and return its output.
+
+    For tests, inside `TestNatsBroker(broker)`. `fields` sets further fields of the step; `calls` answers
+    model calls, which otherwise raise ModelsMissing."""
     step = _group_of(broker).steps[type]
     request = RequestedStep(
         **{
@@ -145,15 +147,15 @@ async def run_step(
 
 @dataclass(eq=False)
 class _Step:
-    """A subscriber, which a worker calls; `name` is that of its function, which `takes_all` of the input
-    by one parameter, or its fields by several."""
+    """A subscriber that a worker calls. `name` is the name of its function, which takes the whole input
+    as one parameter (`takes_all`) or the input's fields as several."""
 
     subscriber: Any
     name: str
     takes_all: bool
 
     async def run(self, context: Context) -> Any:
-        """Let the subscriber process a step's input; return what its handler gives."""
+        """Have the subscriber process a step's input, and return its handler's output."""
         headers = {
             "content-type": "application/json",
             "correlation_id": context.step.run_id,
@@ -175,7 +177,7 @@ class _Step:
             except RejectMessage as error:
                 raise StepRejected from error
             except ValidationError as error:
-                if error.title != self.name:  # it is the handler's own
+                if error.title != self.name:  # raised inside the handler, not by its input
                     raise
                 raise _invalid(error, 1 if self.takes_all else 0) from None
         return answer.body
@@ -183,8 +185,8 @@ class _Step:
 
 @dataclass(eq=False)
 class _Group:
-    """The steps of one broker that one worker runs: it starts when all of them have been started, and
-    drains before the first of them is stopped."""
+    """The steps of one broker. Their workers start once all the subscribers have been started, and drain
+    before the first subscriber is stopped."""
 
     steps: dict[str, _Step] = field(default_factory=dict)
     _waiting: list[tuple[_Step, NodeType, tuple[str, ...]]] = field(default_factory=list)
@@ -196,7 +198,7 @@ class _Group:
     def add(
         self, step: _Step, node_type: NodeType, queues: tuple[str, ...], nats_url: str | None
     ) -> None:
-        """Take a step in, and its subscriber's start and stop over."""
+        """Add a step, and take over its subscriber's start and stop."""
         node_type.check()
         if node_type.name in self.steps:
             raise node_type.invalid("the broker has it already", "Name each type once.")
@@ -214,7 +216,7 @@ class _Group:
             await self._drain()
             await stop()
 
-        subscriber._create_subscription = started  # FastStream would subscribe to the subject
+        subscriber._create_subscription = started  # otherwise FastStream subscribes to the subject
         subscriber.stop = stopped
 
     async def _start(self) -> None:
@@ -232,7 +234,7 @@ class _Group:
             self._running.callback(watching.cancel)
 
     async def _drain(self) -> None:
-        """Let what runs end, once for all that ask."""
+        """Drain the workers, once for all callers."""
         if self._draining is None:
             self._started.clear()
             self._draining = asyncio.create_task(self._running.aclose(), name="hocket drain")
@@ -265,7 +267,7 @@ class _NoCalls:
 
 
 def _url_of(client: Client) -> str:
-    """Return the server that a client is connected to, with the credentials that it showed."""
+    """Return the URL of the server that a client is connected to, with the credentials that it used."""
     place = client.connected_url
     assert place is not None, "the broker connects before its subscribers start"
     if "@" in place.netloc:
@@ -279,7 +281,7 @@ def _url_of(client: Client) -> str:
 
 
 def _taken(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the parameters that a message fills, each with its annotation and its default."""
+    """Return the parameters that are filled from the message, each with its annotation and default."""
     hints = typing.get_type_hints(function, include_extras=True)
     return {
         parameter.name: (
@@ -294,7 +296,7 @@ def _taken(function: Callable[..., Any]) -> dict[str, Any]:
 def _described(
     name: str, function: Callable[..., Any], taken: dict[str, Any], run: Callable[..., Any]
 ) -> Function:
-    """Return how steps are run, with the schemas of what the handler takes and gives."""
+    """Return the function that runs steps, with the schemas of the handler's input and output."""
     whole: Any = Any
     if len(taken) == 1:
         ((whole, _),) = taken.values()
@@ -316,7 +318,7 @@ def _described(
 
 
 def _is_injected(parameter: inspect.Parameter, annotation: Any) -> bool:
-    """Tell whether FastStream fills a parameter from elsewhere than the message."""
+    """Tell whether FastStream fills a parameter from something other than the message."""
     kinds = (Dependant, CustomField)
     extras = (*getattr(annotation, "__metadata__", ()), parameter.default)
     variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -324,7 +326,7 @@ def _is_injected(parameter: inspect.Parameter, annotation: Any) -> bool:
 
 
 def _invalid(error: ValidationError, within: int) -> InvalidInput:
-    """Return the fault of an input, whose field stands so deep within what was validated."""
+    """Return the error of an invalid input, whose field path begins `within` levels into the error's."""
     fault = first_fault(error)
     place = ".".join(("input", *map(str, tuple(fault.place)[within:])))
     return InvalidInput(field=place, reason=fault.reason, cure=_CURE)

@@ -1,6 +1,7 @@
-"""Graphs of LangGraph inside a handler: what each node gave is in the step's journal, so that neither a
-node that was done nor a model is asked again, whatever becomes of the attempt. Needs the package
-`langgraph`."""
+"""LangGraph graphs inside a handler.
+
+The output of each graph node is kept in the step's journal, so that another attempt neither repeats a
+finished node nor calls its models again. Needs the package `langgraph`."""
 
 import asyncio
 from base64 import b64decode, b64encode
@@ -26,10 +27,11 @@ from hocket.workers.runtime.journal.errors import JournalFault
 from hocket.workers.runtime.journal.journal import Place
 
 _SERDE = JsonPlusSerializer()
-"""What LangGraph itself keeps checkpoints with: messages, commands, and dataclasses have their types."""
+"""The serializer that LangGraph itself uses for checkpoints; messages, commands and dataclasses keep
+their types."""
 
 _RUN: ContextVar[int] = ContextVar("hocket_graph_run", default=0)
-"""Which run of a graph with Checkpoints this is, in its handler."""
+"""The number, within its handler, of the current run of a graph with Checkpoints."""
 
 _NOT_ASYNC = "`Checkpoints` are written by async methods alone: `await` the graph's `a...` method"
 
@@ -41,11 +43,11 @@ _OPERATIONS = {
 
 
 async def run(graph: Any, given: Any, context: Context, config: Any = None, **options: Any) -> Any:
-    """Run a compiled graph as its `ainvoke` does, with these options, within the attempt of a handler.
+    """Run a compiled graph inside a handler's attempt, as its `ainvoke` does, with the same options.
 
-    Another attempt goes on behind the nodes that ended. A node that fails raises StepFailed. A graph
-    that is interrupted needs a checkpointer: `Checkpoints`, or `InMemorySaver`, whose checkpoints each
-    attempt makes anew."""
+    Another attempt continues after the nodes that finished. A node that fails raises StepFailed. A graph
+    that interrupts needs a checkpointer: `Checkpoints`, or `InMemorySaver`, whose checkpoints each
+    attempt rebuilds."""
     graph = durable(graph, context)
     if isinstance(graph.checkpointer, Checkpoints):
         return await graph.checkpointer.run(graph, given, config, options)
@@ -53,7 +55,7 @@ async def run(graph: Any, given: Any, context: Context, config: Any = None, **op
 
 
 def durable(graph: Any, context: Context) -> Any:
-    """Return a graph whose nodes, those of graphs in it included, are steps of the journal."""
+    """Return a copy of a graph whose nodes, including those of nested graphs, are journaled steps."""
     nodes = {name: _node(node, context) for name, node in graph.nodes.items()}
     return graph.copy({"nodes": nodes})
 
@@ -70,7 +72,7 @@ def _node(node: PregelNode, context: Context) -> PregelNode:
 
 
 class _InBranch(Runnable[Any, Any]):
-    """Runs what a node has in a branch of its own: nodes run side by side."""
+    """Runs what a node is bound to in its own branch of the journal, because nodes run concurrently."""
 
     def __init__(self, bound: Any, context: Context) -> None:
         self._bound = bound
@@ -88,7 +90,7 @@ class _InBranch(Runnable[Any, Any]):
 
 
 class _Once(_InBranch):
-    """Runs what a node has where the journal does not have what it gave."""
+    """Runs what a node is bound to, unless the journal already has its output."""
 
     async def _run(self, given: Any, config: Any, options: dict[str, Any]) -> Any:
         async def kept() -> list[str]:
@@ -115,8 +117,8 @@ class _Interrupted(JournalFault):
 
 
 def _branch_of(config: Any) -> str:
-    """Return what tells a node's task from all others of its graph, the same in all attempts: the step,
-    the node, and its number where it was sent for."""
+    """Return a name that is unique to a node's task in its graph and the same in all attempts: the
+    graph's step, the node, and, for a task made by `Send`, its number."""
     task = config["metadata"]
     kind, *path = task["langgraph_path"]
     sent = path[:1] if kind == "__pregel_push" else []
@@ -124,10 +126,11 @@ def _branch_of(config: Any) -> str:
 
 
 class Checkpoints(InMemorySaver):
-    """Checkpoints that are in the journal of a handler's step: `run` goes on from the last one that an
-    earlier attempt has written, where it would otherwise go through the graph from its beginning.
+    """A checkpointer that keeps its checkpoints in the journal of a handler's step.
 
-    They go with the journal, and count for its bounds. A handler has one, a branch of it another one."""
+    `run` resumes from the last checkpoint that an earlier attempt wrote, instead of replaying the graph
+    from its start. Checkpoints are deleted with the journal and count towards its limits. A handler may
+    have one `Checkpoints`; each further one needs a branch of its own."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(serde=_SERDE)
@@ -138,15 +141,17 @@ class Checkpoints(InMemorySaver):
         self._is_loaded = False
         self._runs = 0
         self._written: list[tuple[int, str, Any]] = []
-        """What earlier attempts did: in which run, the operation, and what it was given."""
+        """What earlier attempts did: the number of the run, the operation, and its arguments."""
 
     def with_allowlist(self, _extra_allowlist: Any) -> "Checkpoints":
-        """Return this: a copy would not know what this one has written."""
+        """Return this object itself: a copy would not know what this one has written."""
         return self
 
     async def run(self, graph: Any, given: Any, config: Any, options: dict[str, Any]) -> Any:
-        """Run a graph with these checkpoints: what an earlier attempt began goes on, what it ended is
-        what it gave. A checkpoint is written before the next nodes run."""
+        """Run a graph with these checkpoints.
+
+        A run that an earlier attempt began is resumed; one that it finished returns the same result. A
+        checkpoint is written before the next nodes run."""
         self._runs += 1
         number = self._runs
         await self._load()
@@ -167,8 +172,8 @@ class Checkpoints(InMemorySaver):
             return _unpacked(await self._context.step("graph", state))
 
     def _ask_again(self, number: int) -> None:
-        """Forget which answers nodes took in a run that is given them once more: a node that asks twice
-        would take the first one for its second question, too."""
+        """Forget the answers that nodes consumed in a run that is about to be given them again:
+        otherwise a node that asks twice would take the first answer for its second question as well."""
         self.storage.clear()
         self.writes.clear()
         self.blobs.clear()
@@ -214,7 +219,7 @@ class Checkpoints(InMemorySaver):
         await self._do("delete_thread", thread_id)
 
     async def _do(self, operation: str, *given: Any) -> Any:
-        """Write down what changes the checkpoints, and do it."""
+        """Journal an operation that changes the checkpoints, then apply it."""
         await self._load()
         context = self._context
         place, self._next = self._next or self._next_place(), None
@@ -224,7 +229,7 @@ class Checkpoints(InMemorySaver):
         return _OPERATIONS[operation](self, *given)
 
     async def _load(self) -> None:
-        """Do what earlier attempts have written down."""
+        """Replay the operations that earlier attempts journaled."""
         async with self._loading:
             if self._is_loaded:
                 return
@@ -245,14 +250,14 @@ class Checkpoints(InMemorySaver):
 
 
 def _thread(config: Any) -> dict[str, Any]:
-    """Return what says of a config where its checkpoints are."""
+    """Return the part of a config that says where its checkpoints are."""
     told = config["configurable"]
     names = ("thread_id", "checkpoint_ns", "checkpoint_id")
     return {"configurable": {name: told[name] for name in names if name in told}}
 
 
 def _packed(value: Any) -> list[str]:
-    """Return a value as JSON has it."""
+    """Return a value in a form that JSON can hold."""
     kind, data = _SERDE.dumps_typed(value)
     return [kind, b64encode(data).decode()]
 

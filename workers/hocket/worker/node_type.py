@@ -1,4 +1,4 @@
-"""A node type of somebody's own: the function that runs its steps, and what is announced of it."""
+"""A custom node type: the function that runs its steps, and the description that is announced."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ MAX_CONCURRENCY = 4_096
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """One node type; `description` is the first paragraph of its function's docstring, unless given."""
+    """One node type; `description` defaults to the first paragraph of the function's docstring."""
 
     name: str
     function: Function
@@ -40,7 +40,7 @@ class NodeType:
     description: str | None
 
     def handler(self, threads: StepThreads) -> Handler:
-        """Return what runs its steps; functions that are not async run in `threads`."""
+        """Return a handler that runs the type's steps; functions that are not async run in `threads`."""
 
         async def run(context: Context) -> Any:
             return await run_function(self.function, context, threads)
@@ -57,7 +57,7 @@ class NodeType:
         return run_priced if usd_per_second else run
 
     def described(self, worker: str) -> TypeDescribed:
-        """Return what a worker announces of it, or raise NodeTypeInvalid."""
+        """Return the type as the worker announces it, or raise NodeTypeInvalid."""
         try:
             described = TypeDescribed(
                 worker=worker,
@@ -85,7 +85,7 @@ class NodeType:
         return described
 
     def check(self) -> None:
-        """Raise NodeTypeInvalid where it cannot be announced."""
+        """Raise NodeTypeInvalid if the type cannot be announced."""
         if not is_own_type(self.name):
             raise self.invalid(
                 "it is no name of a node type",
@@ -103,7 +103,7 @@ class NodeType:
         self.described("check")
 
     def invalid(self, reason: str, cure: str) -> NodeTypeInvalid:
-        """Return the error that this type cannot be announced."""
+        """Return the error that says why this type cannot be announced."""
         return NodeTypeInvalid(type=self.name, reason=reason, cure=cure)
 
     def _description(self) -> str:
@@ -123,7 +123,7 @@ class NodeType:
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         except PydanticSchemaGenerationError:
-            return None  # it is no model, and may be JSON all the same
+            return None  # not a type that Pydantic knows; its values may be JSON all the same
         except PydanticUserError as error:
             raise self.invalid(f"what it returns: {error.message}", "Change it.") from None
         return self._of(adapter, "serialization")

@@ -1,5 +1,7 @@
-"""Agents of OpenAI's Agents SDK inside a handler: their models are asked by the platform, and neither
-model nor tool is called twice, whatever becomes of the attempt. Needs the package `openai-agents`."""
+"""OpenAI Agents SDK agents inside a handler.
+
+The platform makes their model calls, and neither model nor tool calls are repeated by another attempt.
+Needs the package `openai-agents`."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,17 +20,17 @@ from hocket.workers.runtime.execution.context import Context
 
 
 async def run(agent: Agent[Any], given: Any, context: Context, **options: Any) -> RunResult:
-    """Run an agent as `Runner.run` does, with these options, within the attempt of a handler.
+    """Run an agent inside a handler's attempt, as `Runner.run` does, with the same options.
 
-    `model` of an agent is a model's name in the routing configuration. The answers of models, and what
-    its function tools give, are in the step's journal: another attempt goes on behind them. What is
-    traced of it, the platform does."""
+    An agent's `model` is a name in the routing configuration. Model answers and the results of function
+    tools are kept in the step's journal, and another attempt continues after them. The SDK's own tracing
+    is off unless `run_config` is given, because the platform traces the calls."""
     options.setdefault("run_config", RunConfig(tracing_disabled=True))
     return await Runner.run(durable(agent, context), given, **options)
 
 
 def durable(agent: Agent[Any], context: Context) -> Agent[Any]:
-    """Return an agent, with those that it hands over to, whose models and tools are called once."""
+    """Return a copy of an agent, and of those it hands over to, that repeats no model or tool call."""
     return _durable(agent, context, {})
 
 
@@ -50,8 +52,8 @@ def _durable(agent: Agent[Any], context: Context, made: dict[int, Agent[Any]]) -
 
 
 def _once(tool: FunctionTool, context: Context) -> FunctionTool:
-    """Return a tool each call of which is in the journal. Those of one answer run side by side: the id
-    that the model gave each is its branch."""
+    """Return a tool whose calls are journaled. The calls of one answer run concurrently, so each has a
+    branch named after its id."""
     invoke = tool.on_invoke_tool
 
     async def invoked(called: ToolContext[Any], arguments: str) -> Any:

@@ -1,5 +1,7 @@
-"""Agents of pydantic-ai inside a handler: their models are asked by the platform, and neither model nor
-tool is called twice, whatever becomes of the attempt. Needs the package `pydantic-ai-slim[openai]`."""
+"""pydantic-ai agents inside a handler.
+
+The platform makes their model calls, and neither model nor tool calls are repeated by another attempt.
+Needs the package `pydantic-ai-slim[openai]`."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +31,9 @@ _HANDLER: ContextVar[Context | None] = ContextVar("hocket_pydantic_ai_handler", 
 
 @contextmanager
 def durable(context: Context) -> Iterator[None]:
-    """Make the runs of agents in the block, in whatever way they are run, part of this attempt. Each of
-    the agents has `Durability` among its `capabilities`."""
+    """Make every agent run in the block, however it is started, part of this attempt.
+
+    Each agent needs `Durability` among its `capabilities`."""
     token = _HANDLER.set(context)
     try:
         yield
@@ -39,9 +42,11 @@ def durable(context: Context) -> Iterator[None]:
 
 
 class Durability(BaseDurabilityCapability[Any]):
-    """A capability of an agent, for its runs in handlers (`with durable(context)`); others are as they
-    were. The agent's `model` is a name in the routing configuration. The answers of models, and what
-    toolsets give, are in the step's journal: another attempt goes on behind them."""
+    """A capability that makes an agent's runs inside a handler (`with durable(context)`) durable.
+
+    Runs outside a handler are unchanged. The agent's `model` is a name in the routing configuration.
+    Model answers and tool results are kept in the step's journal, and another attempt continues after
+    them."""
 
     engine_spec = DurabilityEngineSpec(
         engine_name="Hocket",
@@ -62,7 +67,7 @@ class Durability(BaseDurabilityCapability[Any]):
 
     @property
     def in_durable_context(self) -> bool:
-        """Whether this run is a handler's."""
+        """Whether this run is inside a handler."""
         return _HANDLER.get() is not None
 
     async def resolve_model_id(
@@ -71,7 +76,7 @@ class Durability(BaseDurabilityCapability[Any]):
         *,
         model_id: str,
     ) -> Model | None:
-        """Return the platform's model of that name; None outside of handlers."""
+        """Return the platform's model of that name, or None outside a handler."""
         context = _HANDLER.get()
         if context is None:
             return None
@@ -80,24 +85,24 @@ class Durability(BaseDurabilityCapability[Any]):
         return OpenAIChatModel(model_id, provider=provider)
 
     def get_default_run_id(self) -> str | None:
-        """Return the run's id, the same one in all attempts."""
+        """Return the agent run's id, which is the same in all attempts; None outside a handler."""
         context = _HANDLER.get()
         if context is None:
             return None
         return f"{context.step.run_id}/{context.step.step}/{context.random()}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        """Return the conversation's id, the same one in all attempts."""
+        """Return the conversation's id, which is the same in all attempts; None outside a handler."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     def get_durable_operation_backend(self) -> "StepJournal":
-        """Return what keeps its operations in the step's journal."""
+        """Return the backend that keeps the agent's operations in the step's journal."""
         return StepJournal(self.name, self._routed)
 
 
 class StepJournal(JournalCallableOperationBackend[None]):
-    """Does once what an agent asks for. `routed` are the models that the platform asks: its client has
-    their answers in the journal."""
+    """Runs each operation of an agent once. `routed` names the models that the platform calls, whose
+    answers the platform's client already journals."""
 
     def __init__(self, agent_name: str, routed: set[str]) -> None:
         config = RoleBasedOperationConfig[None](model=None, event=None, capability=None, tool=None)
@@ -113,9 +118,9 @@ class StepJournal(JournalCallableOperationBackend[None]):
         cache_key: tuple[object, ...],
         config: None,  # noqa: ARG002 - of the protocol
     ) -> object:
-        """Return what an operation gives, or gave in an earlier attempt, as JSON.
+        """Return an operation's result as JSON, from the journal if an earlier attempt already ran it.
 
-        The tools of one answer run side by side: the id that the model gave each is its branch."""
+        The tool calls of one answer run concurrently, so each has a branch named after its id."""
         context = _HANDLER.get()
         assert context is not None, "outside of handlers nothing is dispatched"
         if isinstance(operation_id, ModelRequestId):

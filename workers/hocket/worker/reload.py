@@ -1,7 +1,7 @@
-"""`hocket-worker --reload`: a worker process that is started anew whenever a Python file changes.
+"""`hocket-worker --reload`: restarts the worker process whenever a Python file changes.
 
-For development: files are looked at by their time of change, a few times a second. A process that ends
-by itself (a mistake in a file) is started again with the next change.
+For development. Modification times are polled a few times a second. A process that exits on its own
+(because of a mistake in a file) is started again after the next change.
 """
 
 import os
@@ -15,7 +15,7 @@ from types import FrameType
 
 LOOK_S = 0.3
 STOP_S = 15.0
-"""A process that has not drained after so long is killed."""
+"""A process that has not drained by then is killed."""
 MAX_FILES = 10_000
 NEVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -23,8 +23,8 @@ Times = dict[str, int]
 
 
 def keep_reloading(folder: Path, arguments: Sequence[str]) -> int:
-    """Run the command with these arguments, anew after each change below a folder, until SIGTERM or
-    SIGINT; return the exit code."""
+    """Run the command with these arguments and restart it after each change below a folder, until
+    SIGTERM or SIGINT; return the exit code."""
     stopping = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -47,8 +47,9 @@ def keep_reloading(folder: Path, arguments: Sequence[str]) -> int:
 
 
 def times_of(folder: Path) -> Times:
-    """Return when each Python file below a folder was changed (ns), hidden folders and environments
-    apart; of the first MAX_FILES."""
+    """Return the modification time (ns) of each Python file below a folder, up to MAX_FILES of them.
+
+    Hidden folders and environments are skipped."""
     times: Times = {}
     for path in _python_files(folder):
         if len(times) >= MAX_FILES:

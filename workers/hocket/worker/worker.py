@@ -1,4 +1,4 @@
-"""`Worker`: node types of somebody's own, and the way to run them."""
+"""`Worker`: registers custom node types and runs their steps."""
 
 import asyncio
 import os
@@ -30,9 +30,9 @@ from hocket.workers.runtime.execution.worker import Worker as Runtime
 
 DEFAULT_CONCURRENCY = 16
 MAX_TYPES = 64
-"""Node types of one worker, each queue counted: coordinators believe no more."""
+"""The most pairs of node type and queue that one worker serves; coordinators accept no more."""
 NO_PLATFORM_PAUSE_S = 0.5
-"""While NATS has no stream of steps yet, it is looked for so often."""
+"""How often to look for the stream of steps while NATS does not have it yet."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = structlog.get_logger(__name__)
@@ -40,17 +40,20 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A worker that runs. `name` is its name in results, announcements and `hocket types`."""
+    """A running worker. `name` identifies it in results, announcements and `hocket types`."""
 
     name: str
     overrun: asyncio.Event
-    """Set when more than half of a type's slots have been held for too long by functions that did not
-    end in time: the process should end and be started anew."""
+    """Set when functions that did not end in time have held more than half of a type's slots for too
+    long: the process should exit and be restarted."""
 
 
 class Worker:
-    """Node types and their functions. `queues` are those whose steps it takes, `default` being each
-    type's own; every type has its slots in every queue."""
+    """A set of node types and the functions that handle them.
+
+    `queues` names the queues whose steps the worker takes; `default` holds the steps of nodes that name
+    no queue. Every type has its own slots in every queue. Raises NodeTypeInvalid for an invalid queue
+    name."""
 
     def __init__(self, *, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> None:
         self._types: dict[str, NodeType] = {}
@@ -58,7 +61,7 @@ class Worker:
 
     @property
     def types(self) -> tuple[NodeType, ...]:
-        """The node types that it has."""
+        """The node types registered so far."""
         return tuple(self._types.values())
 
     def node(
@@ -72,11 +75,12 @@ class Worker:
         usd_per_second: Decimal | str | None = None,
         description: str | None = None,
     ) -> Callable[[F], F]:
-        """Make a function the handler of a node type; raise NodeTypeInvalid where that cannot be.
+        """Register a function as the handler of a node type; raise NodeTypeInvalid if it cannot be one.
 
-        It is called as `f()`, `f(input)`, `f(input, context)` or with a parameter `config` besides.
-        The annotations are the JSON Schemas that are announced; `timeout_ms` and `effects` hold for
-        nodes that do not say them. `concurrency` is how many steps one process runs at once."""
+        The function is called as `f()`, `f(input)` or `f(input, context)`; a parameter named `config`
+        receives the node's `config`. The JSON Schemas that the worker announces come from the
+        annotations. `timeout_ms` and `effects` are defaults for nodes that do not set them.
+        `concurrency` is how many steps one process runs at once, in each queue."""
 
         def add(function: F) -> F:
             node_type = NodeType(
@@ -95,7 +99,7 @@ class Worker:
         return add
 
     def add(self, node_type: NodeType) -> None:
-        """Take a node type in, or raise NodeTypeInvalid."""
+        """Register a node type; raise NodeTypeInvalid if it is malformed or already registered."""
         node_type.check()
         if node_type.name in self._types:
             raise node_type.invalid("the worker has it already", "Name each type once.")
@@ -112,11 +116,12 @@ class Worker:
         drain_s: float = DRAIN_S,
         registry: CollectorRegistry | None = None,
     ) -> AsyncIterator[Running]:
-        """Run steps until the block ends, on the event loop that is running; then nothing is fetched
-        any more, what runs may end within `drain_s`, and the rest goes back to the stream.
+        """Run steps on the current event loop until the block ends.
 
-        `nats_url` is otherwise `NATS_URL`, or that of the platform of this machine's data folder.
-        `blobs` is the folder of large values, where it is shared with the platform's workers."""
+        The worker then stops fetching, gives running steps `drain_s` seconds to finish, and returns the
+        rest to the stream. `nats_url` defaults to `NATS_URL`, or to the platform that uses this
+        machine's data folder. `blobs` is the folder of large values that the platform's workers share.
+        Raises NodeTypeInvalid if there are no node types, or too many, and BlobsNotFound."""
         served = _checked(queues) if queues else self._queues
         name = _name(name)
         pools = self._pools(served)
@@ -133,7 +138,7 @@ class Worker:
             types=[one.described(name) for one in self.types],
         )
         try:
-            if not bus.identity.is_guest:  # to whom a coordinator has to answer
+            if not bus.identity.is_guest:  # a guest asks a coordinator instead
                 await _until_there_is_a_platform(bus)
             await worker.start()
             try:
@@ -145,7 +150,7 @@ class Worker:
             await bus.close()
 
     def _pools(self, queues: Sequence[str]) -> dict[str, NodeType]:
-        """Return the types by the names of their pools, or raise NodeTypeInvalid."""
+        """Return the types by pool name; raise NodeTypeInvalid if there are none, or too many."""
         pools = {pool(one.name, queue): one for one in self.types for queue in queues}
         if not pools:
             raise NodeTypeInvalid(
@@ -185,7 +190,7 @@ def _token_chars(text: str) -> Iterator[str]:
 
 
 async def _until_there_is_a_platform(bus: Bus) -> None:
-    """Wait until the stream of steps is there: a worker may be started before the platform is."""
+    """Wait until the stream of steps exists: a worker may be started before the platform."""
     said = False
     while True:
         try:
