@@ -1,1 +1,1 @@
-"""What a handler has done, kept so that no other attempt of its step does it again."""
+"""Journals: records of what a handler has done, so that no other attempt of its step repeats it."""

@@ -1,9 +1,10 @@
-"""What a handler does once for its step, however often that is attempted: `context.step` and the like.
+"""Operations that a handler performs once per step, however often the step is attempted: `context.step`
+and the like.
 
-Each has a place in the handler: its number among what is asked for there, and its name. Where an earlier
-attempt stored what came of it, that is the result, and nothing is done again. What runs side by side
-has no fixed order, so that each of such tasks needs a branch of its own; what a step's own function
-asks for counts by itself.
+Each operation has a place in the handler: its ordinal within the current scope, and its name. If an
+earlier attempt stored a result at that place, the result is returned and nothing is repeated. Concurrent
+tasks have no fixed order, so each of them needs its own branch; operations inside a function that
+`context.step` calls are numbered separately.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ Once = Callable[
     [str, str, Callable[[], Awaitable[tuple[Any, Decimal, bool]]]],
     Awaitable[tuple[Any, Found | None]],
 ]
-"""Makes a call of that name and digest where the journal does not have it."""
+"""Makes a call with that name and digest, unless the journal already has it."""
 
 
 def _at_work(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -74,7 +75,7 @@ class OwnStep(StepRequested):
     _once: "weakref.WeakMethod[Callable[..., Awaitable[Any]]]" = PrivateAttr()
 
     def calls_by(self, once: "weakref.WeakMethod[Callable[..., Awaitable[Any]]]") -> None:
-        """Let it be called through a context, which it does not keep alive."""
+        """Make the step callable through a context, without keeping the context alive."""
         self._once = once
 
     async def __call__(
@@ -86,25 +87,26 @@ class OwnStep(StepRequested):
         returns: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Call a function once, whatever becomes of this attempt, and return what it gives.
+        """Call a function once per step, whatever becomes of this attempt, and return its result.
 
-        That is kept as JSON, and read as `returns`, or as what the function's annotation says. What it
-        raises is a StepFailed with its error, and is kept where the handler goes on. The one call under
-        way when a worker dies is made again: give its partner a key that names the step."""
+        The result is stored as JSON, and read as `returns` or as the function's return annotation. If
+        the function raises, StepFailed carries its error; the failure is stored once the handler
+        continues past it. A call that is in progress when its worker dies is made again, so send the
+        other system an idempotency key that names the step."""
         once = self._once()
         assert once is not None, "its attempt has ended"
         return await once(name, function, args, kwargs, returns)
 
 
 class Durable:
-    """The part of a handler's context that has the journal; `new_journal` makes it when it is needed."""
+    """The part of a handler's context that uses the journal, which `new_journal` makes on demand."""
 
     threads: StepThreads | None = None
-    """Where functions run that are not async."""
+    """Threads for functions that are not async."""
     left_behind: Future[Any] | None = None
-    """What runs for this attempt and cannot be stopped; its slot is taken until it ends."""
+    """Work of this attempt that cannot be stopped; the slot stays taken until it ends."""
     journals_models = False
-    """Whether model calls are kept in the journal: those of functions of somebody's own."""
+    """Whether model calls are journaled, as they are for user-written functions."""
 
     def __init__(
         self,
@@ -123,8 +125,8 @@ class Durable:
 
     @cached_property
     def step(self) -> OwnStep:
-        """The step's request, as it came; and `await context.step("name", function, ...)`, which calls a
-        function once (`OwnStep.__call__`)."""
+        """The step's request as it arrived. It is also callable: `await context.step("name", function,
+        ...)` calls a function once per step (`OwnStep.__call__`)."""
         own = OwnStep.model_construct(**self._step.contract_fields())
         own.calls_by(weakref.WeakMethod(self._step_once))
         return own
@@ -157,7 +159,7 @@ class Durable:
         return result
 
     async def now(self) -> datetime:
-        """Return the time, the same one in all attempts."""
+        """Return the current time (UTC) of the first call; the same value in all attempts."""
         journal = self._journal
         place = journal.place(SCOPE.get(), "now", "now")
         found = await journal.find(place)
@@ -167,8 +169,9 @@ class Durable:
         return datetime.fromtimestamp(at_ms / 1000, UTC)
 
     def random(self) -> float:
-        """Return a number in [0, 1), the same one in all attempts, and no secret: the step's name makes
-        it."""
+        """Return a number in [0, 1), the same in all attempts.
+
+        It is not secret, because it is derived from the names of the run and the step."""
         self._randoms = self._randoms or Counter()
         scope = SCOPE.get()
         self._randoms[scope] += 1
@@ -177,7 +180,9 @@ class Durable:
 
     @contextmanager
     def branch(self, name: str) -> Iterator[None]:
-        """Count what the block does by itself: each of tasks that run side by side needs one."""
+        """Number the journaled operations of the block separately. Each of several concurrent tasks
+        needs a branch of its own. Raises ValueError if the name is empty, or has `/` or a leading
+        `#`."""
         if not name or "/" in name or name.startswith("#"):
             raise ValueError(f"`{name}` is no name of a branch: it is empty, or has `/` or `#`")
         token = SCOPE.set(_below(SCOPE.get(), name_of(name)))
@@ -196,7 +201,7 @@ class Durable:
 
     @property
     def _models_once(self) -> Once | None:
-        """What makes a model call once; None where they are not kept."""
+        """The function that makes a model call once, or None if model calls are not journaled."""
         return self._once if self.journals_models and self._new_journal is not None else None
 
     async def _once(
@@ -205,8 +210,8 @@ class Durable:
         digest: str,
         do: Callable[[], Awaitable[tuple[Any, Decimal, bool]]],
     ) -> tuple[Any, Found | None]:
-        """Return the JSON value of a model call, and the entry that it is from; `do` makes it where it
-        was not made yet, and returns value, cost, and whether it failed."""
+        """Return the JSON value of a model call and the entry that it came from, if any. `do` makes the
+        call if the journal does not have it, and returns its value, its cost, and whether it failed."""
         journal = self._journal
         place = journal.place(SCOPE.get(), "model", name, digest)
         found = await journal.find(place)
@@ -224,7 +229,7 @@ class Durable:
     async def _called(
         self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Call a function, with a scope of its own for what it asks for."""
+        """Call a function in a scope of its own."""
         token = SCOPE.set(_below(place.scope, f"#{place.ordinal}"))
         try:
             if inspect.iscoroutinefunction(function) or self.threads is None:
@@ -281,7 +286,7 @@ class Durable:
             ) from None
 
     async def _resolved(self, value: Any) -> Any:
-        """Return a value with what it refers to."""
+        """Return a value with its blob references resolved."""
         if self._values is None:
             return value
         value, held_bytes = await self._values.resolved(self._step.tenant, value)
@@ -301,7 +306,7 @@ def name_of(name: str) -> str:
 
 
 def is_inside(place: Place) -> bool:
-    """Tell whether a place is within a function that `context.step` calls."""
+    """Tell whether a place is inside a function that `context.step` calls."""
     return any(part.startswith("#") for part in place.scope.split("/"))
 
 
@@ -324,7 +329,7 @@ def adapter_of(function: Callable[..., Any], returns: Any) -> TypeAdapter[Any] |
         return None
     try:
         return _adapter(returns)
-    except TypeError:  # it cannot be remembered
+    except TypeError:  # not hashable, so it cannot be cached
         return TypeAdapter(returns)
 
 

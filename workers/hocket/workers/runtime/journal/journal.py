@@ -1,9 +1,10 @@
-"""The journal of one step, in the hands of one delivery of an attempt.
+"""The journal of one step, as one delivery of an attempt uses it.
 
-States: closed -> open (what earlier attempts did is known, and they cannot write any more) -> taken
-(somebody else opened it: this delivery ends without a result; or a later attempt was there before: this
-one ends with an error, which nobody waits for, so that its message goes) or broken (it is not known
-whether an entry was stored: nothing goes on). It is opened when a handler first asks for it.
+States: closed -> open (what earlier attempts did is known, and they can no longer write) -> taken
+(another delivery opened it, and this one ends without a result; or a later attempt opened it first, and
+this one ends with an error that nobody waits for, so that its message leaves the stream) or broken (it
+is unknown whether an entry was stored, and the handler cannot continue). The journal is opened when the
+handler first uses it.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ from hocket.workers.runtime.journal.store import JournalStore, Overtaken, WholeJ
 
 OPENING_TRIES = 8
 MESSAGE_BYTES = 512 * 1024
-"""Entries that are written together have so many bytes at most."""
+"""The most bytes of entries that are written together."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an entry belongs in a handler: the number of what was asked for in a scope."""
+    """Where an entry belongs in a handler: its scope, and its ordinal among the operations there."""
 
     scope: str
     ordinal: int
@@ -49,12 +50,12 @@ class Place:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """By what an entry is found again."""
+        """The key by which an entry is found again."""
         return self.scope, self.digest, self.ordinal
 
     @property
     def where(self) -> str:
-        """Its branch, as errors tell it."""
+        """The branch, as error messages show it; empty outside of branches."""
         return f" in branch `{self.scope}`" if self.scope else ""
 
     def entry(
@@ -66,7 +67,7 @@ class Place:
         large: bool = False,
         cost_usd: Decimal = Decimal(0),
     ) -> JournalEntry:
-        """Return what was done here, and has ended now."""
+        """Return the entry of an operation at this place that ends now."""
         return JournalEntry.model_construct(
             scope=self.scope,
             ordinal=self.ordinal,
@@ -91,15 +92,18 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What failed: in which task, and what the handler had asked for by then."""
+    """A failed operation: its task, and how much the handler had asked for by then."""
 
     entry: JournalEntry
     task: "asyncio.Task[Any] | None"
     asked: Counter[tuple[str, str]]
 
     def is_behind(self, entry: JournalEntry) -> bool:
-        """Tell whether the handler went on: the entry, of this task, was asked for later, by the task
-        that failed, or in a branch around or within. One that ran beside it tells nothing."""
+        """Tell whether an entry, written by the current task, shows that the handler continued past the
+        failure.
+
+        It does if it was asked for later, by the task that failed or in an enclosing or nested branch.
+        An entry of a concurrent branch shows nothing."""
         scope, failed = entry.scope, self.entry.scope
         is_later = entry.ordinal > self.asked[scope, entry.digest]
         is_beside = not scope.startswith(failed) and not failed.startswith(scope)
@@ -108,15 +112,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An entry of an earlier delivery, `unpaid` where that was of this attempt, whose result was never
-    reported."""
+    """An entry of an earlier delivery. It is `unpaid` if that delivery was of this same attempt, whose
+    result (and cost) was never reported."""
 
     entry: JournalEntry
     unpaid: bool
 
 
 class Journal:
-    """What was done for a step. `attempt` is the present one."""
+    """What was done for a step. `attempt` is the current one."""
 
     def __init__(self, store: JournalStore, attempt: Attempt, worker: str) -> None:
         assert attempt.step.journal, "a step without a journal has none"
@@ -126,7 +130,8 @@ class Journal:
         self._asked = Counter[tuple[str, str]]()
         self._known: dict[tuple[str, str, int], Found] = {}
         self.noted: list[Failure] = []
-        """Of things that failed; written once the handler goes on, for then it has dealt with them."""
+        """Failures not yet written. They are written once the handler continues, because only then has
+        it dealt with them."""
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -144,13 +149,13 @@ class Journal:
         name: str,
         digest: str = "",
     ) -> Place:
-        """Return the place of what a handler asks for next in a scope."""
+        """Return the place of the next operation in a scope."""
         self._asked[scope, digest] += 1
         return Place(scope, self._asked[scope, digest], kind, name, digest)
 
     async def find(self, place: Place) -> Found | None:
-        """Return what an earlier attempt did at a place; raise JournalMismatch where that was something
-        else."""
+        """Return the entry that an earlier attempt left at a place, if any; raise JournalMismatch if it
+        is of another operation."""
         await self._open()
         found = self._known.get(place.key)
         if found is not None and (found.entry.kind, found.entry.name) != (place.kind, place.name):
@@ -163,16 +168,18 @@ class Journal:
         return found
 
     def failed(self, entry: JournalEntry) -> None:
-        """Note what failed: it is kept if the handler goes on, and tried again if it does not."""
+        """Note a failure. It is written if the handler continues; otherwise the operation is retried."""
         self.noted.append(Failure(entry, asyncio.current_task(), self._asked.copy()))
 
     async def keep_failures(self) -> None:
-        """Write what failed and was dealt with, before a wait that may end the attempt."""
+        """Write the failures noted so far, before a wait that may end the attempt."""
         failures, self.noted = self.noted, []
         await asyncio.gather(*(self.record(one.entry) for one in failures))
 
     async def record(self, entry: JournalEntry) -> None:
-        """Add an entry, and return when it is stored. It is stored though the caller stops waiting."""
+        """Add an entry, and return once it is stored. It is stored even if the caller stops waiting.
+
+        Raises JournalFull beyond MAX_ENTRIES, and JournalFault if the journal can no longer be used."""
         self._check()
         if self._entries + len(self.noted) >= journals.MAX_ENTRIES:
             reason = f"it has {journals.MAX_ENTRIES} entries, and `{entry.name}` would be one more"
@@ -202,10 +209,10 @@ class Journal:
             raise JournalUnavailable(reason="others write into it all the time")
 
     async def _try_to_open(self) -> None:
-        """Read what there is, and keep earlier attempts from adding to it."""
+        """Read the journal, and keep earlier attempts from adding to it."""
         try:
             whole = await self._store.read(self._attempt.step)
-        except Overtaken:  # by a later attempt: nobody waits for this one any more
+        except Overtaken:  # by a later attempt: nobody waits for this one any longer
             self._broken = JournalTaken()
             self._attempt.stop(self._broken)
             raise self._broken from None
@@ -219,7 +226,7 @@ class Journal:
         self._is_open = True
 
     def _read(self, whole: WholeJournal) -> None:
-        """Take in what was done so far."""
+        """Load the entries of earlier attempts; raise JournalIncomplete if a message is missing."""
         step = self._attempt.step
         self._known, self._number, self._entries, self._begins = {}, 0, 0, True
         self._seq = whole.last_seq
@@ -240,7 +247,7 @@ class Journal:
             self._known, self._entries = {}, 0
 
     async def _write_all(self) -> None:
-        """Write what waits, together where there is more than one."""
+        """Write the waiting entries, in batches."""
         while self._waiting and self._broken is None:
             batch = self._next_batch()
             try:
@@ -249,7 +256,7 @@ class Journal:
                 self._lose()
             except JournalFault as fault:
                 self._broken = fault
-            except asyncio.CancelledError:  # the event loop ends
+            except asyncio.CancelledError:  # the event loop is shutting down
                 self._broken = JournalUnavailable(reason="the worker ends")
             for one in batch if self._broken is None else (*batch, *self._waiting):
                 if not one.stored.done():
@@ -282,7 +289,7 @@ class Journal:
         self._begins = False
 
     def hold(self, held_bytes: int) -> None:
-        """Note that the attempt holds so much more of the room for blobs, until it ends."""
+        """Note that the attempt holds this much more of the room for blobs until it ends."""
         self._attempt.held_bytes += held_bytes
 
     def _check(self) -> None:
@@ -290,8 +297,8 @@ class Journal:
             raise self._broken
 
     def _lose(self) -> None:
-        """Somebody else writes for the step: end this delivery without a result, and say nothing of its
-        message, which may be that worker's."""
+        """End this delivery without a result, because another worker now writes for the step. Its
+        message is left alone, because it may be that worker's."""
         log.warning("journal_taken", attempt_id=self._attempt.id)
         self._broken = JournalTaken()
         self._attempt.give_back()
@@ -305,6 +312,6 @@ def _end(stored: "asyncio.Future[None]", error: Exception | None) -> None:
 
 
 def _seen(future: "asyncio.Future[None]") -> None:
-    """Take note of a future's error, though nobody waits for it any more."""
+    """Retrieve a future's error even if nobody waits for it, so that asyncio does not log it."""
     if not future.cancelled():
         future.exception()

@@ -1,8 +1,8 @@
-"""Journals as a worker reads and writes them: it asks a coordinator, which has them.
+"""How a worker reads and writes journals: by asking a coordinator, which stores them.
 
-A question shows what the step's request said, its capability among it. Any coordinator may get it, even
-one that stands still; so it is put again while an answer may still come, for TIMEOUT_MS. A write that
-was stored already is found out by the coordinator.
+A request repeats what identifies the step, including its capability. It may reach any coordinator, even
+one that hangs, so it is repeated for up to TIMEOUT_MS while earlier answers may still arrive. The
+coordinator recognises a write that it has already stored.
 """
 
 import asyncio
@@ -35,24 +35,24 @@ from hocket.workers.runtime.journal.errors import (
 )
 
 TIMEOUT_MS = 30_000.0
-"""Of a read or a write, with all tries."""
+"""The limit on a read or a write, including all tries."""
 FIRST_WAIT_S, MAX_WAIT_S = 0.5, 2.0
-"""How long an answer is waited for before the question is put once more; each time twice as long."""
+"""How long to wait for an answer before the request is repeated; the wait doubles each time."""
 PAUSE_S = 0.1
-"""After a coordinator said that it cannot tell now."""
+"""The pause after a coordinator answered that the journal is unavailable now."""
 MAX_PAGES = 2 * MAX_JOURNAL_BYTES // (256 * 1024)
-"""Of one journal; each but the last has half of what a page may have at least."""
+"""The most pages of one journal: every page but the last is at least half full."""
 
 Answer = TypeVar("Answer", JournalPage, JournalKept)
 
 
 class Overtaken(Exception):
-    """Somebody else has the journal by now."""
+    """Another delivery or attempt has taken over the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeJournal:
-    """All messages of a journal, and the sequence of the last one, 0 where there is none."""
+    """All messages of a journal, and the sequence number of the last one (0 if there is none)."""
 
     messages: tuple[JournalWritten, ...]
     last_seq: int
@@ -65,8 +65,8 @@ class JournalStore:
         self._bus = bus
 
     async def read(self, step: RequestedStep) -> WholeJournal:
-        """Return a step's journal; raise Overtaken where a later attempt has it, JournalUnavailable
-        where it cannot be read now."""
+        """Return a step's journal; raise Overtaken if a later attempt has it, JournalUnavailable if it
+        cannot be read now."""
         subject = f"{subjects.JOURNAL_READ}.{_token(step)}"
         found: list[JournalWritten] = []
         last_seq = 0
@@ -80,8 +80,8 @@ class JournalStore:
         raise JournalUnavailable(reason="it is larger than a journal can be")
 
     async def write(self, step: RequestedStep, written: JournalWritten, *, after_seq: int) -> int:
-        """Add a message behind the one with that sequence (0: there is none) and return its own; raise
-        Overtaken where another one is the last."""
+        """Append a message after the one with sequence number `after_seq` (0 for none) and return its
+        own number; raise Overtaken if a different message is the last."""
         subject = f"{subjects.JOURNAL_WRITE}.{_token(step)}"
         asked = JournalWrite(
             **_head(step),
@@ -121,7 +121,7 @@ class JournalStore:
 
 
 def _told(asked: asyncio.Future[RawMessage], answer: type[Answer]) -> Answer | str:
-    """Return the answer to a question, or why there is none now; raise where it is final."""
+    """Return the answer, or the reason why there is none now; raise if the refusal is final."""
     try:
         found = _read(asked.result().data, answer)
     except BusUnavailable as error:

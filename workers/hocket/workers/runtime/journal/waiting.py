@@ -1,4 +1,4 @@
-"""What a handler waits for: `context.sleep`, `context.wait_for_signal` and `context.call_node`. Its step
+"""The waits of a handler: `context.sleep`, `context.wait_for_signal` and `context.call_node`. The step
 is suspended meanwhile (`waits.py`)."""
 
 import asyncio
@@ -31,17 +31,17 @@ from hocket.workers.runtime.journal.journal import Place
 from hocket.workers.runtime.results.encoding import plain
 
 MAX_CALL_BYTES = MAX_WAITS_BYTES // 2
-"""Of the input of a call; large parts of what is larger leave for blobs."""
+"""The limit on a call's input in its message; the large parts of a larger input are moved to blobs."""
 SUSPENDED_S = 5.0
-"""From so long on a sleep suspends its step."""
+"""The shortest sleep that suspends its step."""
 
 
 class DurableWaits(Durable):
-    """The part of a handler's context that waits."""
+    """The part of a handler's context that can wait."""
 
     async def sleep(self, seconds: float, name: str = "sleep") -> None:
-        """Wait for so long, in all attempts together. From SUSPENDED_S on the step is suspended, and
-        holds no worker; a shorter sleep is part of the attempt's own time."""
+        """Sleep for `seconds`, counted across all attempts. A sleep of SUSPENDED_S or more suspends the
+        step, which then holds no worker; a shorter sleep counts towards the attempt's own time."""
         journal = self._journal
         place = journal.place(SCOPE.get(), "sleep", name_of(name))
         found = await journal.find(place)
@@ -62,12 +62,13 @@ class DurableWaits(Durable):
     async def wait_for_signal(
         self, name: str, *, timeout_s: float | None = None, returns: Any = None
     ) -> Any:
-        """Wait for a signal of the run, for at most `timeout_s`, and return its payload, read as
-        `returns`; raise SignalTimedOut where none comes.
+        """Wait up to `timeout_s` for a signal of the run, and return its payload, validated as
+        `returns`.
 
-        The step is suspended meanwhile: it holds no worker, and goes on as another attempt, with what
-        is in its journal. It waits at most until the run's deadline. A signal that came before is taken
-        at once."""
+        Raises SignalTimedOut if none arrives, SignalMalformed if the payload does not validate, and
+        CannotSuspend if the platform does not suspend steps. The step is suspended meanwhile: it holds
+        no worker, and continues from its journal in another attempt. Without `timeout_s` it waits until
+        the run's deadline. A signal that arrived earlier is taken at once."""
         journal = self._journal
         if not self._waits.can_wait:
             raise CannotSuspend
@@ -91,11 +92,13 @@ class DurableWaits(Durable):
         return _read_payload(name, value["payload"], returns)
 
     async def call_node(self, name: str, given: Any = None, /, *, returns: Any = None) -> Any:
-        """Call a node that the handler's own node names under `calls`, with an input, and return its
-        output, read as `returns`; raise StepFailed with its error where it fails.
+        """Call a node that the handler's own node lists under `calls`, and return its output, validated
+        as `returns`.
 
-        The call is a step of the run. The handler's step is suspended meanwhile, as it is while it waits
-        for a signal; what came of the call is in the journal, so that it is made once for the step."""
+        Raises StepFailed with the node's error if it fails, CallNotNamed if the node is not listed, and
+        CallMalformed if the output does not validate. The call is a step of the run. The handler's step
+        is suspended meanwhile, as it is for a signal. The outcome is kept in the journal, so the call is
+        made once per step."""
         journal = self._journal
         if name not in self._step.calls:
             named = ", ".join(f"`{one}`" for one in self._step.calls) or "none"
@@ -121,7 +124,7 @@ class DurableWaits(Durable):
         return _read_output(name, output, returns)
 
     async def _called_node(self, place: Place, began_at_ms: float, call: NodeCall) -> Any:
-        """Return what a call gave, which is in the journal then."""
+        """Return the output of a call, once it is in the journal."""
         ended = await self._waits.ended(place, call=call)
         with self._waits.working():
             if ended.error is not None:
@@ -133,7 +136,7 @@ class DurableWaits(Durable):
         return output
 
     async def _call_of(self, name: str, given: Any) -> NodeCall:
-        """Return a call with its input, whose large parts are in blobs."""
+        """Return a call with its input; the large parts of an input over MAX_CALL_BYTES go to blobs."""
         value = plain(given, "input")
         digest, size_bytes = ids.input_digest(value), len(to_json(value))
         if size_bytes > MAX_CALL_BYTES and self._values is not None:

@@ -1,9 +1,8 @@
-"""What a handler waits for, beyond the life of an attempt: calls of other nodes, signals of its run, and
-moments.
+"""Waits that outlive an attempt: a handler's calls of other nodes, signals of its run, and long sleeps.
 
-The attempt is suspended when the handler does nothing but wait: no call of the journal, no model call
-and no short sleep is under way in any of its branches. What it does besides, in tasks of its own, is
-ended with it, as by a worker that dies.
+The attempt is suspended when the handler does nothing but wait: no journal operation, no model call and
+no short sleep is in progress in any of its branches. Anything else that the handler does in tasks of its
+own is cut off, as if the worker had died.
 """
 
 import asyncio
@@ -26,19 +25,20 @@ from hocket.workers.runtime.journal.journal import Journal, Place
 from hocket.workers.runtime.journal.suspending import Suspension
 
 QUIET_S = 0.05
-"""A handler that only waits has got so long to begin something else, side by side ..."""
+"""How long a handler must do nothing but wait before its attempt is suspended: time for a concurrent
+task to start something else."""
 CALLS_QUIET_S = 0.005
-"""... and so long where it waits for nothing but calls, which are over sooner."""
+"""The same if all its waits are calls, which end sooner."""
 
 Suspend = Callable[[Suspension], None]
-"""Ends an attempt so."""
+"""Ends an attempt with a suspension."""
 
 
 class Waits:
-    """Those of one attempt."""
+    """The waits of one attempt."""
 
     def __init__(self, resumption: Resumption | None, suspend: Suspend | None) -> None:
-        """`suspend` is None where the platform does not suspend steps."""
+        """`suspend` is None if the platform does not suspend steps."""
         resumption = resumption or Resumption()
         self._ended = {one.key: one for one in resumption.ended}
         self._known = {one.key: one for one in resumption.waits}
@@ -61,7 +61,8 @@ class Waits:
         until_ms: float | None = None,
         call: NodeCall | None = None,
     ) -> WaitEnded:
-        """Return what came of a wait; where nothing has, the attempt is suspended."""
+        """Return the outcome of a wait. If there is none yet, this never returns: the attempt is
+        suspended. Raises JournalMismatch if an earlier attempt waited for something else here."""
         scope, ordinal = place.scope, place.ordinal
         wait = HandlerWait(
             scope=scope, ordinal=ordinal, signal=signal, until_ms=until_ms, call=call
@@ -71,7 +72,7 @@ class Waits:
             _check_same(place, wait, ended)
             return ended
         known = self._known.get(wait.key)
-        if known is not None:  # its moment is that of the first time, and its call is under way
+        if known is not None:  # keep the first attempt's moment, and the call already in progress
             _check_same(place, wait, known)
             wait = known
         self._open[wait.key] = wait
@@ -84,7 +85,8 @@ class Waits:
         raise AssertionError("a future that nobody has was set")
 
     def journaled(self, place: Place, journal: Journal) -> None:
-        """Note that the journal has what came of a wait, or will have it once the handler goes on."""
+        """Note that the journal has the outcome of a wait, or will have it once the handler
+        continues."""
         known = HandlerPlace(scope=place.scope, ordinal=place.ordinal)
         if known.key in self._ended:
             self._journaled.append((known, journal))
@@ -112,8 +114,8 @@ class Waits:
             self._suspend(Suspension(self._told(), tuple(journaled)))
 
     def _told(self) -> tuple[HandlerWait, ...]:
-        """Return what the attempt is suspended for: of very much, what is under way and as much else as
-        one result holds."""
+        """Return the waits to report. If there are too many, those already in progress come first, then
+        as many others as fit into one result."""
         waits = sorted(self._open.values(), key=lambda wait: wait.key not in self._known)[
             :MAX_WAITS
         ]
@@ -129,12 +131,12 @@ class Waits:
 
 
 def _has(journal: Journal, place: HandlerPlace) -> bool:
-    """Tell whether a journal has what was done at a place, and does not merely note it."""
+    """Tell whether a journal has written what happened at a place, rather than merely noted it."""
     return all((one.entry.scope, one.entry.ordinal) != place.key for one in journal.noted)
 
 
 def _check_same(place: Place, wait: HandlerWait, known: HandlerWait | WaitEnded) -> None:
-    """Raise JournalMismatch where an earlier attempt waited for something else here."""
+    """Raise JournalMismatch if an earlier attempt waited for something else here."""
     if _name(wait) != _name(known):
         raise JournalMismatch(
             asked=_name(wait), done=_name(known), ordinal=place.ordinal, where=place.where

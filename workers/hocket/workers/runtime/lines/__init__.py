@@ -1,1 +1,1 @@
-"""Lines that handlers log, on their way to those who look at a run."""
+"""Log lines of handlers, sent on so that they can be read with their run."""

@@ -1,4 +1,4 @@
-"""An attempt as the log knows it: what its lines carry, and how many of them are kept."""
+"""An attempt as the log sees it: the fields of its lines, and how many of them are kept."""
 
 from typing import Any, Protocol
 
@@ -11,15 +11,15 @@ CUT = "Further lines of this attempt are not kept."
 
 
 class Lines(Protocol):
-    """Takes lines of attempts, from any thread."""
+    """Accepts log lines of attempts, from any thread."""
 
     def take(self, attempt: "LoggedAttempt", number: int, line: Line) -> None:
-        """Take a line with its place among those of its attempt."""
+        """Accept a line with its number within its attempt."""
         ...
 
 
 class Named(Protocol):
-    """Says what the lines of an attempt carry."""
+    """Knows the fields that the lines of an attempt carry."""
 
     def log_fields(self) -> dict[str, Any]:
         """Return the fields."""
@@ -40,11 +40,11 @@ class LoggedAttempt:
         self._chars = 0
 
     def log_fields(self) -> dict[str, Any]:
-        """Return what every line that is logged for this attempt carries."""
+        """Return the fields that every log line of this attempt carries."""
         return self._named.log_fields()
 
     def keep_line(self, line: Line) -> None:
-        """Have a line kept, unless there are too many of them."""
+        """Keep a line, unless the attempt has logged too much; the last line kept says so."""
         number, self._count = self._count, self._count + 1
         self._chars += len(line.text) + len(line.fields)
         last = MAX_ATTEMPT_LINES - 1

@@ -1,7 +1,7 @@
-"""Lines leave a worker: in batches, to a ledger, beside the results.
+"""Sends log lines from a worker to a ledger, in batches and separately from results.
 
-A handler that logs pays for an entry in a list. What waits is bounded; beyond the bound, and where no
-ledger takes it in time, lines are dropped, and the log of the process counts them: it has them all.
+Logging costs a handler one entry in a list. The queue is bounded; lines beyond the bound, and lines that
+no ledger accepts in time, are dropped and counted in the process log, which has all lines anyway.
 Without lines there is no task and no timer.
 """
 
@@ -36,7 +36,7 @@ TIMEOUT_MS = 5_000.0
 TRIES = 3
 CLOSE_S = 2.0
 BYTES_PER_CHAR = 6
-"""The most that a character takes in a message."""
+"""The most bytes that one character takes in a message."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
@@ -44,7 +44,7 @@ _Waiting = tuple[LoggedAttempt, LogLine]
 
 
 class LineSender:
-    """Sends what attempts log; `close` when none runs any more."""
+    """Sends the log lines of attempts; call `close` when none runs any longer."""
 
     def __init__(self, bus: Bus, worker: str) -> None:
         self._bus = bus
@@ -58,11 +58,11 @@ class LineSender:
         self._is_asked = False
 
     def begin(self) -> None:
-        """Send from the present event loop."""
+        """Start sending, on the current event loop."""
         self._loop = asyncio.get_running_loop()
 
     def take(self, attempt: LoggedAttempt, number: int, line: Line) -> None:
-        """Take a line, from any thread."""
+        """Queue a line, from any thread; drop it if the queue is full."""
         chars = len(line.text) + len(line.fields)
         with self._lock:
             full = len(self._waiting) >= MAX_WAITING or self._chars + chars > MAX_WAITING_CHARS
@@ -77,7 +77,7 @@ class LineSender:
         self._loop.call_soon_threadsafe(self._start)
 
     async def close(self) -> None:
-        """Send what waits, within CLOSE_S."""
+        """Send the queued lines, within CLOSE_S."""
         if self._sending is None:
             return
         try:
@@ -91,7 +91,7 @@ class LineSender:
             self._sending = asyncio.create_task(self._send_all(), name="log lines")
 
     async def _send_all(self) -> None:
-        RUNNING.set(None)  # what is logged here is no handler's
+        RUNNING.set(None)  # lines logged here belong to no handler
         while True:
             await asyncio.sleep(FLUSH_S)
             with self._lock:
@@ -130,7 +130,7 @@ def _line(number: int, line: Line) -> LogLine:
 
 
 def _batches(some: list[_Waiting], worker: str) -> Iterator[tuple[str, list[AttemptLines]]]:
-    """Give lines by the pool that their steps are of, in batches that fit a message."""
+    """Yield lines by the pool of their steps, in batches that fit into a message."""
     by_attempt: dict[str, dict[LoggedAttempt, list[LogLine]]] = {}
     for attempt, line in some:
         step = attempt.step
@@ -152,7 +152,7 @@ def _batches(some: list[_Waiting], worker: str) -> Iterator[tuple[str, list[Atte
 
 
 def _parts(lines: list[LogLine]) -> Iterator[tuple[LogLine, ...]]:
-    """Give lines in parts of which each fits a message."""
+    """Yield lines in parts that each fit into a message."""
     part: list[LogLine] = []
     chars = 0
     for line in lines:

@@ -1,1 +1,1 @@
-"""Large values of steps: references and blobs, and what a worker holds of them."""
+"""Large values of steps: references, blobs, and the memory that a worker reserves for them."""

@@ -1,6 +1,8 @@
-"""Room for what blobs become in the inputs of steps that run: as many bytes as a worker may hold at
-once, of which one tenant has half at most. A step that finds none waits in its slot until others have
-ended; first come, first served, of those whose tenant may have more.
+"""Limits the memory that loaded blobs take in the inputs of running steps.
+
+A worker may hold a fixed number of bytes at once, and one tenant at most half of them. A step that finds
+no room waits in its slot until others have ended. Room is given first come, first served, among the
+tenants that are below their share.
 """
 
 import asyncio
@@ -8,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 MAX_HELD_BYTES = 512 * 1024 * 1024
-"""For all steps of a worker process."""
+"""The limit for all steps of a worker process."""
 TENANT_SHARE = 0.5
-"""Of that, what one tenant's steps may have; a step that needs more gets all of it."""
+"""The part of it that one tenant's steps may hold; a step that needs more gets the whole share."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +23,7 @@ class _Waiting:
 
 
 class BlobRoom:
-    """Hands out bytes, and takes them back."""
+    """Hands out bytes of room, and takes them back."""
 
     def __init__(self, limit_bytes: int = MAX_HELD_BYTES) -> None:
         self.free_bytes = limit_bytes
@@ -30,7 +32,7 @@ class BlobRoom:
         self._waiting: list[_Waiting] = []
 
     async def take(self, tenant: str, size_bytes: int) -> int:
-        """Wait for room, and return how much was taken."""
+        """Wait for room, and return how many bytes were taken: at most the tenant's share."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = _Waiting(tenant, min(size_bytes, self._share_bytes), turn)
         self._waiting.append(asked)
@@ -47,7 +49,7 @@ class BlobRoom:
         return asked.size_bytes
 
     def give_back(self, tenant: str, size_bytes: int) -> None:
-        """Let the next steps have what one had."""
+        """Return the room that a step held, and serve those that wait."""
         if size_bytes:
             self.free_bytes += size_bytes
             self._held_bytes[tenant] -= size_bytes
@@ -56,10 +58,10 @@ class BlobRoom:
             self._serve()
 
     def _serve(self) -> None:
-        """Give room to those that wait, in their order; one that does not fit into what is free keeps it
-        for itself, one whose tenant has its share does not."""
+        """Give room to waiting steps in order. One that does not fit blocks those behind it, unless it
+        only waits because its tenant's share is used up."""
         for asked in list(self._waiting):
-            if asked.turn.done():  # it was cancelled while it waited
+            if asked.turn.done():  # cancelled while it waited
                 continue
             if self._held_bytes[asked.tenant] + asked.size_bytes > self._share_bytes:
                 continue

@@ -1,4 +1,4 @@
-"""Large values on their way through blobs: outputs that leave, inputs that come back."""
+"""Moves the large parts of outputs to blobs, and loads blobs back into inputs."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from hocket.workers.runtime.values import references
 from hocket.workers.runtime.values.blob_room import BlobRoom
 
 ENVELOPE_BYTES = 4 * 1024
-"""Kept free beside the references."""
+"""Room left in the message beside the references."""
 
 
 class LargeValues:
-    """Stores and loads the blobs of steps; without a store nothing leaves and nothing comes back."""
+    """Stores and loads the blobs of steps; without a store it can do neither."""
 
     def __init__(self, store: BlobStore | None) -> None:
         self._store = store
         self.room = BlobRoom()
 
     async def spilled(self, tenant: str, output: Any, excess_bytes: int) -> Any:
-        """Return an output whose message is too large by so much, with its large parts in the tenant's
-        blobs; the output unchanged where there is no store."""
+        """Return an output with its large parts moved to the tenant's blobs, so that its message shrinks
+        by `excess_bytes`; return it unchanged if there is no store."""
         if self._store is None:
             return output
         output = to_jsonable_python(output, inf_nan_mode="null")
@@ -34,8 +34,10 @@ class LargeValues:
         return references.replace(output, replacements)
 
     async def resolved(self, tenant: str, value: Any) -> tuple[Any, int]:
-        """Return an input with the tenant's blobs that it refers to in their places, and the bytes of
-        `room` that it holds until its step has ended."""
+        """Return an input with its references replaced by the tenant's blobs, and the bytes of `room`
+        that it holds until its step has ended.
+
+        Waits for room. Raises BlobUnresolved if a blob is missing, wrong, or too large."""
         found = list(references.find_references(value))
         if not found:
             return value, 0

@@ -1,8 +1,8 @@
-"""Large values by reference: which parts of an output leave for blobs, which parts of an input come
-back. Pure; the shell around it stores and loads.
+"""Large values by reference: which parts of an output are moved to blobs, and which parts of an input
+are loaded from them. Pure; the shell around it stores and loads.
 
-A reference is `{"$blob": hash, "size": bytes, "type": "text" | "json"}`. Texts leave first, the
-largest first, then whole branches, so that expressions can still read what stays.
+A reference is `{"$blob": hash, "size": bytes, "type": "text" | "json"}`. Texts are moved first, largest
+first, then whole branches, so that expressions can still read as much as possible.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ from hocket.schemas.checks.plain_json import shown_place, shown_text
 from hocket.workers.errors import BlobUnresolved
 
 MIN_PART_BYTES = 16 * 1024
-"""Smaller parts stay where they are."""
+"""Smaller parts are not moved."""
 REFERENCE_BYTES = 150
 MAX_SHOWN_CHARS = 80
 MAX_RESOLVED_BYTES = 64 * 1024 * 1024
-"""What the blobs of one input may hold in sum."""
+"""The most bytes that the blobs of one input may hold in total."""
 MAX_RESOLVED_PARTS = 1_000_000
-"""Lists and dicts in the JSON of those blobs, five other values counted as one: `[[],[],...]` is 20
-times as large once it is parsed."""
+"""The most lists and dicts in the JSON of those blobs, with five other values counted as one:
+`[[],[],...]` is 20 times as large once it is parsed."""
 
 JSON_FACTOR = 4
 
@@ -33,7 +33,7 @@ Kind = Literal["text", "json"]
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a value that leaves for a blob: its place and its bytes."""
+    """A part of a value to be moved to a blob: its path and its bytes."""
 
     path: Path
     data: bytes
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Reference:
-    """A blob that a value refers to, and where."""
+    """A blob that a value refers to, and the place of the reference in the value."""
 
     path: Path
     blob: str
@@ -51,15 +51,15 @@ class Reference:
 
 
 def reference(blob: str, size: int, kind: Kind) -> dict[str, Any]:
-    """Return the value that stands in for a blob."""
+    """Return the JSON value that refers to a blob."""
     return {"$blob": blob, "size": size, "type": kind}
 
 
 def large_parts(value: Any, excess_bytes: int) -> list[Part]:
-    """Return the parts of a JSON value that must leave so that it shrinks by `excess_bytes`.
+    """Return the parts of a JSON value that must move to blobs so that it shrinks by `excess_bytes`.
 
-    Where texts are not enough, branches below the top leave whole; where they are not either, the
-    value itself does.
+    If texts are not enough, whole branches below the top level are moved; if they are not enough
+    either, the value itself is.
     """
     texts = [
         Part(path, text.encode(), "text")
@@ -113,14 +113,14 @@ def content(found: Reference, data: bytes) -> Any:
 
 
 def count_parts(found: Reference, data: bytes) -> int:
-    """Return what MAX_RESOLVED_PARTS counts, at most; cheap, before it is parsed."""
+    """Return an upper bound of what MAX_RESOLVED_PARTS counts, cheaply and before parsing."""
     if found.kind != "json":
         return 1
     return data.count(b"[") + data.count(b"{") + data.count(b",") // 5
 
 
 def check_resolved_size(found: list[Reference]) -> None:
-    """Raise BlobUnresolved where the blobs of one input are too large in sum."""
+    """Raise BlobUnresolved if the blobs of one input are too large in total."""
     total = sum(item.size for item in found)
     if total > MAX_RESOLVED_BYTES:
         largest = max(found, key=lambda item: item.size)
@@ -130,12 +130,12 @@ def check_resolved_size(found: list[Reference]) -> None:
 
 
 def held_bytes(found: list[Reference]) -> int:
-    """Return what the blobs of one input take in memory; JSON takes several times its bytes."""
+    """Return the bytes that the blobs of one input take in memory; JSON takes several times its size."""
     return sum(item.size * (JSON_FACTOR if item.kind == "json" else 1) for item in found)
 
 
 def unresolved(found: Reference, reason: str) -> BlobUnresolved:
-    """Return the error of a reference, with its place in the input."""
+    """Return the error for a reference, naming its place in the input."""
     return BlobUnresolved(
         field=shown_place("input", *found.path),
         blob=shown_text(found.blob, MAX_SHOWN_CHARS),
@@ -160,7 +160,7 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
                 yield from _texts(item, (*path, key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            if type(item) not in _NUMBERS:  # millions of them are usual
+            if type(item) not in _NUMBERS:  # lists of millions of numbers are common
                 yield from _texts(item, (*path, index))
 
 
@@ -176,7 +176,7 @@ def _branches(value: Any) -> list[Part]:
 
 
 def _largest(candidates: list[Part], excess_bytes: int) -> list[Part]:
-    """Return the fewest parts, largest first, that make up the excess; none where all are too few."""
+    """Return the fewest parts, largest first, that cover the excess; none if all are not enough."""
     chosen: list[Part] = []
     for part in sorted(candidates, key=lambda part: len(part.data), reverse=True):
         chosen.append(part)
