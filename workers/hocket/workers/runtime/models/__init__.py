@@ -1,1 +1,1 @@
-"""Model calls of an attempt: request and reply, and the time they took."""
+"""Model calls of an attempt: request and reply, their cost, and the time they took."""

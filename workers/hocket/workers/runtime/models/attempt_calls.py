@@ -1,5 +1,5 @@
-"""The model calls of one attempt: numbered, made in its name, kept in its journal, and what they cost
-and took in sum."""
+"""The model calls of one attempt: numbered, made in its name, and kept in its journal; and their total
+cost and time."""
 
 import hashlib
 from decimal import Decimal
@@ -15,7 +15,7 @@ from hocket.workers.runtime.models.model_time import ModelTime
 
 
 class AttemptCalls:
-    """Those of one attempt; made with the first of them."""
+    """The model calls of one attempt; created with its first call."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AttemptCalls:
         may_be_made: bool = False,
     ) -> None:
         self.spent: Spend | None = None
-        """What they used so far, in sum; None where none was answered."""
+        """The total used so far; None if no call has been answered."""
         self._calls = calls
         self._step = step
         self._attempt_id = attempt_id
@@ -39,18 +39,18 @@ class AttemptCalls:
         self._attribution = attribution
         self._traceparent = traceparent
         self._may_be_made = may_be_made
-        """Whether another worker may make the same calls, or have made them: until a gateway has looked
-        in vain for one of them."""
+        """Whether another worker may be making the same calls, or may have made them; false once a
+        gateway has looked for one of them without success."""
         self._ordinal = 0
         self._time: ModelTime | None = None
 
     @property
     def timing(self) -> Timing | None:
-        """How long the attempt waited for them so far; None where none was made."""
+        """How long the attempt waited for its calls so far; None if it made none."""
         return None if self._time is None else self._time.timing()
 
     def request(self, model: str, **asked: Any) -> CallRequest:
-        """Return a call of a model in the name of this attempt."""
+        """Return a request for a model call on behalf of this attempt."""
         self._ordinal += 1
         step = self._step
         return CallRequest(
@@ -69,8 +69,8 @@ class AttemptCalls:
         )
 
     async def reply(self, request: CallRequest, once: Once | None) -> CallReply:
-        """Return the reply to a call, which may hold an error: from the journal by `once`, where there
-        is one and it has the same call of an earlier attempt."""
+        """Return the reply to a call, which may hold an error. With `once`, the reply comes from the
+        journal if an earlier attempt made the same call."""
         if once is None:
             return await self._asked(request)
         asked = request.model_dump_json(include=_ASKED)
@@ -134,4 +134,4 @@ _ASKED = {
     "openai",
     "requires",
 }
-"""The fields of a call that say what is asked."""
+"""The fields of a call that make up its question, and so its digest in the journal."""

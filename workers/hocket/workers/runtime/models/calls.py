@@ -1,9 +1,9 @@
-"""Model calls to the gateway: request and reply over NATS, asked again when a reply is lost.
+"""Model calls to the gateway: request and reply over NATS, sent again when a reply is lost.
 
-A call keeps its id however often it is asked, so the gateway can join what is asked twice. It is
-asked again, with a header that says so, after a reconnect and when no reply came for `ASK_AGAIN_MS`;
-while there is no gateway it is tried for `NO_GATEWAY_MS`. The caller's deadline bounds all of it. A
-cancelled caller cancels its call at the gateway.
+A call keeps its id however often it is sent, so that the gateway can join duplicates. It is sent again,
+with a header that says so, after a reconnect and when no reply has come for `ASK_AGAIN_MS`; while there
+is no gateway it is retried for `NO_GATEWAY_MS`. The caller's deadline bounds all of this. If the caller
+is cancelled, its call is cancelled at the gateway.
 """
 
 import asyncio
@@ -40,17 +40,19 @@ class ModelCalls:
         self._asked: set[asyncio.Future[RawMessage]] = set()
 
     def open(self) -> None:
-        """Ask anew after each reconnect."""
+        """Start sending unanswered calls again after each reconnect."""
         self._bus.on_reconnect.append(self._ask_anew)
 
     def close(self) -> None:
-        """Leave the bus alone."""
+        """Stop listening for reconnects."""
         with suppress(ValueError):
             self._bus.on_reconnect.remove(self._ask_anew)
 
     async def make(self, request: CallRequest, headers: dict[str, str] | None = None) -> CallReply:
-        """Return the gateway's reply, which may hold a typed error; before the request's deadline raise
-        GatewayUnavailable where there is no gateway, at it ModelTooSlow where one works on the call."""
+        """Return the gateway's reply, which may hold a typed error.
+
+        Raises GatewayUnavailable if no gateway answers, and ModelTooSlow if the request's deadline
+        passes while a gateway works on the call."""
         try:
             return await self._until_answered(request, encoded(request), headers)
         except asyncio.CancelledError:
@@ -91,7 +93,8 @@ class ModelCalls:
                 await asyncio.sleep(NO_GATEWAY_PAUSE_MS / 1000)
 
     def _ask(self, payload: bytes, headers: dict[str, str] | None) -> asyncio.Future[RawMessage]:
-        """Ask the gateway, or nobody while the server is away: after the reconnect it is asked anew."""
+        """Send the request; while NATS is disconnected return a future that the reconnect cancels, so
+        that the request is sent then."""
         if self._bus.connected:
             answer = self._bus.ask(subjects.GATEWAY_CALL, payload, headers)
         else:

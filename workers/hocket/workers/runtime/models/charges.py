@@ -1,5 +1,5 @@
-"""What an attempt costs besides model calls: requests that have a price, seconds of a node type that has
-one, and what handlers say."""
+"""What an attempt costs besides model calls: priced requests, the price per second of its node type, and
+the charges of its handler."""
 
 from decimal import Decimal, InvalidOperation
 
@@ -7,32 +7,32 @@ from hocket.schemas.messages import Spend
 from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT
 
 MAX_CHARGE_USD = 1_000_000
-"""Of one attempt."""
+"""The most that one attempt may charge."""
 
 
 class Charged:
-    """The part of a handler's context that has the attempt's charges."""
+    """The part of a handler's context that keeps the attempt's charges."""
 
     _charged_usd = Decimal(0)
 
     def charge(self, usd: Decimal | str | int) -> None:
-        """Add what something cost (US dollars, 0 to 1,000,000 in all) to what this attempt has spent: it
-        counts for the budgets of its run, and of agents and planners around it. Raises ValueError for
-        any other amount.
+        """Add a cost in US dollars (0 to 1,000,000 in total) to what this attempt has spent.
 
-        It is told with the attempt's result, whatever that is. In a handler with a journal, charge
-        inside of what `context.step` calls: the rest is done again."""
+        It counts against the budgets of its run and of the agents and planners around it, and is
+        reported with the attempt's result, whether or not the attempt succeeds. Raises ValueError for
+        any other amount. In a handler that uses the journal, charge inside a function that
+        `context.step` calls: anything outside is repeated by other attempts."""
         try:
             charged_usd = self._charged_usd + Decimal(usd)
             is_amount = self._charged_usd <= charged_usd <= MAX_CHARGE_USD
-        except InvalidOperation:  # no number is nan, either
+        except InvalidOperation:  # raised for NaN, too
             raise ValueError(f"`{usd}` is no amount of US dollars") from None
         if not is_amount:
             raise ValueError(f"{usd} USD is below 0, or more than one attempt may cost")
         self._charged_usd = charged_usd
 
     def _with_charges(self, calls: Spend | None) -> Spend | None:
-        """Return what model calls used, with the charges."""
+        """Return what model calls used, with the charges added."""
         usd = self._charged_usd
         if not usd:
             return calls

@@ -1,7 +1,7 @@
-"""How long an attempt waited for models. Pure: the time comes in.
+"""How long an attempt waited for models. Pure: callers pass the time.
 
-Calls may run side by side: each moment in which at least one is out counts once, and is shared out
-between the gateway's queues and the models as the calls in sum were.
+Calls may overlap: each moment in which at least one is outstanding counts once. The total is divided
+between the gateway's queues and the models in the same proportion as the calls' summed times.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class ModelTime:
     _queued_ms: float = 0.0
 
     def asked(self, now_ms: float) -> None:
-        """A call went out."""
+        """Note that a call was sent."""
         if not self._out:
             self._since_ms = now_ms
         self._out += 1
 
     def answered(self, now_ms: float, *, asked_at_ms: float, queue_ms: float) -> None:
-        """A call that went out at `asked_at_ms` came back, or was given up; it waited `queue_ms` at
+        """Note that a call sent at `asked_at_ms` was answered or abandoned, after waiting `queue_ms` at
         the gateway."""
         assert self._out > 0, "a call comes back once"
         took_ms = max(0.0, now_ms - asked_at_ms)
@@ -37,7 +37,7 @@ class ModelTime:
             self._waited_ms += max(0.0, now_ms - self._since_ms)
 
     def timing(self) -> Timing | None:
-        """Return the time waited until now, None where no call has come back."""
+        """Return the time waited so far, or None if no call has been answered."""
         if not self._called_ms:
             return None
         queue_ms = self._waited_ms * self._queued_ms / self._called_ms

@@ -1,8 +1,8 @@
-"""OpenAI's client for frameworks inside a handler: what it asks goes through the context, so that
-it has the run's identity, deadline and budget, and stands in the step's journal.
+"""An OpenAI client for frameworks inside a handler. Its requests go through the context, so that they
+carry the run's identity, deadline and budget, and are kept in the step's journal.
 
-It speaks chat completions, completions and embeddings. A stream comes in one piece, when the whole
-answer is there. Other endpoints are not there (404).
+It supports chat completions, completions and embeddings; other endpoints answer 404. A streamed answer
+arrives in one piece, once the whole answer is there.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 BASE_URL = "http://hocket.invalid/v1"
-"""Nothing is sent there."""
+"""A placeholder: nothing is sent there."""
 OpenAIPath = Literal["chat/completions", "completions", "embeddings"]
 PATHS = frozenset({CHAT, EMBEDDINGS, "completions"})
 Ask = Callable[[Any, dict[str, Any]], Awaitable[CallReply]]
@@ -45,7 +45,7 @@ class NoSuchEndpoint(HocketError):
 
 
 def client_of(ask: Ask, **options: Any) -> "AsyncOpenAI":
-    """Return a client whose requests are asked by `ask`; `options` are those of AsyncOpenAI."""
+    """Return a client whose requests are answered by `ask`; `options` are those of AsyncOpenAI."""
     if find_spec("openai") is None:
         raise OpenAIMissing
     from openai import AsyncOpenAI
@@ -86,7 +86,7 @@ async def _answered(path: str, content: bytes, ask: Ask) -> tuple[int, dict[str,
                 path,
                 body["model"],
                 reply.call_id,
-                0,  # the same in each attempt
+                0,  # so that it is the same in each attempt
                 wants_usage=options.get("include_usage") is True,
                 packed=body.get("encoding_format") == "base64",
             )
@@ -110,8 +110,8 @@ def _read(content: bytes) -> dict[str, Any]:
 
 
 def _with_ids(answer: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """Return an answer whose calls of tools have ids, the same in each attempt: frameworks would make up
-    those that the model's server left out."""
+    """Return an answer whose tool calls have ids that are the same in each attempt: if the model's
+    server left them out, frameworks would make up their own."""
     for number, choice in enumerate(answer.get("choices") or ()):
         message = choice.get("message") if isinstance(choice, dict) else None
         calls = message.get("tool_calls") if isinstance(message, dict) else None
@@ -122,7 +122,7 @@ def _with_ids(answer: dict[str, Any], call_id: str) -> dict[str, Any]:
 
 
 def _events(asked: ResponseOptions, answer: dict[str, Any], reply: CallReply) -> bytes:
-    """Return an answer as a stream of one piece for each choice."""
+    """Return an answer as an event stream with one piece per choice."""
     kind = "chat.completion.chunk" if asked.path == CHAT else "text_completion"
     shared = {name: answer.get(name) for name in ("id", "created", "model")} | {"object": kind}
     events = []

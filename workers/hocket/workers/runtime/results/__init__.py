@@ -1,1 +1,1 @@
-"""What an attempt came to, as a message that every later station can carry, on its way to the log."""
+"""Results of attempts: encoded so that every later component can carry them, and posted to the log."""

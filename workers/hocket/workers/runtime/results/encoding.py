@@ -1,9 +1,9 @@
-"""What a step gives back, as the bytes of a message that every later station can carry. Pure.
+"""Encodes the output of a step as the bytes of a message that every later component can carry. Pure.
 
-Pydantic models, dates, decimals, sets and tuples become JSON. NaN and the infinities become null, the
-character U+0000 and halves of surrogate pairs become U+FFFD: Postgres refuses them, and text taken
-from PDFs or from models holds them now and then. What is no JSON at all, nests too deep or has
-integers too long is a typed error.
+Pydantic models, dates, decimals, sets and tuples become JSON. NaN and the infinities become null. The
+character U+0000 and unpaired surrogates become U+FFFD, because Postgres refuses them and text from PDFs
+or models occasionally contains them. Values that are not JSON, nest too deep or have integers that are
+too long raise a typed error.
 """
 
 import math
@@ -28,15 +28,15 @@ REPLACEMENT = "\ufffd"
 MAX_TEXT_CHARS = 128 * 1024 * 1024
 """Characters of text in it."""
 MAX_CONTAINERS = 1_000_000
-"""Lists and dicts in what a step gives back; VALUES_PER_CONTAINER other values count as one."""
+"""The most lists and dicts in an output; VALUES_PER_CONTAINER other values count as one."""
 VALUES_PER_CONTAINER = 5
 MAX_ITERATED = 100_000
-"""Items in it that come from iterables other than lists, tuples, sets and dicts."""
+"""The most items in an output from iterables other than lists, tuples, sets and dicts."""
 
 
 def encode(finished: FinishedAttempt, output: Any = None, error: ErrorInfo | None = None) -> bytes:
-    """Return the message of a result, whose output and error these are; raise OutputNotJson where the
-    output cannot be one."""
+    """Return the message of a result with this output and error; raise OutputNotJson if the output
+    cannot be encoded."""
     try:
         payload = _written(finished, output, error)
     except PydanticSerializationError:
@@ -47,31 +47,31 @@ def encode(finished: FinishedAttempt, output: Any = None, error: ErrorInfo | Non
 
 
 def check_size(payload: bytes, limit_bytes: int = MAX_RESULT_BYTES) -> None:
-    """Raise OutputTooLarge where the message is over the limit."""
+    """Raise OutputTooLarge if the message is over the limit."""
     if len(payload) > limit_bytes:
         raise OutputTooLarge(size_bytes=len(payload), limit_bytes=limit_bytes)
 
 
 def shortened(error: ErrorInfo) -> ErrorInfo:
-    """Return an error whose message fits: without its details, its texts cut."""
+    """Return an error that fits into a message: without its details, and with its texts cut."""
     return error.model_copy(
         update={"message": error.message[:MAX_ERROR_TEXT_CHARS], "details": {"cut": True}}
     )
 
 
 def plain(value: Any, field: str = "output") -> Any:
-    """Return the value as JSON that can be carried; raise OutputNotJson naming the place."""
+    """Return the value as plain JSON; raise OutputNotJson, naming the place, if that is impossible."""
     return _plain(value, field, 0, _Items())
 
 
 class _Items:
-    """Counts what iterables other than JSON's own gave, which may have no end."""
+    """Counts the items of iterables other than JSON's own, because they may be endless."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def of(self, values: Iterable[Any], field: str) -> Iterator[Any]:
-        """Yield the items, or raise OutputNotJson where there are too many."""
+        """Yield the items; raise OutputNotJson if there are too many."""
         for value in values:
             self.count += 1
             if self.count > MAX_ITERATED:
@@ -100,7 +100,7 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
 def _number(value: float | None, field: str) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is not None and int.__abs__(value) >= _INTEGER_LIMIT:  # its type may say otherwise
+    if value is not None and int.__abs__(value) >= _INTEGER_LIMIT:  # a subclass may override abs
         raise _not_json(field, f"an integer has more than {MAX_INTEGER_DIGITS} digits")
     return value
 
@@ -118,7 +118,7 @@ def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[
     array = []
     for index, item in enumerate(value if own else items.of(value, field)):
         kind = type(item)
-        if kind is int and -_INTEGER_LIMIT < item < _INTEGER_LIMIT:  # millions of them are usual
+        if kind is int and -_INTEGER_LIMIT < item < _INTEGER_LIMIT:  # millions of them are common
             array.append(item)
         elif kind is float:
             array.append(item if math.isfinite(item) else None)
@@ -132,11 +132,11 @@ def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[
 
 
 def check_ends(value: Any) -> None:
-    """Raise OutputNotJson where a value holds an iterator (a generator), which may never end, and
-    OutputTooLarge where its text is too long, what is held in several places counted each time.
+    """Raise OutputNotJson if a value holds an iterator (a generator), which may never end, and
+    OutputTooLarge if its text is too long; values that are held in several places count each time.
 
-    Looked at is what a JSON encoder reads by itself: dicts, lists, tuples, sets, dataclasses, models
-    and what is derived from them, with what is in them."""
+    This examines what a JSON encoder reads on its own: dicts, lists, tuples, sets, dataclasses, models,
+    their subclasses, and their contents."""
     if type(value) not in _NUMBERS:
         _look_through(value)
 
@@ -157,7 +157,7 @@ def _look_through(value: Any) -> None:
             items, text_chars = _held_by(part, field)
             chars += text_chars
         values += len(items)
-        if values > MAX_CONTAINERS * VALUES_PER_CONTAINER:  # before they are looked at
+        if values > MAX_CONTAINERS * VALUES_PER_CONTAINER:  # checked before visiting them
             many = MAX_CONTAINERS * VALUES_PER_CONTAINER
             raise _not_json(field, f"it makes more than {many} values")
         for item in items:
@@ -172,7 +172,7 @@ def _look_through(value: Any) -> None:
         seen += 1
         if chars > MAX_TEXT_CHARS:
             raise OutputTooLarge(size_bytes=chars, limit_bytes=MAX_TEXT_CHARS)
-        if seen + len(stack) > MAX_CONTAINERS:  # or it holds itself
+        if seen + len(stack) > MAX_CONTAINERS:  # also true of a value that contains itself
             raise _not_json(field, f"it holds more than {MAX_CONTAINERS} lists and dicts")
 
 
@@ -188,8 +188,8 @@ def _base_of(text: Any) -> Any:
 
 
 def _held_by(part: Any, field: str) -> tuple[Collection[Any], int]:
-    """Return what an encoder would read of a value that is no plain dict, list, tuple, text or scalar,
-    and how long a text it is itself."""
+    """Return the parts that an encoder would read of a value that is not a plain dict, list, tuple, text
+    or scalar, and the length of the value itself as text."""
     if isinstance(part, str | bytes | bytearray):
         return (), _base_of(part).__len__(part)
     if isinstance(part, Iterator):
@@ -222,14 +222,15 @@ _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _NUMBERS = frozenset({int, float, bool, type(None)})
 _WORD = 2**63
 _BITS_PER_DIGIT = 4
-"""At most: long integers count as text."""
+"""An upper bound, by which long integers count as text."""
 _INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
 
 
 def _is_suspicious(payload: bytes) -> bool:
-    """Tell whether the bytes could hold what must be repaired or refused; cheap, may say yes in vain.
+    """Tell whether the bytes could hold something to repair or refuse; cheap, with false positives.
 
-    A result needs as many brackets as it is deep, and as many bytes as an integer has digits.
+    A value has at least as many brackets as it is deep, and at least as many bytes as its integers have
+    digits.
     """
     return (
         b"\\u0000" in payload

@@ -1,4 +1,4 @@
-"""A handler's exception as a typed error, whatever the exception makes of being looked at. Pure."""
+"""Turns a handler's exception into a typed error, even if inspecting the exception raises. Pure."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from hocket.workers.runtime.results.encoding import MAX_ERROR_TEXT_CHARS, plain
 
 MAX_FRAMES = 5
 MAX_CAUSES = 5
-"""Errors that are looked at behind one, each the cause of the one before."""
+"""How many errors of a chain of causes are examined."""
 MAX_NAME_CHARS = 200
 MAX_DETAIL_CHARS = 16_000
 COMPONENT = "worker"
 
 
 def error_info(error: BaseException) -> ErrorInfo:
-    """Return a HocketError's own data; for others `handler_failed`, with the type and last frames.
+    """Return a HocketError's own data; for other errors `handler_failed`, with type and last frames.
 
     Connection errors, timeouts and OS errors are transient, everything else is permanent. Never
     raises: an error that cannot be read is told as one."""
@@ -71,8 +71,8 @@ def _handler_failed(error: BaseException) -> ErrorInfo:
 
 
 def _told_within(error: BaseException) -> ErrorInfo | None:
-    """Return our own error that a library's stands for: OpenAI's client has it in the body of what it
-    raises, and frameworks raise theirs from that."""
+    """Return the Hocket error that a library's error wraps, if any. OpenAI's client has it in the body
+    of the error that it raises, and frameworks raise their own errors from that one."""
     for one in _chain(error):
         if isinstance(one, JournalFault):
             return _own_info(one)
@@ -115,11 +115,11 @@ def _checked(given: ErrorInfo) -> ErrorInfo:
         "message": without_url_passwords(given.message[:MAX_ERROR_TEXT_CHARS]),
         "component": given.component or COMPONENT,
     }
-    return ErrorInfo.model_validate(fields)  # one made without being validated is no error
+    return ErrorInfo.model_validate(fields)  # the handler may have built it without validation
 
 
 def _name(kind: type, *, with_module: bool = False) -> str:
-    """Return the name of a class, asked of `type` itself: the class may answer as it likes."""
+    """Return the name of a class, read through `type` itself because the class may override it."""
     name = type.__getattribute__(kind, "__qualname__" if with_module else "__name__")
     module = type.__getattribute__(kind, "__module__") if with_module else None
     shown = f"{module}.{name}" if isinstance(module, str) else str(name)
@@ -127,7 +127,7 @@ def _name(kind: type, *, with_module: bool = False) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """Return an exception's text, or what is wrong with it."""
+    """Return an exception's text, or why it cannot be read."""
     try:
         return without_url_passwords(str.__str__(str(error))[: 2 * MAX_ERROR_TEXT_CHARS])
     except BaseException as fault:
@@ -135,6 +135,6 @@ def _text(error: BaseException) -> str:
 
 
 def waiting() -> ErrorInfo:
-    """Return the error of an attempt whose handler waits: who knows `waits` does not look at it, and a
-    coordinator of an earlier release tries the step again instead of taking null for its output."""
+    """Return the error of an attempt whose handler waits. Coordinators that know `waits` ignore it; one
+    of an earlier release retries the step instead of taking null for its output."""
     return Retryable("its handler waits, and its coordinator suspends no steps").info()

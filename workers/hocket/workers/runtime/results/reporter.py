@@ -1,5 +1,5 @@
-"""What an attempt came to leaves its worker: as a message that every later station can carry, posted to
-the log; after the log has it, the step is acknowledged."""
+"""Reports the result of an attempt: encodes it, posts it to the log, and acknowledges the step once the
+log has it."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Reporter:
-    """The results of one node type."""
+    """Reports the results of one node type."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Reporter:
         meters: TypeMeters,
     ) -> None:
         self.unacknowledged = 0
-        """Results that are posted, and not in the log as far as is known."""
+        """Results that are posted but not yet known to be in the log."""
         self._bus = parts.bus
         self._outbox = parts.outbox
         self._attempts = attempts
@@ -56,7 +56,7 @@ class Reporter:
     async def report(
         self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
     ) -> None:
-        """Post the result of an attempt: its output, or its error where it has one."""
+        """Post the result of an attempt: its error if there is one, otherwise its output."""
         info = None if error is None else error_info(error)
         finished = self._finished(attempt, context)
         is_suspended = attempt.is_suspended
@@ -74,7 +74,7 @@ class Reporter:
         self._outbox.post(payload, attempt, self._posted)
 
     async def all_acknowledged(self) -> None:
-        """Wait until every posted result is in the log, or failed."""
+        """Wait until every posted result is in the log or could not be posted."""
         while self.unacknowledged:
             self._none_left.clear()
             await self._none_left.wait()
@@ -103,7 +103,7 @@ class Reporter:
     async def _encoded(
         self, tenant: str, finished: FinishedAttempt, output: Any, info: ErrorInfo | None
     ) -> tuple[bytes, ErrorInfo | None]:
-        """Return the result's message and its error, where it has one after all."""
+        """Return the result's message, and its error: an output that cannot be encoded becomes one."""
         try:
             payload = encoding.encode(finished, None if info else output, info)
             excess_bytes = len(payload) - encoding.MAX_RESULT_BYTES
@@ -113,9 +113,7 @@ class Reporter:
             encoding.check_size(payload)
         except OutputTooLarge as error:
             info = encoding.shortened(info) if info else error.info()
-        except (
-            BaseException
-        ) as error:  # what a handler gives back may raise anything when it is read
+        except BaseException as error:  # reading a handler's output may raise anything
             if _is_stopping():
                 raise
             info = error_info(error)
@@ -137,7 +135,7 @@ class Reporter:
 
 
 def _is_stopping() -> bool:
-    """Tell whether the present task is being cancelled."""
+    """Tell whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -1,18 +1,18 @@
-"""Acknowledgements of steps, sent a little later together with something else.
+"""Acknowledgements of steps, delayed a little so that they are sent together with something else.
 
-A write to the socket costs more than all the rest of a small step; nobody waits for these. They go
-out with the next result, and after ACK_DELAY_S at the latest; a worker killed in between has its
-steps delivered again, as it would a moment earlier.
+A write to the socket costs more than the rest of a small step, and nobody waits for an acknowledgement.
+So they are sent with the next result, or after ACK_DELAY_S at the latest. If the worker is killed in
+between, its steps are redelivered, as they would have been a moment earlier.
 
-An acknowledgement names a message by its place in the stream. A server that lost its power may come
-back without that message and give its place to another step, which must not be acknowledged unseen.
-So nothing is said about a delivery of a connection that was lost, until the message was looked up.
+An acknowledgement names a message by its stream sequence. A server that lost power may come back without
+that message and give its sequence to another step, which must not be acknowledged unseen. So after a
+connection is lost, nothing is said about its deliveries until their messages have been looked up.
 
-What was acknowledged just before a connection was lost may never have arrived. Such a step would be
-delivered again after `ack_wait_s`, and run again, model calls included. So those of the last RECENT_S
-are looked up too, and where they are still there, their results are posted once more (a server that
-crashed may have lost them after it had them: the log drops what it still has) and then they are
-acknowledged.
+Acknowledgements sent just before a connection was lost may never have arrived. Their steps would be
+redelivered after `ack_wait_s` and run again, model calls included. So messages acknowledged in the last
+RECENT_S are looked up too. If they are still there, their results are posted once more (a server that
+crashed may have lost results that it had; the log drops those it still has), and they are acknowledged
+again.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ ACK_DELAY_S = 0.005
 MAX_WAITING = 256
 RECENT_S = 2.0
 MAX_RECENT_BYTES = 16 * 1024 * 1024
-"""Results that are kept for it; older ones go."""
+"""The most bytes of results that are kept for this; older ones are dropped."""
 LOOKS_AT_ONCE = 16
 PATIENCE_S = 10.0
-"""So long a server that comes up, or a cluster without a leader, is asked again; after that the message
-is delivered again in any case."""
+"""How long to keep asking a server that is starting, or a cluster without a leader; after that the
+message is redelivered in any case."""
 LOOK_PAUSE_S = 0.25
 
 log = structlog.get_logger()
 
 
 class Ack(NamedTuple):
-    """The acknowledgement of one message, and what tells that message from others in its place: its
-    headers. `steps` came in it, and of so many the log has the `results`."""
+    """The acknowledgement of one message, with the headers that tell it from another message at the same
+    sequence. `steps` counts the steps that came in it, and `results` are those that the log has."""
 
     ack_subject: str
     losses: int
@@ -65,7 +65,7 @@ class Acks:
         self._waiting: list[Ack] = []
         self._timer: asyncio.TimerHandle | None = None
         self._sent: deque[tuple[float, list[Ack]]] = deque()
-        """When they were sent, by the event loop's time."""
+        """Recently sent acknowledgements, with the event loop's time of sending."""
         self._sent_bytes = 0
         self._doubtful: deque[Ack] = deque()
         self._repeating: asyncio.Task[None] | None = None
@@ -79,7 +79,8 @@ class Acks:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY_S, self.send)
 
     def send(self) -> None:
-        """Send what waits, now; what a lost connection has made doubtful is looked up first."""
+        """Send the waiting acknowledgements now; those that a lost connection made doubtful are looked
+        up first."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -94,7 +95,7 @@ class Acks:
             self.repeat()
 
     def repeat(self) -> None:
-        """Acknowledge once more what may not have arrived: the connection was lost, and is back."""
+        """After a reconnect, acknowledge again what may not have arrived."""
         losses = self._bus.losses
         for _, sent in self._sent:
             self._doubtful.extend(ack for ack in sent if ack.losses != losses)
@@ -106,22 +107,23 @@ class Acks:
             self._repeating = asyncio.create_task(self._repeat(), name="acknowledgements again")
 
     async def close(self) -> None:
-        """Look nothing up any more."""
+        """Stop looking messages up."""
         if self._repeating is not None:
             await stop_tasks((self._repeating,))
 
     def known(self, message: StepMessage) -> bool:
-        """Tell whether a message is surely the one that its ack subject names."""
+        """Tell whether a message is certain to be the one that its ack subject names."""
         return message.losses == self._bus.losses
 
     async def recognise(self, message: StepMessage, *, patience_s: float = 0.0) -> bool:
-        """Look a message up after a lost connection; tell whether it is known now. One that is gone, or
-        cannot be looked up, stays unknown: if it is there, it is delivered again. A server that does not
-        answer is asked again until `patience_s` are over."""
+        """Look a message up after a lost connection, and tell whether it is known now.
+
+        A message that is gone, or cannot be looked up, stays unknown; if it still exists, it is
+        redelivered. A server that does not answer is asked again for `patience_s`."""
         losses, ack = self._bus.losses, _ack_of(message)
         if not await self._is_there(ack, patience_s):
             return False
-        if message.ack_subject == ack.ack_subject:  # else it was delivered anew meanwhile
+        if message.ack_subject == ack.ack_subject:  # otherwise it was redelivered meanwhile
             message.losses = losses
         return self.known(message)
 
@@ -141,7 +143,7 @@ class Acks:
                 self._doubtful.popleft() for _ in range(min(LOOKS_AT_ONCE, len(self._doubtful)))
             ]
             there = await asyncio.gather(*(self._may_end(ack) for ack in some))
-            if losses != self._bus.losses:  # lost once more
+            if losses != self._bus.losses:  # the connection was lost again
                 self._keep(some)
                 self.repeat()
                 continue
@@ -155,7 +157,8 @@ class Acks:
             log.debug("steps_acknowledged_again", count=len(again), looked_up=len(some))
 
     async def _may_end(self, ack: Ack) -> bool:
-        """Tell whether a message is there and the log has its results, which are posted for that."""
+        """Post a message's results again, and tell whether it may be acknowledged: it is still there,
+        and the log has its results."""
         if len(ack.results) < ack.steps or not await self._is_there(ack, PATIENCE_S):
             return False
         to = self._bus.identity.result_subject
@@ -169,8 +172,8 @@ class Acks:
         return True
 
     async def _is_there(self, ack: Ack, patience_s: float) -> bool:
-        """Tell whether the stream has the message where its latest delivery came from: where the first
-        one came from may be another step by now."""
+        """Tell whether the stream has the message at the sequence of its latest delivery; that of its
+        first delivery may belong to another step by now."""
         if self._bus.identity.is_guest:
             return False  # it may not read the stream
         losses, seq = self._bus.losses, parse_ack_subject(ack.ack_subject).stream_seq

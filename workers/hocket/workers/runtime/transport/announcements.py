@@ -1,7 +1,8 @@
-"""What this worker can do, told to coordinators: every few seconds, when it starts, stops or is asked;
-and what its node types are, where they are somebody's own, told to the registry: less often.
+"""Announces this worker's slots to coordinators every few seconds, and when it starts, stops or is
+asked. Custom node types are described to the registry, less often.
 
-Core NATS, fire and forget; who misses one hears the next. A worker that dies falls silent.
+Announcements use core NATS, fire and forget; a receiver that misses one gets the next. A worker that
+dies falls silent.
 """
 
 import asyncio
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 EVERY_S = 2.0
 DESCRIBED_EVERY = 15
-"""Types are described with every so many-th announcement: every 30 s."""
+"""Types are described with every 15th announcement: every 30 s."""
 
 
 class Announcements:
-    """Tells of the slots of a worker, by node type, from `start` to `stop`."""
+    """Announces the slots of a worker, by node type, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Announcements:
         self._slots = slots
         self._types = tuple(types)
         self._pools: set[str] = set()
-        """What a guest has announced."""
+        """The pools that a guest has announced."""
         self._number = 0
         self._announcing = False
         self._subscription: Subscription | None = None
@@ -49,7 +50,7 @@ class Announcements:
         self._announce()
 
     def changed(self) -> None:
-        """Announce what changed at once."""
+        """Announce changed slots at once."""
         if self._announcing:
             self._tell(self._slots())
 
@@ -85,7 +86,7 @@ class Announcements:
             self._announce_on(subjects.WORKER_ANNOUNCED, slots)
             return
         self._pools |= slots.keys()
-        for pool in self._pools:  # each may say something of his own pools only
+        for pool in self._pools:  # a guest may publish on the subjects of its own pools only
             subject = f"{subjects.WORKER_ANNOUNCED}.{subjects.pool_token(pool)}"
             self._announce_on(subject, {pool: slots[pool]} if pool in slots else {})
 

@@ -1,7 +1,7 @@
-"""Recent cancellations, for attempts that arrive after them. Pure.
+"""Remembers recent cancellations, for attempts that arrive after them. Pure.
 
-A cancellation concerns attempts that were sent before it came; what a coordinator dispatches later
-(a retry, a resumed run) is a new decision and runs. Bounded by count and by age.
+A cancellation applies to attempts that were sent before it arrived; a later dispatch (a retry, a resumed
+run) is a new decision and runs. Bounded by count and by age.
 """
 
 from collections import OrderedDict
@@ -15,14 +15,14 @@ Target = tuple[str, str | None, int | None, str | None]
 
 
 class Cancellations:
-    """The latest cancellations by what they concern: (run, step or all, attempt or all,
+    """The latest cancellations, by what they apply to: (run, step or all, attempt or all,
     capability)."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Target, tuple[float, str]] = OrderedDict()
 
     def remember(self, cancelled: StepCancelled, now_ms: float) -> None:
-        """Keep a cancellation that came at `now_ms`, and forget those that are too old or too many."""
+        """Keep a cancellation that arrived at `now_ms`; drop those that are too old or too many."""
         target = (
             cancelled.run_id,
             cancelled.step,
@@ -47,8 +47,8 @@ class Cancellations:
         now_ms: float,
         capability: str | None = None,
     ) -> str | None:
-        """Return why an attempt sent at `sent_at_ms` was cancelled, or None where it was not, or by
-        somebody without its capability."""
+        """Return why an attempt sent at `sent_at_ms` was cancelled; None if it was not, or if the
+        cancellation did not have its capability."""
         if not self._seen:
             return None
         for concerned in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):

@@ -1,4 +1,4 @@
-"""Fetching the steps of one node type: its lanes together."""
+"""Fetches the steps of one node type, across its lanes."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from hocket.workers.runtime.transport.pull import LanePull
 
 
 class Fetching:
-    """The requests of all lanes. `deliver` gets each step with its lane; `changed` is called whenever
-    more may have to be asked."""
+    """The requests of all lanes. `deliver` receives each step with its lane; `changed` is called
+    whenever more steps may have to be requested."""
 
     def __init__(
         self,
@@ -45,21 +45,21 @@ class Fetching:
 
     @property
     def has_pending(self) -> bool:
-        """Whether steps wait in the stream, as far as is known."""
+        """Whether steps are known to wait in the stream."""
         return any(demand.pending for demand in self._demands.values())
 
     async def open(self) -> None:
-        """Create the consumers, and listen; nothing is asked yet."""
+        """Create the consumers and start listening; nothing is requested yet."""
         await ensure_consumers(self._bus, self._node_type, self._ack_wait_s)
         for lane in self._lanes.values():
             await lane.open()
 
     async def close(self) -> None:
-        """Withdraw what was asked; steps already sent are still delivered before this returns."""
+        """Withdraw the requests; steps already sent are still delivered before this returns."""
         await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
 
     def ask(self, busy: int) -> None:
-        """Ask for what the slots can take, `busy` of which are taken or will be."""
+        """Request as many steps as the slots can take; `busy` slots are taken or soon will be."""
         if not self._bus.connected:
             return
         for name, count in allot(self._slots, busy, self._demands).items():
@@ -67,11 +67,11 @@ class Fetching:
                 self._lanes[name].ask(count)
 
     def reopen(self) -> None:
-        """Ask anew after a reconnect; what was asked before is void."""
+        """Request steps again after a reconnect; earlier requests are void."""
         for lane in self._lanes.values():
             lane.reopen()
 
     def check(self) -> None:
-        """Begin anew where the server has been silent for too long."""
+        """Start over if the server has been silent for too long."""
         for lane in self._lanes.values():
             lane.check()

@@ -1,10 +1,10 @@
-"""What a worker holds, in a file that outlives it: a worker that starts finds out under which steps the
-one before it ended, and what it held (`intake/after_worker_death.py`).
+"""Records the steps that a worker holds in a file that outlives it. A worker that starts learns from it
+what its predecessor held, and which steps were running when it died (`intake/after_worker_death.py`).
 
-The file is mapped into memory, of a fixed size, and locked as long as its worker lives; one that nobody
-locks is of a worker that ended without draining. It says of each step whether it waited, ran, or ran
-alone, and of each kind of steps what is held against it (`intake/suspicion.py`). Without a folder
-that can be written to, nothing is noted: steps come again after `ack_wait_s`.
+The file has a fixed size, is memory-mapped, and is locked as long as its worker lives; an unlocked file
+belongs to a worker that ended without draining. It records whether each step waited, ran, or ran alone,
+and what is held against each kind of step (`intake/suspicion.py`). Without a writable folder nothing is
+recorded, and steps are redelivered after `ack_wait_s`.
 """
 
 import fcntl
@@ -22,10 +22,10 @@ from pathlib import Path
 import structlog
 
 MAX_HELD = 2_048
-"""Steps that are noted; of further ones nothing is known when the worker ends."""
+"""The most steps that are recorded; further ones are unknown when the worker dies."""
 MAX_KINDS = 1_000
 MAX_FILES = 64
-"""Files of ended workers that are read at one start."""
+"""The most files of ended workers that are read at one start."""
 MAX_DEBT = 1_000_000
 MAX_SUBJECT_BYTES = 214
 WAITS, RUNS, ALONE = 1, 2, 3
@@ -52,15 +52,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What an ended worker left: its steps, and by kind what was held against it and how often its steps
-    ended their worker alone."""
+    """What an ended worker left: its steps, and for each kind what was held against it and how often its
+    steps ended a worker while alone."""
 
     steps: list[Held]
     kinds: dict[str, tuple[int, int]]
 
 
 class HeldSteps:
-    """The notes of this worker, from `open` to `close`."""
+    """The records of this worker, from `open` to `close`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -73,11 +73,11 @@ class HeldSteps:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is noted."""
+        """Whether steps are being recorded."""
         return self._map is not None
 
     def open(self) -> None:
-        """Begin to note."""
+        """Create the file and start recording."""
         if self._folder is None:
             return
         path = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
@@ -87,7 +87,7 @@ class HeldSteps:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(new, flags, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.posix_fallocate(self._file, 0, _SIZE)  # a full disk is to be told of here
+            os.posix_fallocate(self._file, 0, _SIZE)  # so that a full disk is reported here
             mapped = mmap.mmap(self._file, _SIZE)
             mapped[: len(_MAGIC)] = _MAGIC
             new.rename(path)
@@ -100,14 +100,14 @@ class HeldSteps:
         self._free_kinds = list(range(MAX_KINDS - 1, -1, -1))
 
     def close(self) -> None:
-        """Forget all: what this worker held was given back."""
+        """Remove the file: everything that this worker held was given back."""
         if self._map is not None and self._path is not None:
             self._map.close()
             self._map = None
             self._drop(self._path)
 
     def add(self, ack_subject: str, kind: str) -> int:
-        """Note a step that waits; return its place, -1 where it is not noted."""
+        """Record a waiting step and return its place, or -1 if it is not recorded."""
         subject = ack_subject.encode()
         if self._map is None or not self._free or len(subject) > MAX_SUBJECT_BYTES:
             return -1
@@ -117,7 +117,7 @@ class HeldSteps:
         return place
 
     def moved(self, place: int, ack_subject: str) -> None:
-        """Note that a step came once more."""
+        """Record another delivery of a step."""
         if self._map is not None and place >= 0:
             how, _, kind, _ = _STEP.unpack_from(self._map, _HEAD_BYTES + place * _STEP.size)
             subject = ack_subject.encode()[:MAX_SUBJECT_BYTES]
@@ -125,18 +125,18 @@ class HeldSteps:
             _STEP.pack_into(self._map, at, how, len(subject), kind, subject)
 
     def set(self, place: int, how: int) -> None:
-        """Note how a step is held now."""
+        """Record how a step is held now."""
         if self._map is not None and place >= 0:
             self._map[_HEAD_BYTES + place * _STEP.size] = how
 
     def remove(self, place: int) -> None:
-        """Note that a step is held no longer."""
+        """Record that a step is no longer held."""
         if self._map is not None and place >= 0:
             self._map[_HEAD_BYTES + place * _STEP.size] = _FREE
             self._free.append(place)
 
     def note_kind(self, kind: str, debt: int, deaths: int) -> None:
-        """Note what is held against a kind of steps; 0 and 0 forget it."""
+        """Record what is held against a kind of step; 0 and 0 remove the record."""
         if self._map is None:
             return
         place = self._kinds.get(kind)
@@ -150,7 +150,7 @@ class HeldSteps:
             self._free_kinds.append(self._kinds.pop(kind))
 
     def of_ended(self) -> Iterator[Left]:
-        """Give what workers left that ended without draining; their files are removed."""
+        """Yield what workers that ended without draining left; their files are removed."""
         if self._folder is None:
             return
         with suppress(OSError):
@@ -168,7 +168,7 @@ class HeldSteps:
 
 
 def _left_in(path: Path) -> Left | None:
-    """Read and remove a file; None where it is of a worker that lives, or none of ours."""
+    """Read and remove a file; return None if its worker is alive, or the file is not one of ours."""
     try:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         file = os.open(path, flags)
@@ -180,7 +180,7 @@ def _left_in(path: Path) -> Left | None:
         if not stat.S_ISREG(status.st_mode) or status.st_size != _SIZE:
             return None
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(file).st_nlink:  # another one read it meanwhile
+        if not os.fstat(file).st_nlink:  # another worker has read it meanwhile
             return None
         content = os.pread(file, _SIZE, 0)
         path.unlink()

@@ -1,10 +1,11 @@
-"""Which lane of a node type is asked for steps, and in what order fetched steps start. Pure.
+"""Decides how many steps to request from each lane of a node type, and in what order fetched steps
+start. Pure.
 
-A worker asks the server for no more waiting steps than it has free slots, so that none waits here
-while another worker is idle. Every lane keeps a small standing request besides, so that a step in a
-quiet lane is pushed to a worker at once and no lane can be starved. These hold no slots: lanes in
-which nothing comes would keep slots idle (half of them, where there are four). A step that comes by
-one when every slot is taken waits here for a moment, and is then passed on to another worker.
+A worker requests no more waiting steps than it has free slots, so that none waits here while another
+worker is idle. In addition every lane keeps a small standing request, so that a step in a quiet lane is
+pushed to a worker at once and no lane is starved. Standing requests hold no slots, because otherwise
+quiet lanes would keep slots idle (half of them if there are four). A step that arrives through one while
+every slot is taken waits here for a moment, and is then passed on to another worker.
 """
 
 import heapq
@@ -15,7 +16,7 @@ from typing import Generic, TypeVar
 from hocket.schemas.structs.steps import RequestedStep
 
 WEIGHTS: Mapping[str, int] = {"urgent": 8, "normal": 4, "batch": 1}
-"""How the slots are shared out while every lane has more steps than there are slots."""
+"""How the slots are divided while every lane has more steps than there are slots."""
 STANDING_DIVISOR = 32
 """A quiet lane keeps 1/32 of the slots requested, at least one."""
 ACTIVE_DIVISOR = 4
@@ -24,9 +25,9 @@ ACTIVE_DIVISOR = 4
 
 @dataclass
 class Demand:
-    """One lane as its worker sees it: `asked` steps are requested and not here yet; `pending` were
-    left in the lane when its latest step was sent; `batch` is the size of the latest request and
-    `turn` the lane's place in the weighted turns."""
+    """One lane as its worker sees it: `asked` steps are requested but have not arrived, `pending` were
+    left in the lane when its latest step was sent, `batch` is the size of the latest request, and `turn`
+    is the lane's weight in the round robin."""
 
     asked: int = 0
     pending: int = 0
@@ -41,18 +42,17 @@ def standing(slots: int) -> int:
 
 
 def held(slots: int, demand: Demand) -> int:
-    """Return how many free slots a lane's requests will take: all but the standing ones, as far as no
-    step is known to be there for them."""
+    """Return how many free slots a lane's requests will take. Standing requests count only as far as
+    steps are known to be waiting for them."""
     expected = min(demand.asked, demand.pending)
     return max(expected, demand.asked - standing(slots))
 
 
 def allot(slots: int, busy: int, demands: Mapping[str, Demand]) -> dict[str, int]:
-    """Return how many steps to request in each lane now, and take their turns in `demands`.
+    """Return how many steps to request in each lane now, and advance the turns in `demands`.
 
-    While a slot is free every lane gets its standing request. Beyond that lanes take turns in
-    proportion to their weights (smooth weighted round robin), among those that have more steps than
-    are requested.
+    While a slot is free, every lane gets its standing request. Beyond that, the lanes that have more
+    steps than are requested take turns in proportion to their weights (smooth weighted round robin).
     """
     if busy >= slots:
         return {}
@@ -78,10 +78,10 @@ def allot(slots: int, busy: int, demands: Mapping[str, Demand]) -> dict[str, int
 
 
 def _missing(slots: int, demand: Demand) -> int:
-    """Return how many more steps the lane could use; nothing while half of its request stands.
+    """Return how many more steps the lane could use; 0 while more than half of its request is open.
 
-    What a lane with steps was asked for is already on its way: asking again for every slot that
-    becomes free would cost a request per step and bring nothing sooner.
+    Steps that were requested from a lane that has some are already on their way: a request for every
+    slot that becomes free would cost one request per step and bring nothing sooner.
     """
     target = standing(slots)
     if demand.active:
@@ -101,7 +101,7 @@ def _next_turn(waiting: list[str], demands: Mapping[str, Demand]) -> str:
 
 
 def latest_start_ms(step: RequestedStep, sent_at_ms: float) -> float:
-    """Return when the step must start so that its run keeps its deadline: least slack comes first."""
+    """Return when the step must start for its run to meet its deadline: least slack comes first."""
     return sent_at_ms + step.slack_ms
 
 
@@ -116,7 +116,7 @@ class ReadyQueue(Generic[T]):
     _count: int = 0
 
     def push(self, latest_start_ms: float, item: T) -> None:
-        """Add an item; of two with the same time the one added first comes first."""
+        """Add an item; of two with the same time, the one added first comes first."""
         self._count += 1
         heapq.heappush(self._heap, (latest_start_ms, self._count, item))
 

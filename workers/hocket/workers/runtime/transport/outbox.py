@@ -1,12 +1,12 @@
-"""Results on their way to the logs: those that end side by side go in one message.
+"""Posts results to the logs, several per message if they finish at about the same time.
 
-A message costs the server and the coordinator several times what one more result inside it costs. What
-ends in one turn of the event loop goes together, by partition; what ends while MAX_UNACKNOWLEDGED
-messages of the partition are on their way waits for one of them, or for MAX_RESULTS, or MAX_BYTES. So a
-worker with little to do sends at once, and one with much to do sends fewer and larger messages.
+A message costs the server and the coordinator several times as much as one more result in it. Results of
+one partition that finish in the same turn of the event loop are sent together. While MAX_UNACKNOWLEDGED
+messages of the partition are in flight, further results wait for one of them, or for MAX_RESULTS or
+MAX_BYTES. So a worker with little to do sends at once, and a busy one sends fewer, larger messages.
 
-A message with one result has that result's id, so that the stream drops a repeat. One with several has
-an id of its own: it could else be taken for the repeat of one that held other results.
+A message with one result has that result's id, so that the stream drops a repeat. A message with several
+has an id of its own, because otherwise it could be taken for a repeat of one with other results.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 MAX_UNACKNOWLEDGED = 2
 """With one, the last of a few parallel steps would often wait for the first one's acknowledgement."""
 MAX_RESULTS = 32
-"""Results of one message: the coordinator applies them without doing anything else between."""
+"""The most results in one message: the coordinator applies them without doing anything in between."""
 MAX_BYTES = 64 * 1024
 
 
 Posted = Callable[[Attempt, str | None], None]
-"""Told when the log has an attempt's result, or why it will not."""
+"""Called when the log has an attempt's result, or with the reason why it does not."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """The results for one partition that are not posted yet."""
+    """The results for one partition that have not been posted yet."""
 
     partition: int
     payloads: list[bytes] = field(default_factory=list)
@@ -47,8 +47,8 @@ class _Lane:
 
 
 class Outbox:
-    """Sends results, and acknowledges their steps when these are stored. `acks` are those of steps;
-    what waits there goes along."""
+    """Sends results, and calls back once they are stored. Waiting acknowledgements in `acks` are sent
+    along with them."""
 
     def __init__(self, bus: Bus, acks: Acks) -> None:
         self._bus = bus
@@ -96,7 +96,7 @@ class Outbox:
                 )
         except (
             HocketError
-        ) as error:  # the connection was closed, or the server takes less than said
+        ) as error:  # the connection closed, or the server accepts less than it said
             _tell(ends, str(error))
             return
         self._acks.send()

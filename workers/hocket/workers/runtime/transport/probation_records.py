@@ -1,9 +1,10 @@
-"""What became of steps on probation, for the worker that has them next: a small stream, which
-`kit/nats/streams.py` makes.
+"""Records what became of steps on probation, for the worker that gets them next. They are kept in a
+small stream that `kit/nats/streams.py` makes.
 
-Nothing is written of a step that ends in its first deliveries. An entry goes when its step ends, or
-after a day. What cannot be read or written counts as nothing: MAX_DELIVERIES bounds such a step. So does
-what was not written by who has the step: an entry is sealed with the step's capability.
+Nothing is written about a step that ends within its first deliveries. An entry is removed when its step
+ends, or after a day. An entry that cannot be read or written counts as none; MAX_DELIVERIES bounds such
+a step. So does an entry from anybody but a holder of the step: entries are sealed with the step's
+capability.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from hocket.schemas.structs.steps import RequestedStep
 MAX_COUNT = 1_000
 API_TIMEOUT_MS = 5_000.0
 MAX_KINDS = 1_000
-"""Kinds of steps that end their workers, of which is known."""
+"""The most kinds of steps remembered as ending their workers."""
 _KIND = "kind-"
 _SEAL_BYTES = 16
 
@@ -33,14 +34,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How often a step was begun on probation without an end, and how often its worker ended while
+    """How often a step was started on probation without finishing, and how often its worker died while
     nothing else ran beside it."""
 
     begun: int = 0
     deaths_alone: int = 0
 
     def after_death(self, *, alone: bool) -> "Record":
-        """Return what holds where the worker ends while the step runs."""
+        """Return the record that applies if the worker dies while the step runs."""
         return Record(self.begun + 1, self.deaths_alone + alone)
 
 
@@ -55,24 +56,24 @@ class ProbationRecords:
 
     @property
     def are_kept(self) -> bool:
-        """Whether this worker may keep records: one with a key of its own may not."""
+        """Whether this worker may keep records: a worker with its own key may not."""
         return not self._bus.identity.is_guest
 
     async def read(self, step: RequestedStep) -> Record:
-        """Return what is known of a step."""
+        """Return a step's record; an empty one if there is none, or it cannot be read."""
         if not self.are_kept:
             return NOTHING
         try:
             answer = await self._api("STREAM.MSG.GET", {"last_by_subj": _subject(step)})
             return _record_in(answer, step)
-        except Exception as error:  # also what others wrote there, or a server says otherwise
+        except Exception as error:  # including entries by others and unknown server answers
             log.warning(
                 "probation_not_read", step=step.step, run_id=step.run_id, reason=repr(error)
             )
             return NOTHING
 
     async def write(self, step: RequestedStep, record: Record) -> None:
-        """Replace what is known of a step."""
+        """Replace a step's record."""
         if not self.are_kept:
             return
         try:
@@ -88,7 +89,7 @@ class ProbationRecords:
             )
 
     async def killers(self) -> set[str]:
-        """Return the kinds of steps that ended their workers."""
+        """Return the kinds of steps known to end their workers."""
         if not self.are_kept:
             return set()
         try:
@@ -97,12 +98,12 @@ class ProbationRecords:
             found = (answer.get("state") or {}).get("subjects") or {}
             kinds = (subject.rpartition(".")[2] for subject in found)
             return set(islice((kind for kind in kinds if kind.startswith(_KIND)), MAX_KINDS))
-        except Exception as error:  # also what a server says otherwise
+        except Exception as error:  # including unknown server answers
             log.warning("probation_kinds_not_read", reason=repr(error))
             return set()
 
     async def note_kind(self, kind: str, *, ends_worker: bool) -> None:
-        """Note that steps of a kind end their worker, or forget it."""
+        """Note that steps of a kind end their worker, or remove that note."""
         if not self.are_kept:
             return
         try:
@@ -119,8 +120,8 @@ class ProbationRecords:
 
 
 def kind_of(step: RequestedStep) -> str:
-    """Return the name of what a step runs, and for which tenant: the function of a `python` node, or the
-    node type."""
+    """Return a step's kind: its tenant, and the function of a `python` node or otherwise the node
+    type."""
     function = step.config.get("handler") if step.type == "python" else None
     return _kind(step.tenant, step.type, function if isinstance(function, str) else "")
 
@@ -132,7 +133,7 @@ def _kind(tenant: str, node_type: str, function: str) -> str:
 
 
 def _record_in(answer: Any, step: RequestedStep) -> Record:
-    """Return the record of a step in the server's answer; raise ValueError where it is none of ours."""
+    """Return the record of a step in the server's answer; raise ValueError if its seal is not valid."""
     message = answer.get("message")
     if message is None:
         return NOTHING
@@ -152,7 +153,7 @@ def _seal(step: RequestedStep, body: str) -> str:
 
 
 def _subject(step: RequestedStep) -> str:
-    """Return where the record of a step's message is kept; a step that is sent anew begins anew."""
+    """Return where the record of a step's message is kept; a step dispatched again has a new record."""
     attempt_id = ids.attempt_id(step.run_id, step.step, step.attempt)
     sent = ids.capable(ids.dispatch_id(attempt_id, step.dispatched_at_ms), step.capability)
     return subjects.probation(hashlib.sha256(sent.encode()).hexdigest()[:32])

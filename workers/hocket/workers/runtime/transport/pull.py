@@ -1,7 +1,7 @@
-"""Pulling one lane of a node type: a few long-lived requests at the server, topped up as steps come.
+"""Pulls one lane of a node type with a few long-lived requests, which are topped up as steps arrive.
 
 Steps arrive as soon as they are published; nothing polls. After a reconnect, or when the server has been
-silent too long, the inbox of the requests is replaced.
+silent for too long, the inbox of the requests is replaced.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from hocket.workers.runtime.transport.consumers import consumer_name, ensure_con
 from hocket.workers.runtime.transport.lanes import Demand, standing
 
 STANDING_EXPIRES_S = 55
-"""How long a quiet lane's request stands; an idle worker sends one per lane in this time."""
+"""How long a quiet lane's request stays open; an idle worker sends one per lane in this time."""
 EXTRA_EXPIRES_S = 2
-"""How long what was asked beyond that stands, before its slots may go to other lanes."""
+"""How long requests beyond that stay open before their slots may go to other lanes."""
 HEARTBEAT_S = 2
 SILENCE_S = 2.25 * HEARTBEAT_S
-"""After so much silence the requests are taken for lost."""
+"""How long the server may be silent before the requests count as lost."""
 REOPEN_PAUSE_S = 1.0
-"""Between two tries to ask again after the server refused or lost a consumer."""
+"""The pause between two tries after the server refused a request or lost a consumer."""
 
 log = structlog.get_logger()
 
 
 class LanePull:
-    """The requests of one lane. `deliver` gets each step; `changed` is called whenever
-    more may have to be asked."""
+    """The requests of one lane. `deliver` receives each step; `changed` is called whenever more steps
+    may have to be requested."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class LanePull:
             refused=self._refused,
         )
         self.losses = 0
-        """How often the bus had been lost when this inbox was opened."""
+        """How often the bus connection had been lost when this inbox was opened."""
         self._reopening: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether steps can be asked for."""
+        """Whether steps can be requested."""
         return self._pull.is_open and self._reopening is None
 
     async def open(self) -> None:
-        """Listen on a fresh inbox; nothing is asked yet."""
+        """Listen on a fresh inbox; nothing is requested yet."""
         self.losses = self._bus.losses
         await self._pull.open(confirmed=True, losses=self.losses)
         self.demand.asked = 0
@@ -89,19 +89,19 @@ class LanePull:
             self._pull.ask(count, expires_s=EXTRA_EXPIRES_S)
 
     def reopen(self, *, pause_s: float = 0.0) -> None:
-        """Withdraw what was asked and begin anew, after a pause; does nothing while that goes on."""
+        """Withdraw the requests and start over, after a pause; does nothing if that is in progress."""
         if self._reopening is None:
             self._reopening = asyncio.create_task(self._reopen(pause_s))
 
     def check(self) -> None:
-        """Begin anew where requests stand but the server has been silent for too long."""
+        """Start over if requests are open but the server has been silent for too long."""
         silent_s = self._pull.silent_s
         if self.demand.asked and silent_s > SILENCE_S and self._bus.connected:
             log.warning("lane_silent", type=self._node_type, lane=self._lane, silent_s=silent_s)
             self.reopen()
 
     async def close(self) -> None:
-        """Withdraw what was asked; steps already sent are still delivered before this returns."""
+        """Withdraw the requests; steps already sent are still delivered before this returns."""
         if self._reopening is not None:
             await stop_tasks([self._reopening])
         await self._pull.drain()

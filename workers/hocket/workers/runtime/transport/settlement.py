@@ -1,8 +1,9 @@
-"""What the server is told of the messages of steps: that a step goes on, has ended, is to be delivered
-anew, or never again. Nothing is said of a message that is not surely the step's (`acks.py`).
+"""Tells the server about the messages of steps: that a step is in progress, has ended, should be
+redelivered, or should never be. Nothing is said about a message that may not be the step's (`acks.py`).
 
 The steps of a bundle share one message. It is acknowledged when each of them has ended or was given
-back: what does not end here goes back by the log (`AttemptReturned`), and comes again alone.
+back: steps that do not end here are returned through the log (`AttemptReturned`) and come again on their
+own.
 """
 
 import structlog
@@ -32,14 +33,14 @@ class Settlement:
         self._background = background
 
     def in_progress(self, message: StepMessage, now_s: float) -> None:
-        """Tell the server that a message is in work, by the event loop's time."""
+        """Tell the server that a message is in progress; `now_s` is the event loop's time."""
         if self._acks.known(message):
             message.touched_s = now_s
             self._say(message, IN_PROGRESS)
 
     def send_back(self, attempt: Attempt, after_s: float = 0.0) -> None:
-        """Let an attempt come anew, later if need be: its message, or by the log where others came in
-        it."""
+        """Have an attempt delivered again, after a delay if given: through its message, or through the
+        log if it came in a bundle."""
         if attempt.message.is_bundle:
             self._background.start(self._give_back(attempt))
             return
@@ -47,19 +48,19 @@ class Settlement:
         self._say(attempt.message, AGAIN + delay)
 
     def end(self, attempt: Attempt) -> None:
-        """Take an attempt's message out of the stream; a bundle when its other steps are settled."""
+        """Remove an attempt's message from the stream; a bundle once its other steps are settled."""
         if attempt.message.is_bundle:
             self.settle(attempt.message)
         else:
             self._say(attempt.message, TERM)
 
     def acknowledge(self, attempt: Attempt) -> None:
-        """Acknowledge an attempt's message soon, once it is sure which one that is."""
+        """Acknowledge an attempt's message soon, once it is certain which one that is."""
         attempt.message.results.append(attempt.posted)
         self.settle(attempt.message)
 
     def settle(self, message: StepMessage) -> None:
-        """Wait for one of a message's attempts no more; acknowledge it where that was the last."""
+        """Count one of a message's attempts as settled; acknowledge the message after the last one."""
         message.open -= 1
         if message.open:
             return
@@ -69,7 +70,7 @@ class Settlement:
             self._background.start(self._acknowledge_recognised(message))
 
     def recognise(self, message: StepMessage) -> None:
-        """Look a message up, after the connection was lost."""
+        """Look a message up after the connection was lost."""
         self._background.start(_recognise(self._acks, message))
 
     async def _give_back(self, attempt: Attempt) -> None:
@@ -84,7 +85,7 @@ class Settlement:
         subject = subjects.log(step.partition, AttemptReturned.kind)
         try:
             await self._bus.publish(subject, encoded(returned))
-        except HocketError as error:  # the whole bundle comes again
+        except HocketError as error:  # the whole bundle is redelivered
             log.warning("step_not_given_back", attempt_id=attempt.id, reason=str(error))
         else:
             self.settle(attempt.message)

@@ -1,7 +1,7 @@
-"""A message of STEPS in the hands of a worker: that of one attempt, or a bundle of several.
+"""A message of STEPS that a worker holds: that of one attempt, or a bundle of several.
 
 It is acknowledged when all its attempts are settled: the result is in the log, or the attempt was given
-back. An attempt that ends otherwise leaves it open; then the server delivers it again.
+back. An attempt that ends in any other way leaves it open, and the server redelivers it.
 """
 
 from typing import NamedTuple
@@ -32,9 +32,9 @@ class PostedResult(NamedTuple):
 
 
 class StepMessage:
-    """One message. `ack_subject` is that of its latest delivery, `touched_s` when the server last knew
-    that it is in work (event loop time), `losses` how often the bus had been lost when the delivery
-    came, or was recognised. `head` are its headers."""
+    """One message. `ack_subject` is that of its latest delivery; `touched_s` is when the server was last
+    told that it is in progress (event loop time); `losses` is how often the bus connection had been lost
+    when the delivery arrived or was recognised; `head` holds its headers."""
 
     __slots__ = (
         "ack_subject",
@@ -53,12 +53,12 @@ class StepMessage:
         self.touched_s = touched_s
         self.head = head
         self.steps = 1
-        """How many came in it."""
+        """How many steps came in it."""
         self.open = 1
-        """Attempts of it that are not settled."""
+        """How many of its attempts are not settled."""
         self.results: list[PostedResult] = []
         self.asked_again = False
-        """Whether another was asked for in its place, because no slot was free."""
+        """Whether another message was requested in its place because no slot was free."""
 
     @property
     def is_bundle(self) -> bool:
@@ -71,11 +71,11 @@ class StepMessage:
         return msg_id_of(self.head)
 
     def hold(self, steps: int) -> None:
-        """Note that it is a bundle of so many steps."""
+        """Note that it is a bundle of this many steps."""
         self.steps = self.open = steps
 
     def delivered_again(self, latest: "StepMessage") -> None:
-        """Take note of another delivery."""
+        """Note another delivery."""
         self.ack_subject, self.touched_s = latest.ack_subject, latest.touched_s
         self.losses = latest.losses
 
