@@ -1,1 +1,1 @@
-"""One attempt: its context, its limits, its result, and what becomes of its failure."""
+"""Runs attempts: their context, their limits, and the slots and threads that they run in."""

@@ -1,7 +1,7 @@
-"""When attempts of this worker have to be looked at: one heap, and one timer of the event loop.
+"""Alarms for the attempts of this worker, with one heap and one event loop timer.
 
-Nearly every alarm is void before its time, because its attempt has ended: voiding one costs a number.
-The heap is built anew where half of it is void, so that it holds no ended attempts.
+Nearly every alarm is voided before its time because its attempt has ended, so voiding one only changes a
+number. The heap is rebuilt when half of it is void, so that it does not keep ended attempts alive.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ import structlog
 from hocket.workers.runtime.execution.attempt import Attempt
 
 EARLY_S = 0.0005
-"""The loop's timers are as fine as a millisecond: what is due so soon is due."""
+"""Alarms due within this time count as due, because the loop's timers have millisecond resolution."""
 MAX_VOID = 64
-"""So many void alarms are kept in any case."""
+"""The number of void alarms that are always tolerated."""
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class Alarms:
         self._due_s = float("inf")
 
     def set(self, attempt: Attempt, in_s: float, act: Act) -> None:
-        """Call `act` with an attempt after so long, unless another alarm is set for it before."""
+        """Call `act` with an attempt after `in_s`, unless another alarm is set for it before then."""
         if attempt.alarm:
             self._void += 1
         self._count += 1
@@ -45,7 +45,7 @@ class Alarms:
             self._wait_until(due_s)
 
     def void(self, attempt: Attempt) -> None:
-        """Let an attempt's alarm pass without a call."""
+        """Cancel an attempt's alarm."""
         if attempt.alarm:
             attempt.alarm = 0
             self._void += 1
@@ -73,7 +73,7 @@ class Alarms:
                 attempt.alarm = 0
                 try:
                     act(attempt)
-                except Exception:  # the others' times are over, too
+                except Exception:  # other alarms are due, too
                     log.exception("alarm_failed", attempt_id=attempt.id)
             else:
                 self._wait_until(due_s)

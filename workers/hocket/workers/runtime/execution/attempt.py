@@ -1,9 +1,9 @@
-"""One attempt in the hands of a worker, from its delivery to the acknowledged result.
+"""One attempt in a worker, from its delivery to its acknowledged result.
 
 States: ready (fetched, not started) -> running -> concluded (its result is posted) -> gone (the
-result is acknowledged, and so is the step's message). A `stop` ends the handler: it concludes with
-the stop's error, whatever the handler makes of being cancelled. An attempt that is `let go` gives no
-result; its message goes back to the stream.
+result is acknowledged, and so is the step's message). `stop` ends the handler: the attempt concludes
+with the stop's error, however the handler reacts to being cancelled. An attempt that is `let_go` gives
+no result; its message goes back to the stream.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from hocket.workers.runtime.transport.step_message import PostedResult, StepMess
 
 
 class State(Enum):
-    """Where an attempt is."""
+    """The state of an attempt."""
 
     READY = "ready"
     RUNNING = "running"
@@ -27,8 +27,8 @@ class State(Enum):
 
 
 class Attempt:
-    """A delivered step. `message` is what it came in, alone or with others; `head` are the headers of a
-    message of its own."""
+    """A delivered step. `message` is the message that it came in, alone or with others; `head` holds the
+    headers that a message of its own would have."""
 
     __slots__ = (
         "__weakref__",
@@ -69,34 +69,34 @@ class Attempt:
         self.has_references = has_references
         self.id = ids.attempt_id(step.run_id, step.step, step.attempt)
         self.key = ids.capable(self.id, step.capability)
-        """Its id and its capability: a forged step of the same attempt is another one."""
+        """Its id with its capability, so that a forged step of the same attempt has another key."""
         self.state = State.READY
         self.task: asyncio.Task[None] | None = None
         self.stopped: HocketError | None = None
         self.suspension: Suspension | None = None
-        """What its handler waits for, where it ends because of that."""
+        """What its handler waits for, if it ends because of that."""
         self.let_go = False
         self.started_at_ms = 0.0
         self.input_digest = ""
         self.result = b""
-        """The end that was posted, encoded; empty before."""
+        """The posted result, encoded; empty until then."""
         self.took = 0
-        """How many steps that end says came with it."""
+        """How many steps came in its bundle, according to that result."""
         self.held_bytes = 0
-        """What its blobs hold of the worker's room."""
+        """The bytes that its blobs take of the worker's room."""
         self.place = -1
-        """Where it is noted in `HeldSteps`, -1 where it is not."""
+        """Its place in `HeldSteps`; -1 if it has none."""
         self.alarm = 0
         """The number of its alarm (`Alarms`), 0 for none."""
 
     @property
     def ack_subject(self) -> str:
-        """That of its message's latest delivery."""
+        """The ack subject of its message's latest delivery."""
         return self.message.ack_subject
 
     @property
     def posted(self) -> PostedResult:
-        """Its result, as it is posted."""
+        """Its result, as it was posted."""
         step = self.step
         return PostedResult(
             self.id,
@@ -109,7 +109,7 @@ class Attempt:
 
     @property
     def latest_end_ms(self) -> float:
-        """Until when it may run at the latest (epoch ms)."""
+        """The latest time until which it may run (epoch ms)."""
         step = self.step
         return step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
 
@@ -120,11 +120,11 @@ class Attempt:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether it ends because its handler waits, and for nothing else."""
+        """Whether it ends because its handler waits, and for no other reason."""
         return self.suspension is not None and self.stopped is None
 
     def is_concerned(self, cancelled: StepCancelled) -> bool:
-        """Tell whether a cancellation means this attempt."""
+        """Tell whether a cancellation applies to this attempt."""
         step = self.step
         return (
             cancelled.run_id == step.run_id
@@ -134,7 +134,7 @@ class Attempt:
         )
 
     def stop(self, error: HocketError) -> bool:
-        """End the attempt with an error; tell whether it was still to conclude."""
+        """End the attempt with an error; return False if it has already concluded or been stopped."""
         if self.state is State.CONCLUDED or self.stopped is not None:
             return False
         self.stopped = error
@@ -142,7 +142,7 @@ class Attempt:
         return True
 
     def suspend(self, suspension: Suspension) -> bool:
-        """End the attempt because its handler waits; tell whether it was still to conclude."""
+        """End the attempt because its handler waits; return False if it has already been ended."""
         if self.state is State.CONCLUDED or self.is_cut_off:
             return False
         self.suspension = suspension
@@ -150,7 +150,7 @@ class Attempt:
         return True
 
     def give_back(self) -> bool:
-        """Stop without a result; tell whether the attempt was still to conclude."""
+        """Stop without a result; return False if the attempt has already concluded or been let go."""
         if self.state is State.CONCLUDED or self.let_go:
             return False
         self.let_go = True
@@ -158,14 +158,14 @@ class Attempt:
         return True
 
     def conclude(self) -> bool:
-        """Pass to concluded; tell whether it was not already."""
+        """Mark the attempt as concluded; return False if it already was."""
         if self.state is State.CONCLUDED:
             return False
         self.state = State.CONCLUDED
         return True
 
     def _cancel(self) -> None:
-        """Cancel the task, once it has begun: one that has not finds out itself, and one that is
-        cancelled before its first turn would do nothing at all."""
+        """Cancel the task if it has started. One that has not started notices the stop itself; cancelled
+        before its first turn, it would do nothing at all."""
         if self.state is State.RUNNING and self.task is not None and self.started_at_ms:
             self.task.cancel()

@@ -32,9 +32,8 @@ class Attempts:
         attempt.place = self._held.add(attempt.ack_subject, kind_of(attempt.step))
 
     def came_again(self, held: Attempt, delivered: Attempt) -> None:
-        """Take note of another delivery of an attempt that is held: its calls have the first delivery's
-        count in their ids. Where one of the two is of a bundle, the message of its own is the one that
-        counts."""
+        """Note another delivery of an attempt that is held; the ids of its calls keep the first
+        delivery's count. If one of the two came in a bundle, the message of its own is used."""
         if delivered.message.is_bundle:
             self._settlement.settle(delivered.message)
             return
@@ -46,44 +45,45 @@ class Attempts:
         self._held.moved(held.place, held.ack_subject)
 
     def moved(self, message: StepMessage) -> None:
-        """Take note of another delivery of a bundle."""
+        """Note another delivery of a bundle."""
         for attempt in self:
             if attempt.message is message:
                 self._held.moved(attempt.place, message.ack_subject)
 
     def drop(self, attempt: Attempt) -> None:
-        """Hold an attempt no longer; nothing is said about its message."""
+        """Stop holding an attempt, without saying anything about its message."""
         self._by_key.pop(attempt.key, None)
         self._held.remove(attempt.place)
         attempt.place = -1
 
     def give_back(self, attempt: Attempt) -> None:
-        """Leave an attempt that has not begun to another worker, at once."""
+        """Return an attempt that has not started, so that another worker gets it at once."""
         attempt.let_go = True
         self.drop(attempt)
         self._settlement.send_back(attempt)
 
     def give_ready_back(self) -> None:
-        """Leave all that have not begun to other workers."""
+        """Return all attempts that have not started to other workers."""
         for attempt in self:
             if attempt.state is State.READY:
                 self.give_back(attempt)
 
     def stop_all(self) -> int:
-        """Stop every attempt without a result, and leave it to another worker; return how many."""
+        """Stop every attempt that has no result yet, and return it to the stream for another worker;
+        return how many there were."""
         stopped = [attempt for attempt in self if attempt.give_back()]
         for attempt in stopped:
             self._settlement.send_back(attempt)
         return len(stopped)
 
     def keep_alive(self, older_than_s: float) -> None:
-        """Tell the server about attempts that it has not heard of for so long."""
+        """Report attempts as in progress if the server was last told longer ago than this."""
         now_s = self._loop.time()
         for attempt in self:
             if now_s - attempt.message.touched_s >= older_than_s:
                 self._settlement.in_progress(attempt.message, now_s)
 
     def recognise_all(self) -> None:
-        """Look all messages up, after the connection was lost."""
+        """Look up all messages after the connection was lost."""
         for message in dict.fromkeys(attempt.message for attempt in self):
             self._settlement.recognise(message)

@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits: each has a context of its own, is kept until it ends, and its failure is
+"""Tasks that nobody awaits: each has its own context, is referenced until it ends, and has its failure
 logged."""
 
 import asyncio
@@ -12,7 +12,7 @@ log = structlog.get_logger()
 
 
 class Background:
-    """The tasks of one node type. What one of them puts into its context, no other sees."""
+    """The tasks of one node type. None of them sees what another puts into its context."""
 
     def __init__(self, node_type: str) -> None:
         self._node_type = node_type
@@ -26,14 +26,14 @@ class Background:
         return bool(self._tasks)
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task, without what a handler, in whose turn that may be, put into its context."""
+        """Start a task in a fresh context, free of what a handler may have put into the current one."""
         task = self._loop.create_task(coroutine, context=self._bare.copy())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def ended(self) -> None:
-        """Wait until none runs any more."""
+        """Wait until none is running."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -1,4 +1,4 @@
-"""What a handler is given: its step, its time, its log, and the way to a model."""
+"""The context that a handler receives: its step, time, log, journal, and access to models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -54,10 +54,11 @@ class ModelCallFailed(HocketError):
 
 
 class Context(DurableWaits, Charged):
-    """One attempt, seen from its handler.
+    """One attempt, as its handler sees it.
 
-    `deadline_at_ms` is when this attempt is stopped; `delivery` counts how often it came to a worker.
-    `head` are the headers of its message; `may_be_repeated`: another worker may have the same attempt.
+    `deadline_at_ms` (epoch ms) is when this attempt is stopped; `delivery` counts how often it was
+    delivered to a worker. `head` holds the headers of its message; `may_be_repeated` says that another
+    worker may have the same attempt.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Context(DurableWaits, Charged):
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The node's own fields."""
+        """The node's `config`; for a built-in type, the node's own fields."""
         return self._step.config
 
     @cached_property
@@ -102,7 +103,7 @@ class Context(DurableWaits, Charged):
         return logger.bind(**self.log_fields())
 
     def log_fields(self) -> dict[str, Any]:
-        """Return what every line that is logged for this attempt carries."""
+        """Return the fields that every log line of this attempt carries."""
         step = self._step
         return {
             "run_id": step.run_id,
@@ -120,7 +121,7 @@ class Context(DurableWaits, Charged):
 
     @property
     def traceparent(self) -> str:
-        """The W3C context of this attempt: its calls stand below it, and what it asks of others too."""
+        """The W3C `traceparent` of this attempt: the parent of its model calls and other requests."""
         return self._trace.header
 
     @property
@@ -130,7 +131,7 @@ class Context(DurableWaits, Charged):
 
     @property
     def attribution(self) -> Attribution:
-        """Who this attempt's calls are for."""
+        """The tenant, pipeline, run and step that this attempt's calls are attributed to."""
         step = self._step
         return Attribution(
             tenant=step.tenant,
@@ -164,15 +165,15 @@ class Context(DurableWaits, Charged):
     ) -> CallReply:
         """Call a model by its logical name; raise ModelCallFailed with the gateway's error.
 
-        `requires` is what a backend must be: `min_quality`, `labels`, `residency`. `tools` and
-        `tool_choice` are OpenAI's; what the model calls of them is the reply's `tool_calls`, and is told
-        in the next call's `messages`: an `assistant` with these `tool_calls`, and a `tool` for each
-        with its `tool_call_id`.
+        `system` and `prompt` are put before and after `messages`. `requires` restricts the backend:
+        `min_quality`, `labels`, `residency`. `tools` and `tool_choice` have OpenAI's format. Tools that
+        the model calls are in the reply's `tool_calls`; answer them in the `messages` of the next call,
+        with an `assistant` message that has these `tool_calls` and, for each, a `tool` message with its
+        `tool_call_id`.
 
-        `system` and `prompt` are put before and after `messages`. What the call cost is added to the
-        attempt's spend, whether it failed or not. Where functions of somebody's own call it, the answer
-        is in the step's journal: the same question in another attempt is not asked again, unless
-        `journal` is off.
+        The cost is added to the attempt's spend even if the call fails. In user-written functions the
+        answer is kept in the step's journal, and another attempt does not ask the same question again,
+        unless `journal` is off.
         """
         models = self._to_models()
         request = models.request(
@@ -200,8 +201,9 @@ class Context(DurableWaits, Charged):
         return reply
 
     def openai_client(self, **options: Any) -> "AsyncOpenAI":
-        """Return a client of the package `openai` whose calls go through the platform as those of
-        `model` do, journal included: for frameworks that want one. `options` are AsyncOpenAI's."""
+        """Return a client of the package `openai`, for frameworks that need one. Its calls go through
+        the platform and the journal, as those of `model` do. `options` are AsyncOpenAI's. Raises
+        OpenAIMissing if the package is not installed."""
 
         async def reply(path: OpenAIPath, body: dict[str, Any]) -> CallReply:
             models = self._to_models()
@@ -213,21 +215,21 @@ class Context(DurableWaits, Charged):
 
     @property
     def spent(self) -> Spend | None:
-        """What calls of models used so far and what was charged, in sum; None where that is nothing."""
+        """The total that model calls used and that was charged so far; None if nothing."""
         return self._with_charges(None if self._model_calls is None else self._model_calls.spent)
 
     @property
     def spend(self) -> Spend:
-        """What calls of models used so far and what was charged, in sum."""
+        """The total that model calls used and that was charged so far."""
         return self.spent or NOTHING_SPENT
 
     @property
     def timing(self) -> Timing | None:
-        """How long the attempt waited for models so far, None where it called none."""
+        """How long the attempt waited for models so far; None if it called none."""
         return None if self._model_calls is None else self._model_calls.timing
 
     def _to_models(self) -> AttemptCalls:
-        """Return this attempt's way to models, which is made with its first call."""
+        """Return this attempt's model calls, created on first use."""
         if self._model_calls is None:
             may_be_made = self._may_be_repeated or bool(header_of(self._head, _ASKED_AGAIN))
             self._model_calls = AttemptCalls(

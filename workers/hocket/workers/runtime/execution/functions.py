@@ -1,9 +1,9 @@
-"""How a function of somebody's own is called for a step: `f()`, `f(input)` or `f(input, context)`, and
-where it is the handler of a node type, with a parameter called `config` as well.
+"""How a user-written function is called for a step: `f()`, `f(input)` or `f(input, context)`. The
+handler of a custom node type may also have a parameter called `config`.
 
-Async functions run on the event loop; others in a thread, which cannot be stopped: their step ends at
-its timeout, and the slot is free again when the function returns. Where the parameter of the input (or
-of the config) is annotated, it is validated against the annotation, pydantic models included.
+Async functions run on the event loop, others in a thread. A thread cannot be stopped: its step ends at
+its timeout, but the slot becomes free only when the function returns. If the parameter for the input or
+the config is annotated, the value is validated against the annotation, which may be a pydantic model.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ Role = Literal["input", "config", "context"]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A handler: what it is called with, and where it runs."""
+    """A handler: which arguments it takes, and whether it is async."""
 
     name: str
     call: Callable[..., Any]
     roles: tuple[Role, ...]
-    """What its positional parameters get."""
+    """What each positional parameter receives."""
     is_async: bool
     adapters: dict[Role, TypeAdapter[Any]]
-    """Of those parameters that are annotated."""
+    """Validators of the annotated parameters."""
     returns: Any = Any
-    """The annotation of what it gives back."""
+    """The return annotation."""
 
     def arguments(self, context: Context) -> tuple[Any, ...]:
-        """Return the arguments of one call; raise InvalidInput where the input does not validate."""
+        """Return the arguments of one call; raise InvalidInput if input or config do not validate."""
         return tuple(self._argument(role, context) for role in self.roles)
 
     def _argument(self, role: Role, context: Context) -> Any:
@@ -68,7 +68,7 @@ class Function:
 
 
 def described(name: str, call: Callable[..., Any], *, with_config: bool = False) -> Function:
-    """Return how a function is called, or raise HandlerUnknown where it cannot be."""
+    """Return how a function is called; raise HandlerUnknown if it cannot be a handler."""
     hints = _hints(name, call)
     roles = _roles(name, call, hints, with_config=with_config)
     adapters: dict[Role, TypeAdapter[Any]] = {}
@@ -81,7 +81,7 @@ def described(name: str, call: Callable[..., Any], *, with_config: bool = False)
 
 
 async def run_function(function: Function, context: Context, threads: StepThreads) -> Any:
-    """Call a function for a step and return what it gives, which is no iterator."""
+    """Call a function for a step and return its result, which may not be an iterator."""
     context.threads, context.journals_models = threads, True
     arguments = function.arguments(context)
     if function.is_async:
@@ -94,7 +94,7 @@ async def run_function(function: Function, context: Context, threads: StepThread
 
 
 def value_of(outcome: Outcome) -> Any:
-    """Return what a function gave in its thread, or raise what it raised."""
+    """Return the result of a function that ran in a thread, or raise its exception."""
     if outcome.error is not None:
         raise outcome.error
     return outcome.value
@@ -108,8 +108,8 @@ def _ending(output: Any) -> Any:
 def _roles(
     handler: str, call: Callable[..., Any], hints: dict[str, Any], *, with_config: bool
 ) -> dict[Role, str]:
-    """Return what the parameters to fill are for, in order: the first one is the input, a second one
-    without a default the context."""
+    """Return the roles of the parameters to fill, in order: the first is the input, and a second one
+    without a default is the context."""
     roles: dict[Role, str] = {}
     for parameter in inspect.signature(call).parameters.values():
         required = parameter.default is parameter.empty
@@ -137,8 +137,8 @@ def _role_of(
     *,
     with_config: bool,
 ) -> Role | None:
-    """Return what a parameter gets behind those that have a role; None where it has a default, which is
-    the function's own business."""
+    """Return the role of a parameter after those that have one; None if it has a default, because it is
+    then left to the function."""
     if hints.get(parameter.name) is Context or (roles and parameter.name in CONTEXT_NAMES):
         return "context"
     if with_config and parameter.name == CONFIG_NAME:

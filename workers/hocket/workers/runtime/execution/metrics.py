@@ -1,7 +1,7 @@
 """Prometheus metrics of a worker: steps by type and outcome, their durations, slots in use.
 
-They are counted in plain numbers, and become metrics when they are read: counters and histograms of the
-client library take a lock for each number, several times the cost of the rest.
+They are counted in plain numbers and become metrics when they are read, because the client library's
+counters and histograms take a lock for each number, which costs several times as much as the rest.
 """
 
 from bisect import bisect_left
@@ -28,7 +28,7 @@ class TypeMeters:
     def __init__(self, running: Gauge) -> None:
         self.outcomes: Counter[str] = Counter({SUCCEEDED: 0})
         self.durations = [0] * len(_BOUNDS)
-        """How many attempts took no longer than each bound, and longer than the one before."""
+        """How many attempts took up to each bound, but longer than the bound before it."""
         self.duration_s = 0.0
         self._running = running
 
@@ -43,12 +43,12 @@ class TypeMeters:
         self.duration_s += duration_s
 
     def watch_running(self, running: Callable[[], float]) -> None:
-        """Read the number of slots in use when the metrics are read."""
+        """Set the function that gives the number of slots in use whenever the metrics are read."""
         self._running.set_function(running)
 
 
 class Meters(Collector):
-    """The metrics of one process; `of_type` gives those of a node type."""
+    """The metrics of one process; `of_type` returns those of a node type."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._of_types: dict[str, TypeMeters] = {}
@@ -80,7 +80,7 @@ class Meters(Collector):
         return meters
 
     def collect(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
-        """Yield what was counted."""
+        """Yield the metrics."""
         finished = CounterMetricFamily(
             "hocket_worker_steps",
             "Attempts that ended, by node type and outcome (`succeeded`, `suspended` or the"

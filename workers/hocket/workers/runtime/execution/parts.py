@@ -1,4 +1,4 @@
-"""What all node types of one worker share."""
+"""The objects that all node types of one worker share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One of each. `worker` is the worker's name."""
+    """The shared parts of a worker. `worker` is the worker's name."""
 
     worker: str
     bus: Bus
@@ -51,8 +51,8 @@ def parts(
     held: HeldSteps,
     slots_changed: "Callable[[], None]",
 ) -> Parts:
-    """Make the parts of a worker. Model calls go over NATS, or to `calls`; `slots_changed` is called
-    whenever other slots are to be announced."""
+    """Make the parts of a worker. Model calls go to `calls` if given, and otherwise over NATS;
+    `slots_changed` is called whenever the announced slots have changed."""
     acks = Acks(bus)
     isolation = Isolation(slots_changed)
     over_nats = ModelCalls(bus)

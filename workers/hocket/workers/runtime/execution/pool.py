@@ -1,7 +1,7 @@
-"""All attempts of one node type in this worker: what is fetched, and what runs in its slots.
+"""All attempts of one node type in this worker: those that are fetched, and those that run in its slots.
 
 A step takes a slot from its start until its result is posted; its message is acknowledged only after
-the result is.
+the result has been acknowledged.
 """
 
 import asyncio
@@ -77,37 +77,37 @@ class Pool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something runs, or has ended and may still be delivered again."""
+        """Whether something runs, or has ended but may still be redelivered."""
         return self.slots.running > 0 or self._reporter.unacknowledged > 0
 
     @property
     def has_waiting(self) -> bool:
-        """Whether steps wait here, or in the stream as far as is known."""
+        """Whether steps wait here, or are known to wait in the stream."""
         return len(self._arrivals.ready) > 0 or self._fetching.has_pending
 
     async def start(self) -> None:
-        """Create the consumers and begin to fetch."""
+        """Create the consumers and start fetching."""
         await self._fetching.open()
         self._arrivals.open()
         self.schedule()
 
     async def stop_fetching(self) -> None:
-        """Withdraw the requests; what still comes, and what has not started, goes back."""
+        """Withdraw the requests; steps that still arrive, or have not started, go back to the stream."""
         self._arrivals.close()
         await self._fetching.close()
 
     async def settled(self) -> None:
-        """Wait until nothing runs any more and every posted result is acknowledged."""
+        """Wait until nothing is running and every posted result is acknowledged."""
         while self._background.is_busy or self._reporter.unacknowledged:
             await self._background.ended()
             await self._reporter.all_acknowledged()
 
     def give_all_back(self) -> int:
-        """Stop every attempt without a result; return how many."""
+        """Stop every attempt that has no result yet, and return it to the stream; return how many."""
         return self.attempts.stop_all()
 
     def cancel(self, cancelled: StepCancelled) -> int:
-        """Stop the attempts that a cancellation concerns; return how many."""
+        """Stop the attempts that a cancellation applies to; return how many."""
         count = 0
         for attempt in self.attempts:
             if attempt.is_concerned(cancelled):
@@ -116,31 +116,32 @@ class Pool:
         return count
 
     def reopen(self) -> None:
-        """Ask anew after a reconnect; what was asked before is void."""
+        """Request steps again after a reconnect; earlier requests are void."""
         self.attempts.recognise_all()
         if self._arrivals.is_open:
             self._fetching.reopen()
 
     def keep_alive(self, older_than_s: float) -> None:
-        """Tell the server about attempts it has not heard of for so long; check the requests."""
+        """Report attempts as in progress if the server was last told longer ago than this, and check the
+        requests."""
         self.attempts.keep_alive(older_than_s)
         if self._arrivals.is_open:
             self._fetching.check()
 
     def schedule(self) -> None:
-        """Start what is ready and ask for more, once per turn of the event loop."""
+        """Start ready attempts and request more, at most once per turn of the event loop."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
     def begin(self, attempt: Attempt) -> None:
-        """Run an attempt that is ready, in a slot."""
+        """Run a ready attempt in a slot."""
         self.slots.begin()
         self._held.set(attempt.place, RUNS)
         self._runner.begin(attempt)
 
     async def bury(self, msg: RawMessage, attempt: Attempt, deaths: int) -> None:
-        """Give up a step under which its worker ended so often."""
+        """Give up a step whose workers died `deaths` times."""
         await self._arrivals.give_up(msg, attempt, deaths)
 
     def _turn(self) -> None:
@@ -152,11 +153,11 @@ class Pool:
         slots, arrivals = self.slots, self._arrivals
         while slots.taken < slots.total and (attempt := arrivals.next()) is not None:
             self.begin(attempt)
-        if arrivals.is_open and slots.held < slots.total:  # what came would find no slot
+        if arrivals.is_open and slots.held < slots.total:  # otherwise steps would find no slot
             self._fetching.ask(slots.taken + len(arrivals.ready))
 
     def _ended(self, attempt: Attempt, left_behind: LeftBehind | None) -> None:
-        """An attempt's time is over: give back what it held."""
+        """Release what an attempt held, when its time is over."""
         if attempt.let_go:
             self.attempts.drop(attempt)
         else:

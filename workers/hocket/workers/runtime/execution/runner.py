@@ -1,11 +1,12 @@
-"""An attempt runs: within its time, in a task of its own, until its result is reported.
+"""Runs an attempt within its time, in a task of its own, until its result is reported.
 
-Whatever goes wrong in a handler becomes a typed error in a result. A handler that ignores being
-cancelled, and a thread, are answered for after `STOP_GRACE_S`; their slot is held until they end.
+Anything that goes wrong in a handler becomes a typed error in a result. If a handler ignores being
+cancelled, or runs in a thread, the attempt is reported after `STOP_GRACE_S` without it; the slot is held
+until it ends.
 
-Each attempt has a task, and a context, of its own. Tasks that last, one a slot, were tried: they saved
-nothing that could be measured, and what a handler leaves behind (a context variable, a cancellation that
-comes later) would reach the next attempt in its slot.
+Each attempt has its own task and context. Long-lived tasks, one per slot, were tried: they saved nothing
+measurable, and what a handler leaves behind (a context variable, a late cancellation) would reach the
+next attempt in its slot.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ Handler = Callable[[Context], Awaitable[Any]]
 
 
 class Runner:
-    """Runs the attempts of one node type. `ended` is called when an attempt's time is over, whatever
-    came of it, with what of it goes on all the same."""
+    """Runs the attempts of one node type. `ended` is called when an attempt's time is over, whatever its
+    result, with anything that is still running for it."""
 
     def __init__(
         self,
@@ -66,12 +67,12 @@ class Runner:
         self._ended = ended
 
     def begin(self, attempt: Attempt) -> None:
-        """Run an attempt that is ready."""
+        """Run a ready attempt."""
         attempt.state = State.RUNNING
         attempt.task = self._background.start(self._run(attempt))
 
     def stop(self, attempt: Attempt, error: HocketError) -> bool:
-        """End an attempt with an error; tell whether it was still to conclude."""
+        """End an attempt with an error; return False if it has already concluded or been stopped."""
         stopped = attempt.stop(error)
         if stopped and attempt.state is State.RUNNING:
             self._alarms.set(attempt, STOP_GRACE_S, self._answer_for)
@@ -86,14 +87,14 @@ class Runner:
         if error is None and not attempt.let_go:
             try:
                 context = self._context(attempt, await self._input(attempt))
-                decimal.setcontext(_DECIMAL.copy())  # else a handler would change everybody's
+                decimal.setcontext(_DECIMAL.copy())  # handlers would otherwise share a context
                 timeout_ms = context.deadline_at_ms - attempt.started_at_ms
                 self._alarms.set(attempt, timeout_ms / 1000, self._timed_out)
                 logged = LoggedAttempt(attempt.step, context.delivery, context, self._lines)
                 RUNNING.set(logged)
                 output = await self._handler(context)
             except BaseException as raised:
-                end_if_short(raised)  # its step comes again
+                end_if_short(raised)  # the step is redelivered
                 error = raised
         if attempt.is_cut_off:
             _forget_cancellation()
@@ -107,16 +108,17 @@ class Runner:
                 await self._reporter.report(attempt, context, output, error)
             except (
                 BaseException
-            ) as fault:  # of what the handler left: its task may be cancelled still
+            ) as fault:  # caused by the handler, whose task may still be cancelled
                 again = None if isinstance(fault, asyncio.CancelledError) else fault
                 self._background.start(self._report_again(attempt, context, output, again or error))
             self._ended(attempt, left_behind)
-        attempt.task = None  # which knows the attempt by its context: a cycle for each step
+        attempt.task = None  # breaks a reference cycle: the task's context holds the attempt
 
     async def _report_again(
         self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
     ) -> None:
-        """Report in a task that no handler knows; an attempt is answered for, whatever it left."""
+        """Report in a task that no handler knows, so that an attempt is reported whatever its handler
+        left behind."""
         try:
             await self._reporter.report(attempt, context, output, error)
         except asyncio.CancelledError:
@@ -125,7 +127,7 @@ class Runner:
             await self._reporter.report(attempt, None, None, fault)
 
     def _refusal(self, attempt: Attempt) -> HocketError | None:
-        """Return why the attempt must not run at all."""
+        """Return why the attempt must not run at all, or None."""
         step, at_ms = attempt.step, attempt.started_at_ms
         if attempt.stopped is not None:
             return attempt.stopped
@@ -146,7 +148,7 @@ class Runner:
         return None
 
     async def _input(self, attempt: Attempt) -> Any:
-        """Return an attempt's input with what it refers to; its time begins when that is there."""
+        """Return an attempt's input with its blobs loaded; the attempt's time starts after that."""
         step = attempt.step
         if not attempt.has_references:
             return step.input
@@ -174,14 +176,14 @@ class Runner:
         )
 
     def _suspend(self, attempt: Attempt, suspension: Suspension) -> None:
-        """End an attempt whose handler waits; it is handed out again when that comes."""
+        """End an attempt whose handler waits; the step is dispatched again when the wait is over."""
         if attempt.suspend(suspension):
             self._alarms.set(attempt, STOP_GRACE_S, self._answer_for)
 
     def _may_be_repeated(self, attempt: Attempt) -> bool:
-        """Tell whether another worker may make the same calls: a server that crashed forgets to whom it
-        had given a step, and gives it to somebody else as if for the first time. Later deliveries have
-        calls of their own."""
+        """Tell whether another worker may make the same calls: a server that crashed forgets which
+        worker it gave a step to, and delivers it to another one as if for the first time. Later
+        deliveries have their own call ids."""
         delivery = attempt.delivery
         return delivery.deliveries == 1 and delivery.stored_at_ms <= self._bus.lost_at_ms
 
@@ -194,7 +196,7 @@ class Runner:
         self.stop(attempt, DeadlinePassed(late_ms=0))
 
     def _answer_for(self, attempt: Attempt) -> None:
-        """Conclude an attempt whose handler did not end when it was cancelled."""
+        """Conclude an attempt whose handler did not end after being cancelled."""
         if attempt.conclude():
             log.warning("handler_ignores_cancellation", attempt_id=attempt.id)
             self._background.start(self._answer(attempt))
@@ -205,7 +207,7 @@ class Runner:
 
 
 def _forget_cancellation() -> None:
-    """Take back the cancel of a stopped handler, so that what follows in its task can wait."""
+    """Undo the cancellation of a stopped handler's task, so that the rest of the task can await."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

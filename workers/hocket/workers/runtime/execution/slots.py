@@ -1,6 +1,6 @@
-"""The slots of a node type: how many of them attempts have, and how many are held beyond their attempt's
-end, by a thread, which cannot be stopped, or by a handler that takes no notice of being cancelled. These
-are free again when that ends.
+"""The slots of a node type: how many of them running attempts take, and how many are held after their
+attempt has ended, by a thread, which cannot be stopped, or by a handler that ignores cancellation. Held
+slots become free when the thread or handler ends.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ LeftBehind = Future[Any] | asyncio.Task[None]
 
 
 class Slots:
-    """Counts slots; `held_changed` is called whenever the number of those that are held changes."""
+    """Counts slots; `held_changed` is called whenever the number of held slots changes."""
 
     def __init__(self, node_type: str, total: int, held_changed: Callable[[], None]) -> None:
         self.total = total
         self.running = 0
-        """Slots of attempts that still have their time."""
+        """Slots of attempts whose time is not over."""
         self.held = 0
         self._node_type = node_type
         self._held_changed = held_changed
@@ -31,7 +31,7 @@ class Slots:
 
     @property
     def taken(self) -> int:
-        """Slots that nothing can start in."""
+        """Slots in which nothing can start."""
         return self.running + self.held
 
     def begin(self) -> None:
@@ -39,8 +39,8 @@ class Slots:
         self.running += 1
 
     def end(self, left_behind: LeftBehind | None, then: Callable[[], None]) -> None:
-        """Give an attempt's slot back; it is held until what the attempt left behind has ended. Call
-        `then` after that."""
+        """Give back an attempt's slot, which is held until what the attempt left behind has ended; then
+        call `then`."""
         self.running -= 1
         if left_behind is None or left_behind.done():
             then()
@@ -48,7 +48,7 @@ class Slots:
             self._hold(left_behind, then)
 
     def overrun_s(self) -> float:
-        """Return for how long more than half of the slots have been held; 0 where they are not."""
+        """Return for how many seconds more than half of the slots have been held; 0 if they are not."""
         since_s = self._overrun_since_s
         return 0.0 if since_s is None else max(self._loop.time() - since_s, 1e-9)
 
@@ -57,7 +57,7 @@ class Slots:
         log.warning("slot_held", type=self._node_type, held=self.held, slots=self.total)
 
         def ended(_left: Any) -> None:
-            with suppress(RuntimeError):  # the loop ended before it
+            with suppress(RuntimeError):  # the loop has ended already
                 self._loop.call_soon_threadsafe(self._free, then)
 
         left_behind.add_done_callback(ended)

@@ -1,5 +1,5 @@
-"""Threads for functions that are not async. A thread cannot be stopped: one that goes on after the
-time of its step is left behind. Its slot is taken until it ends; it does not keep the process alive.
+"""Threads for functions that are not async. A thread cannot be stopped: one that outlasts its step is
+left behind. Its slot stays taken until it ends, but it does not keep the process alive.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Any
 from hocket.schemas.errors import ErrorClass, HocketError
 
 IDLE_KEPT = 8
-"""Threads without work that are kept for the next function."""
+"""The most idle threads that are kept for the next function."""
 
 
 class ThreadsBusy(HocketError):
@@ -26,7 +26,7 @@ class ThreadsBusy(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a function ended. An exception is data here: futures cannot carry some of them."""
+    """How a function ended. An exception is kept as data, because futures cannot carry all of them."""
 
     value: Any = None
     error: BaseException | None = None
@@ -36,7 +36,7 @@ Work = tuple["Future[Outcome]", Callable[[], Any]]
 
 
 class StepThreads:
-    """At most `limit` daemon threads, made when they are needed."""
+    """At most `limit` daemon threads, created on demand."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -46,11 +46,11 @@ class StepThreads:
 
     @property
     def count(self) -> int:
-        """Threads there are."""
+        """The number of threads."""
         return self._count
 
     def start(self, call: Callable[[], Any]) -> "Future[Outcome]":
-        """Run a function in a thread; raise ThreadsBusy where there is none left."""
+        """Run a function in a thread; raise ThreadsBusy if none is left."""
         future: Future[Outcome] = Future()
         with self._lock:
             queue = self._idle.pop() if self._idle else None
@@ -67,7 +67,7 @@ class StepThreads:
         return future
 
     def close(self) -> None:
-        """End the threads that have nothing to do; the others end with the process."""
+        """End the idle threads; the others end with the process."""
         with self._lock:
             idle, self._idle = self._idle, []
         for queue in idle:
@@ -88,7 +88,7 @@ class StepThreads:
             self._count -= 1
 
     def _back(self, queue: "SimpleQueue[Work | None]") -> bool:
-        """Offer a thread for the next function; tell whether it is wanted."""
+        """Offer a thread for the next function; tell whether it was kept."""
         with self._lock:
             kept = len(self._idle) < IDLE_KEPT
             if kept:
@@ -101,5 +101,5 @@ class StepThreads:
 def _outcome(call: Callable[[], Any]) -> Outcome:
     try:
         return Outcome(value=call())
-    except BaseException as error:  # whatever it raises is its step's error
+    except BaseException as error:  # anything that it raises is the step's error
         return Outcome(error=error)

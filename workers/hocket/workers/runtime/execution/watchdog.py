@@ -1,9 +1,9 @@
-"""Ends a worker process whose event loop stands still: an async function computes without a pause.
+"""Ends a worker process whose event loop is blocked because an async function computes without yielding.
 
-Nothing else runs in such a process: no result leaves, no health is told. Its steps go to other workers
-when their leases run out (`ack_wait_s`), and whoever supervises the process starts it anew. The timer is
-one of the interpreter's own C threads, so that code which never gives the interpreter back is stopped
-too; it writes where every thread stood to standard error.
+Nothing else runs in such a process: no results are sent and no health is reported. Its steps go to other
+workers when `ack_wait_s` runs out, and its supervisor restarts it. The timer runs in one of the
+interpreter's own C threads, so that it also stops code that never releases the interpreter; it writes
+the stack of every thread to standard error.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ import sys
 
 BLOCKED_S = 60.0
 TICKS = 6
-"""How often the timer is wound up in its time."""
+"""How often the timer is reset within `blocked_s`."""
 
 
 class LoopWatchdog:
-    """Watches the running event loop from `start` to `stop`; `blocked_s` 0 watches nothing."""
+    """Watches the running event loop from `start` to `stop`; `blocked_s` of 0 turns it off."""
 
     def __init__(self, blocked_s: float = BLOCKED_S) -> None:
         self._blocked_s = blocked_s
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """End the process from now on where the loop stands still too long."""
+        """Start watching: from now on the process ends if the loop is blocked for `blocked_s`."""
         if self._blocked_s > 0:
             self._wind()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
-"""A worker process: pools by node type, cancellations, keep-alives, and the way to stop.
+"""A worker process: its pools by node type, cancellations, keep-alives, and shutdown.
 
-States: started -> draining (nothing is fetched; what runs may end within a bound) -> stopped (what
-did not end was given back to the stream, for another worker).
+States: started -> draining (nothing is fetched; running steps may finish within a bound) -> stopped
+(steps that did not finish were returned to the stream for another worker).
 """
 
 import asyncio
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
 KEEP_ALIVE_SHARE = 1 / 3
-"""A step held for this share of the ack wait is reported as in progress, and so on again."""
+"""Each time this share of the ack wait has passed, a held step is reported as in progress."""
 SWEEP_SHARE = 1 / 6
 MAX_SWEEP_S = 1.0
-"""Requests whose server is silent are looked for so often, however long the ack wait is."""
+"""The longest interval between checks for a silent server, however long the ack wait is."""
 DRAIN_S = 10.0
-"""What runs when the worker stops may go on for so long."""
+"""How long running steps may continue when the worker stops."""
 FLUSH_S = 5.0
-"""After that, results already posted wait so long for their acknowledgement."""
+"""How long, after that, posted results wait for their acknowledgement."""
 
 OVERRUN_S = 30.0
-"""More than half of a type's slots may be held so long by what did not end in time."""
+"""How long functions that did not end in time may hold more than half of a type's slots."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
@@ -51,12 +51,12 @@ Report = Callable[[str, bool, str], None]
 
 
 def unreported(_component: str, _ok: bool, _detail: str) -> None:
-    """Tell nobody how a component is."""
+    """Report no component's health to anybody."""
 
 
 class Worker:
-    """Runs steps of the pools in `handlers` (`python`, `crm.lookup@gpu`), each with its number of slots.
-    `types` describes those node types that are somebody's own."""
+    """Runs the steps of the pools in `handlers` (`python`, `crm.lookup@gpu`), each with its number of
+    slots. `types` describes the custom node types among them."""
 
     def __init__(
         self,
@@ -101,15 +101,15 @@ class Worker:
         self._report = report
         self._overrun_s = overrun_s
         self.overrun = asyncio.Event()
-        """Set when more than half of a type's slots have been held for too long by what did not end: the
-        process should drain and start anew."""
+        """Set when functions that did not end have held more than half of a type's slots for too long:
+        the process should drain and be restarted."""
         self._subscriptions: list[Subscription] = []
         self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to fetch and run steps."""
+        """Start fetching and running steps."""
         self._subscriptions = [await self._bus.subscribe(subjects.CANCEL_FILTER, self._on_cancel)]
-        self._bus.on_reconnect.append(self._on_reconnect)  # the bus may go away while they start
+        self._bus.on_reconnect.append(self._on_reconnect)  # the bus may be lost while pools start
         left = await take_over(self._parts.held, self._parts.probation.kinds)
         self._parts.over_nats.open()
         self._parts.lines.begin()
@@ -125,7 +125,8 @@ class Worker:
         )
 
     async def drain(self, drain_s: float = DRAIN_S) -> None:
-        """Stop fetching, let what runs end within the bound, and give the rest back."""
+        """Stop fetching, let running steps finish within `drain_s`, and return the rest to the
+        stream."""
         self._bus.on_reconnect.remove(self._on_reconnect)
         await self._announcements.stop()
         await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
@@ -147,7 +148,7 @@ class Worker:
         log.info("worker_drained", worker=self._name, given_back=given_back)
 
     async def _settled(self, within_s: float) -> bool:
-        """Wait until no attempt is held; tell whether that came about in time."""
+        """Wait until no attempt is held; tell whether that happened in time."""
         try:
             async with asyncio.timeout(within_s):
                 for pool in self._pools:
@@ -183,8 +184,9 @@ class Worker:
                     self.overrun.set()
 
     def _free_slots(self) -> dict[str, int]:
-        """Return how many steps of each type run at once, without the slots that are held. While one on
-        probation is alone, other types get one, too: none would say that nobody knows."""
+        """Return how many steps of each type can run at once, not counting held slots. While a step on
+        probation runs alone, each type still announces one slot, because none would mean that no worker
+        runs the type."""
         if self._parts.isolation.is_closed:
             return {
                 pool.node_type: min(1, pool.slots.total - pool.slots.held) for pool in self._pools

@@ -1,1 +1,1 @@
-"""Messages become attempts, are tried alone where they may end their worker, or are given up."""
+"""Turns messages into attempts; runs those that may kill their worker alone, or gives them up."""

@@ -1,5 +1,5 @@
-"""Messages of STEPS become attempts that wait for a slot, or for their turn on probation; what cannot be
-read, and what was delivered too often, is given up."""
+"""Turns messages of STEPS into attempts that wait for a slot, or for their turn on probation. Messages
+that cannot be read, or were delivered too often, are given up."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,11 +23,12 @@ from hocket.workers.runtime.transport.pull import LanePull
 from hocket.workers.runtime.transport.settlement import Settlement
 
 PASS_ON_S = 0.02
-"""How long a step that came to a full worker waits for a slot before another worker may have it."""
+"""How long a step that arrives at a full worker waits for a slot before it is passed on to another."""
 
 
 class Arrivals:
-    """The steps of one node type. `suspect` gets those that are on probation, with their messages."""
+    """The arriving steps of one node type. `suspect` receives those on probation, with their
+    messages."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Arrivals:
         suspect: Callable[[RawMessage, Attempt], None],
     ) -> None:
         self.is_open = False
-        """Whether what comes is taken; it goes back to the stream otherwise."""
+        """Whether arriving steps are accepted; otherwise they go back to the stream."""
         self.ready: ReadyQueue[Attempt] = ReadyQueue()
         self._bus = parts.bus
         self._attempts = attempts
@@ -55,16 +56,16 @@ class Arrivals:
         self._loop = asyncio.get_running_loop()
 
     def open(self) -> None:
-        """Take what comes from now on."""
+        """Accept arriving steps from now on."""
         self.is_open = True
 
     def close(self) -> None:
-        """Send back what comes from now on, and what has come and not begun."""
+        """Send back steps that arrive from now on, and those that have arrived but not started."""
         self.is_open = False
         self._attempts.give_ready_back()
 
     def take(self, msg: RawMessage, lane: LanePull) -> None:
-        """Take a message in, that came in a lane."""
+        """Handle a message that arrived in a lane."""
         delivery = parse_ack_subject(msg.reply)
         lane.demand.pending = delivery.pending
         try:
@@ -89,7 +90,7 @@ class Arrivals:
             self._attempts.moved(held)
 
     def next(self) -> Attempt | None:
-        """Return the attempt that has to start first, if one waits."""
+        """Return the waiting attempt that must start first, if any."""
         while len(self.ready):
             attempt = self.ready.pop()
             if attempt.state is State.READY and not attempt.let_go:
@@ -97,7 +98,7 @@ class Arrivals:
         return None
 
     async def give_up(self, msg: RawMessage, attempt: Attempt, deaths: int) -> None:
-        """Dead-letter a step under which its worker ended so often; where that fails, it comes again."""
+        """Dead-letter a step whose workers died `deaths` times; if that fails, it is redelivered."""
         try:
             await undeliverable.bury_ending_worker(
                 self._bus, msg, attempt.delivery, deaths, self._worker
@@ -107,14 +108,14 @@ class Arrivals:
             self._attempts.drop(attempt)
 
     def _take_contents(self, contents: Unpacked, lane: LanePull) -> None:
-        """Take the steps of a message in, and give up what of it cannot be read."""
+        """Accept the steps of a message, and give up those that cannot be read."""
         for msg, attempt in contents.arrived:
             self._take(msg, attempt, lane)
         for msg, error in contents.unreadable:
             self._background.start(self._bury_member(msg, error, contents))
 
     def _take(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
-        """Take an attempt in."""
+        """Accept an attempt, send it back, or note another delivery of one that is held."""
         held = self._attempts.find(attempt.key)
         if not self.is_open or (held is None and goes_back(attempt.message, attempt.delivery)):
             self._settlement.send_back(attempt)
@@ -128,7 +129,7 @@ class Arrivals:
         self._settlement.settle(bundle.message)
 
     def _go_on(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
-        """Run a step that is not held here yet, try it alone, or give it up."""
+        """Queue a step that is not held here yet, put it on probation, or give it up."""
         step, delivery = attempt.step, attempt.delivery
         probation = self._probation
         course = course_of(
@@ -154,10 +155,11 @@ class Arrivals:
         return self._isolation.is_closed or slots.taken + len(self.ready) > slots.total
 
     def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
-        """Give a step back that still waits for a slot: to a worker that asked before we do again."""
+        """Give back a step that still waits for a slot. The server passes it to a worker whose request
+        is older than the one that replaces it here."""
         waits = attempt.state is State.READY and not attempt.let_go
         if waits and self.is_open and self._bus.connected and lane.is_open:
             self._attempts.give_back(attempt)
-            if not attempt.message.asked_again:  # of a bundle more than one step may go
+            if not attempt.message.asked_again:  # several steps of a bundle may be passed on
                 attempt.message.asked_again = True
                 lane.ask(1)

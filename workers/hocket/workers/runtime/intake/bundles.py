@@ -1,8 +1,8 @@
-"""What a message of STEPS holds: one step, or several; each is taken in as if it had come alone.
+"""Unpacks a message of STEPS, which holds one step or several; each is handled as if it had come alone.
 
-A bundle that is delivered again to a worker which holds a step of it is its own message still. To any
-other worker it has come because the one before ended, or fell silent: nobody there knows which of its
-steps have ended, so all go back to the log, and those that are open come again alone.
+A bundle that is redelivered to a worker that holds one of its steps is still the same message. Any other
+worker gets it because the previous one died or fell silent. It cannot know which of the steps have
+ended, so all go back to the log, and those still open come again on their own.
 """
 
 from typing import NamedTuple
@@ -17,11 +17,12 @@ from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.transport.step_message import StepMessage
 
 REFERENCE_MARK = b'"$blob"'
-"""Inputs without it are not searched for references."""
+"""Inputs that do not contain this are not searched for references."""
 
 
 class Unpacked(NamedTuple):
-    """The steps of one message, each with a message as if it were alone; and what of it is no step."""
+    """The steps of one message, each with a message as if it had come alone, and the unreadable
+    parts."""
 
     message: StepMessage
     arrived: list[tuple[RawMessage, Attempt]]
@@ -37,8 +38,8 @@ def unpacked(
     now_s: float,
     takes_bundles: bool,
 ) -> Unpacked:
-    """Unpack a message whose first step is read: all of it, or that one alone. `losses` and `now_s` are
-    the StepMessage's."""
+    """Unpack a message whose first step has been read: all of its steps, or the first one only if the
+    worker does not take bundles. `losses` and `now_s` are for the StepMessage."""
     message = StepMessage(msg.reply, losses, now_s, msg.head)
     more, first.more = first.more if takes_bundles else (), ()
     contents = Unpacked(message, [(msg, _attempt(msg, first, message, delivery))], [])
@@ -54,8 +55,7 @@ def unpacked(
 
 
 def held_bundle(attempts: Attempts, bundle: Unpacked) -> StepMessage | None:
-    """Return the message as which a bundle is held here that is delivered again; None, where it is
-    not."""
+    """Return the message that is held here for a redelivered bundle, or None if it is not held."""
     for _, attempt in bundle.arrived:
         held = attempts.find(attempt.key)
         if (
@@ -68,7 +68,7 @@ def held_bundle(attempts: Attempts, bundle: Unpacked) -> StepMessage | None:
 
 
 def goes_back(message: StepMessage, delivery: Delivery) -> bool:
-    """Tell whether the steps of a message are not run here, but come again alone."""
+    """Tell whether the steps of a message go back to the log, to come again on their own."""
     return message.is_bundle and delivery.deliveries > 1
 
 
@@ -80,7 +80,7 @@ def _attempt(
 
 
 def _member(msg: RawMessage, body: bytes) -> tuple[RawMessage, RequestedStep | ValidationError]:
-    """Return a further step as a message of its own, or why it is none."""
+    """Return a further step of a bundle as a message of its own, or the error if it cannot be read."""
     try:
         step = read_step(body)
     except ValidationError as error:

@@ -1,5 +1,6 @@
-"""Keeping a worker to one step: nothing else is started until it was tried alone. Afterwards the worker
-is open to other steps for as long as it was closed to them; one begun anew is for OPEN_S first."""
+"""Restricts a worker to one step: nothing else is started until that step has been tried alone.
+Afterwards the worker is open to other steps for as long as it was closed; a restarted worker is open for
+OPEN_S first."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +15,7 @@ OPEN_S = 5.0
 
 
 class Slots(Protocol):
-    """What this needs of the pool of a node type."""
+    """What this module needs from the pool of a node type."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -30,12 +31,11 @@ class Slots(Protocol):
 
 
 class Isolation:
-    """Whether a worker's pools may start steps; `changed` is called whenever they may not any more, or
-    may again."""
+    """Whether a worker's pools may start steps; `changed` is called whenever that changes."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.is_closed = False
-        """Whether nothing but the step on probation may be started."""
+        """Whether only the step on probation may be started."""
         self._changed = changed
         self._pools: list[Slots] = []
         self._turned = asyncio.Event()
@@ -45,12 +45,12 @@ class Isolation:
         self._tried_at_s = self._loop.time()
 
     def join(self, pool: Slots) -> None:
-        """Count a pool's steps among those that run beside others."""
+        """Add a pool, whose steps then count as running beside others."""
         self._pools.append(pool)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a pool runs something."""
+        """Whether any pool runs something."""
         return any(pool.is_busy for pool in self._pools)
 
     @property
@@ -59,21 +59,21 @@ class Isolation:
         return not any(pool.has_waiting or pool.is_busy for pool in self._pools)
 
     def left_s(self, since_last_s: float) -> float:
-        """Return for how long other steps may still begin first; `since_last_s` is how long they may at
-        least since a step was tried last."""
+        """Return for how many seconds other steps may still start first; they may for at least
+        `since_last_s` after the last step on probation was tried."""
         until_s = self._open_until_s
         if since_last_s:
             until_s = max(until_s, self._tried_at_s + since_last_s)
         return until_s - self._loop.time()
 
     def close(self) -> None:
-        """Let nothing else start."""
+        """Keep other steps from starting."""
         self.is_closed = True
         self._closed_at_s = self._loop.time()
         self._changed()
 
     def open(self) -> None:
-        """Let other steps start; the next on probation waits for as long as none could."""
+        """Let other steps start; the next step on probation waits for as long as they could not."""
         if self.is_closed:
             self.is_closed = False
             self._tried_at_s = now_s = self._loop.time()
@@ -83,11 +83,11 @@ class Isolation:
                 pool.schedule()
 
     def turned(self) -> None:
-        """Look again at what is waited for: something ended."""
+        """Check again what `until` waits for, because something ended."""
         self._turned.set()
 
     async def until(self, condition: Callable[[], bool], within_s: float | None) -> bool:
-        """Wait until a condition holds; tell whether it came about in time."""
+        """Wait until a condition holds; tell whether it did within `within_s` seconds."""
         try:
             async with asyncio.timeout(within_s):
                 while not condition():

@@ -1,5 +1,5 @@
-"""Which kinds of steps end their workers, as this worker knows it: from those before it, from what
-became of its own steps, and from what others noted in the stream PROBATION."""
+"""Which kinds of steps kill their workers, as far as this worker knows: from its predecessors, from its
+own steps, and from what other workers noted in the stream PROBATION."""
 
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.attempt import Attempt
@@ -15,15 +15,15 @@ class KnownKinds:
         self.suspicion = Suspicion(held.note_kind)
         self._records = records
         self._noted: set[str] = set()
-        """Kinds of which workers that start know that they are on probation."""
+        """Kinds that are noted in the stream as being on probation, for workers that start."""
 
     async def read(self) -> None:
-        """Find out what others noted."""
+        """Read what other workers noted."""
         self._noted = await self._records.killers()
         self.suspicion.add(self._noted)
 
     async def tell(self) -> None:
-        """Note for others which kinds are on probation now, and which are no longer."""
+        """Note for other workers which kinds are on probation now, and which no longer are."""
         tried, noted = set(self.suspicion.tried), self._noted
         self._noted = tried
         for kind in tried - noted:
@@ -32,26 +32,26 @@ class KnownKinds:
             await self._records.note_kind(kind, ends_worker=False)
 
     def has(self, step: RequestedStep) -> bool:
-        """Tell whether steps of its kind are on probation from their first delivery."""
+        """Tell whether steps of this step's kind are on probation from their first delivery."""
         tried = self.suspicion.tried
         return bool(tried) and kind_of(step) in tried
 
     def doublings(self, step: RequestedStep) -> int:
-        """Return how often the wait before such a step is tried has doubled."""
+        """Return how often the wait before a step of this kind is tried has doubled."""
         return self.suspicion.doublings(kind_of(step))
 
     def ended(self, attempt: Attempt) -> None:
-        """Take note of a step that came to an end in its worker."""
+        """Note that a step ended without killing its worker."""
         if self.suspicion and attempt.stopped is None:
             self.suspicion.ended_well(kind_of(attempt.step), alone=False)
 
     async def ended_on_probation(self, attempt: Attempt) -> None:
-        """Take note of a step that came to an end though it was on probation."""
+        """Note that a step on probation ended without killing its worker."""
         if attempt.stopped is None:
             self.suspicion.ended_well(kind_of(attempt.step), alone=True)
             await self.tell()
 
     async def ended_worker(self, step: RequestedStep) -> None:
-        """Take note of a step that is given up because it ends its workers."""
+        """Note that a step is given up because it kills its workers."""
         self.suspicion.add([kind_of(step)])
         await self.tell()

@@ -1,16 +1,18 @@
-"""Steps whose worker ended under them several times: each is tried alone, so that the one that ends its
-worker is found, and costs the others nothing more.
+"""Probation: steps whose workers died several times while running them are each tried alone, so that the
+step that kills its worker is found and does no more harm to the others.
 
-Which steps are on probation is decided in `after_worker_death.py`. A worker runs one of these at a
-time, those of the tenant whose steps were begun least often first. It starts nothing else before,
-until what runs has ended (GATHER_S at most), nor beside it (ALONE_S at most). Afterwards it is open to
-other steps for as long as it was closed; a worker that was begun anew, perhaps because such a step
-ended the last one, is open to them for OPEN_S first, and twice as long after each end under a step of
-its kind that was alone. A step under which the worker ended MAX_DEATHS_ALONE times while it was alone,
-or MAX_BEGUN times in all, is undeliverable. Of its *kind* (what runs, for which tenant) all steps are
-on probation from their first delivery, and so are those of a kind that ran at two ends of workers,
-until enough of them end well (`suspicion.py`). A worker that stops takes back what it noted: that is
-no death.
+Which steps are on probation is decided in `after_worker_death.py`. A worker runs one such step at a
+time, starting with the tenant whose steps were started least often. It first starts nothing new and
+waits for running steps to end (GATHER_S at most), and then starts nothing beside the step (ALONE_S at
+most). Afterwards it is open to other steps for as long as it was closed. A restarted worker, whose
+predecessor such a step may have killed, is open to other steps for OPEN_S first, and for twice as long
+after each death under a step of the same kind that ran alone.
+
+A step is undeliverable once its worker died MAX_DEATHS_ALONE times while it ran alone, or MAX_BEGUN
+times in all. From then on all steps of its *kind* (what runs, for which tenant) are on probation from
+their first delivery. So are the steps of a kind that was running at the deaths of two workers, until
+enough of them end well (`suspicion.py`). A worker that merely stops takes back what it recorded, because
+stopping is no death.
 """
 
 import asyncio
@@ -43,23 +45,24 @@ if TYPE_CHECKING:
 
 MAX_DEATHS_ALONE = 2
 MAX_BEGUN = 16
-"""A step is given up, too, that was begun so often on probation and whose worker ended each time."""
+"""A step is also given up after it was started this often on probation and its worker died each time."""
 GATHER_S = 30.0
 GATHER_PART = 8
-"""Where steps of its kind ended workers alone, GATHER_S is this part of the wait before; where others
-still run then, the step is put off, MAX_PUT_OFF times at most."""
+"""If steps of its kind killed workers while alone, the wait for running steps is at most this fraction
+(1/8) of the wait before; if others still run then, the step is put off, at most MAX_PUT_OFF times."""
 MAX_PUT_OFF = 8
 ALONE_S = 60.0
 MAX_TIMES_ALONE = 4
-"""A step under which the worker ended beside others is alone for longer the next time, up to so many
-times as long."""
+"""A step whose worker died while others ran beside it runs alone for longer the next time, up to this
+many times as long."""
 MAX_SUSPECTS = 256
-"""Steps that wait in a worker for their turn; others go back to the stream, for AGAIN_AFTER_S."""
+"""The most steps that wait in a worker for their turn; further ones go back to the stream for
+AGAIN_AFTER_S."""
 AGAIN_AFTER_S = 120.0
 SETTLE_S = 0.2
-"""After so long it is looked again whether other steps wait or run."""
+"""How often to check again whether other steps wait or run."""
 CLOSE_S = 5.0
-"""How long a worker that stops waits for taking back what it noted."""
+"""How long a stopping worker waits for its records to be taken back."""
 
 log = structlog.get_logger()
 
@@ -72,40 +75,40 @@ class Suspect:
     msg: "RawMessage"
     attempt: Attempt
     record: Record | None = None
-    """None: not read yet."""
+    """None until it has been read."""
     put_off: int = 0
-    """How often others ran for too long when it was its turn."""
+    """How often its turn was put off because others ran for too long."""
 
     @property
     def begun(self) -> int:
-        """How often it was begun on probation."""
+        """How often it was started on probation."""
         return self.record.begun if self.record else 0
 
     @property
     def is_over(self) -> bool:
-        """Whether it is answered for, and not run any more."""
+        """Whether it was stopped or is past its latest end, so that it is reported without running."""
         return self.attempt.stopped is not None or now_ms() >= self.attempt.latest_end_ms
 
     @property
     def costs(self) -> bool:
-        """Whether its turn may end the worker."""
+        """Whether its turn may kill the worker."""
         return not self.is_lost and not self.is_over
 
     @property
     def is_lost(self) -> bool:
-        """Whether too many workers ended under it."""
+        """Whether too many workers have died under it."""
         record = self.record or NOTHING
         return record.deaths_alone >= MAX_DEATHS_ALONE or record.begun >= MAX_BEGUN
 
     @property
     def waits(self) -> bool:
-        """Whether it is still to be begun here."""
+        """Whether it is still waiting to start here."""
         return self.attempt.state is State.READY and not self.attempt.let_go
 
 
 def alone_s(record: Record) -> float:
-    """Return for how long nothing is started beside a step: longer with each time that the worker ended
-    after that, for it may have been the step."""
+    """Return for how long nothing is started beside a step. Each time the worker died after that time
+    makes it longer, because the step may have been the cause."""
     not_alone = record.begun - record.deaths_alone
     return ALONE_S * min(1 + not_alone, MAX_TIMES_ALONE)
 
@@ -113,9 +116,9 @@ def alone_s(record: Record) -> float:
 def next_of(
     waiting: Sequence[Suspect], doublings: "Callable[[Suspect], int]" = lambda _suspect: 0
 ) -> Suspect:
-    """Return the step that is next: one that is not to be run; of the kind that waits least
-    (`doublings`); of the tenant, then the run, whose steps here were begun least often in all, so that
-    many that end their worker do not keep those of others waiting meanwhile."""
+    """Return the next step: first one that will not be run; then one of the kind with the shortest wait
+    (`doublings`); then one of the tenant, and of the run, whose steps here were started least often in
+    total, so that many steps that kill their worker do not keep those of others waiting."""
     tenants, runs = Counter[str](), Counter[str]()
     for suspect in waiting:
         tenants[suspect.attempt.step.tenant] += suspect.begun
@@ -131,8 +134,8 @@ def next_of(
 
 
 class Probation:
-    """The steps on probation in one worker, whatever their type; `isolation` keeps others from starting
-    beside them."""
+    """The steps on probation in one worker, of all node types; `isolation` keeps other steps from
+    starting beside them."""
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class Probation:
         held: HeldSteps,
     ) -> None:
         self.is_serving = False
-        """Whether there are steps on probation: then `Isolation.turned` is to be called."""
+        """Whether there are steps on probation; if so, `Isolation.turned` must be called."""
         self._records = records
         self._acks = acks
         self._isolation = isolation
@@ -155,23 +158,23 @@ class Probation:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it is kept what becomes of steps."""
+        """Whether records of steps are kept."""
         return self._records.are_kept
 
     @property
     def is_full(self) -> bool:
-        """Whether no more steps may wait here for their turn."""
+        """Whether no more steps may wait here."""
         return len(self._waiting) >= MAX_SUSPECTS
 
     def add(self, pool: Slots, msg: "RawMessage", attempt: Attempt) -> None:
-        """Begin a step when it is its turn, or have its pool bury it."""
+        """Queue a step: it is started when its turn comes, or its pool gives it up."""
         self._waiting.append(Suspect(pool, msg, attempt))
         if not self.is_serving:
             self.is_serving = True
             self._serving = self._loop.create_task(self._serve(), name="probation")
 
     async def close(self) -> None:
-        """Begin no more, and take back what was noted of the step that runs: its worker only stops."""
+        """Start no more steps, and take back the record of the running one: its worker merely stops."""
         if self._serving is not None:
             await stop_tasks([self._serving], CLOSE_S)
         if self._taking_back is not None:
@@ -190,7 +193,7 @@ class Probation:
             self._waiting.remove(suspect)
             try:
                 await self._serve_one(suspect)
-            except Exception:  # a server that answers otherwise than we know
+            except Exception:  # such as an unknown answer of the server
                 log.exception("probation_failed", attempt_id=suspect.attempt.id)
                 self._isolation.open()
                 if suspect.waits:
@@ -202,7 +205,7 @@ class Probation:
         if suspect.is_lost:
             await self._bury(suspect, record)
             return
-        if suspect.is_over:  # it is answered for, and not run
+        if suspect.is_over:  # the pool reports it without running it
             suspect.pool.begin(attempt)
             return
         self._isolation.close()
@@ -214,7 +217,7 @@ class Probation:
             self._waiting.append(suspect)
             self._isolation.open()
             return
-        self._acks.send()  # what ended before shall not come again
+        self._acks.send()  # so that steps that have ended are not redelivered
         try:
             await self._records.write(attempt.step, record.after_death(alone=alone))
             if suspect.waits:
@@ -228,18 +231,18 @@ class Probation:
             await self.kinds.ended_on_probation(attempt)
 
     async def _bury(self, suspect: Suspect, record: Record) -> None:
-        """Give up a step under which its worker ended too often. Where it was alone, its kind is suspect
-        now."""
+        """Give up a step whose workers died too often. If it was alone then, its kind becomes
+        suspect."""
         attempt = suspect.attempt
         if record.deaths_alone:
             await self.kinds.ended_worker(attempt.step)
         try:
             await suspect.pool.bury(suspect.msg, attempt, record.deaths_alone)
-        except HocketError as error:  # it is delivered again, and then buried
+        except HocketError as error:  # it is redelivered, and given up then
             log.warning("step_not_buried", attempt_id=attempt.id, reason=str(error))
 
     async def _is_its_turn(self, suspect: Suspect) -> bool:
-        """Wait a little while others may begin; tell whether a step's turn has come then."""
+        """Wait briefly while other steps may start, and tell whether the step's turn has come then."""
         if not suspect.costs:
             return True
         doublings = self._doublings(suspect)
@@ -254,7 +257,7 @@ class Probation:
         return min(doublings + suspect.put_off, MAX_DOUBLINGS)
 
     async def _take_back(self, attempt: Attempt, record: Record) -> None:
-        """Note that the worker did not end under the step; forget a step that ended."""
+        """Record that the worker did not die under the step; remove the record of a step that ended."""
         left = NOTHING if attempt.state is State.CONCLUDED else record
         self._taking_back = self._loop.create_task(self._records.write(attempt.step, left))
         await asyncio.shield(self._taking_back)
@@ -278,7 +281,7 @@ class Probation:
             return gone or attempt.state is State.CONCLUDED
 
         if not alone or not await self._isolation.until(ended, alone_s(record)):
-            if alone:  # from here on another step may be what ends the worker
+            if alone:  # from here on another step may be what kills the worker
                 self._held.set(attempt.place, RUNS)
                 await self._records.write(attempt.step, record.after_death(alone=False))
             self._isolation.open()

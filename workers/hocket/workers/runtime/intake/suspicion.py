@@ -1,11 +1,12 @@
-"""What the death of a worker is held against: which kinds of steps are on probation from their first
-delivery. Pure. What else becomes of a dead worker's steps is told in `after_worker_death.py`.
+"""Which kinds of steps are blamed for the deaths of workers, and so are on probation from their first
+delivery. Pure. `after_worker_death.py` describes what else happens to a dead worker's steps.
 
-A kind is what runs, for which tenant. The end of a worker is held against each kind that ran in it
-(BESIDE), more where nothing else did (ALONE); a step that ends well takes a little of that back, one
-that ran alone more. So a kind that ends workers stands out after two of them, and kinds that only ran
-beside it come clear by what they do. `deaths` are those alone; they say how long a kind's steps wait
-before the next is tried: twice as long after each, half as long after a step that was tried and ended.
+A kind is what runs, for which tenant. A worker's death is held against each kind that was running in it
+(BESIDE), and more if nothing else was (ALONE). A step that ends well takes back a little of that, and
+more if it ran alone. So a kind that kills workers stands out after two deaths, and kinds that merely ran
+beside it are cleared by their good steps. `deaths` counts deaths while alone. It decides how long the
+next step of the kind waits: twice as long after each death, half as long after a step that was tried
+alone and ended.
 """
 
 from collections import defaultdict
@@ -16,7 +17,7 @@ ALONE = 100
 WELL_BESIDE = 1
 WELL_ALONE = 10
 SUSPECT = 2 * BESIDE
-"""So much held against a kind puts it on probation, until less than CLEAR is left."""
+"""The debt that puts a kind on probation, until less than CLEAR is left."""
 CLEAR = 20
 MAX_DEBT = 2_000
 MAX_KINDS = 1_000
@@ -26,7 +27,7 @@ Changed = Callable[[str, int, int], None]
 
 
 class Suspicion:
-    """What is held against kinds; `changed` is told of each change: the debt, and the deaths alone."""
+    """The debt of each kind. `changed` is called with a kind, its debt, and its deaths while alone."""
 
     def __init__(self, changed: Changed) -> None:
         self.tried: set[str] = set()
@@ -39,28 +40,28 @@ class Suspicion:
         return bool(self._debts)
 
     def take_over(self, kinds: Mapping[str, tuple[int, int]]) -> None:
-        """Hold against kinds what another worker did."""
+        """Take over the debts and deaths that another worker recorded."""
         for kind, (debt, deaths) in kinds.items():
             self._deaths[kind] = max(self._deaths[kind], deaths)
             self._set(kind, max(debt, self._debts.get(kind, 0)))
 
     def add(self, kinds: Iterable[str]) -> None:
-        """Put kinds on probation that are known to end workers."""
+        """Put kinds that are known to kill workers on probation."""
         for kind in kinds:
             self._set(kind, max(SUSPECT, self._debts.get(kind, 0)))
 
     def died(self, kinds: Iterable[str]) -> None:
-        """Hold an end of a worker against the kinds that ran beside each other in it."""
+        """Hold a worker's death against the kinds that were running in it together."""
         for kind in set(kinds):
             self._set(kind, self._debts.get(kind, 0) + BESIDE)
 
     def died_alone(self, kind: str) -> None:
-        """Hold an end of a worker against the only kind that ran in it."""
+        """Hold a worker's death against the kind that was running in it alone."""
         self._deaths[kind] += 1
         self._set(kind, self._debts.get(kind, 0) + ALONE)
 
     def ended_well(self, kind: str, *, alone: bool) -> None:
-        """Take back a little."""
+        """Reduce a kind's debt, because one of its steps ended well."""
         debt = self._debts.get(kind)
         if debt is None:
             return
@@ -69,7 +70,7 @@ class Suspicion:
         self._set(kind, debt - (WELL_ALONE if alone else WELL_BESIDE))
 
     def doublings(self, kind: str) -> int:
-        """Return how often the wait before a step of the kind is tried has doubled."""
+        """Return how often the wait before the kind's next step is tried has doubled."""
         return min(self._deaths.get(kind, 0), MAX_DOUBLINGS)
 
     def _set(self, kind: str, debt: int) -> None:

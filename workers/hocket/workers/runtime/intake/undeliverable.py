@@ -1,9 +1,9 @@
 """Steps that no worker can finish: unreadable ones, and those delivered too often.
 
-They go to the dead letters with everything that is known (in the error's details: how often the step was
-delivered, when it was sent, who gave it up), their run gets a failing result where its
-name can still be read, and then they leave the stream. Until then nothing is acknowledged: a worker
-that dies in between leaves the step for the next one.
+They become dead letters with everything that is known about them (the error's details say how often the
+step was delivered, when it was sent, and which worker gave it up). Their run gets a failing result if
+its name can still be read, and then they are removed from the stream. Until then nothing is
+acknowledged, so a worker that dies in between leaves the step for the next one.
 """
 
 import json
@@ -39,8 +39,8 @@ _MORE = b'"more":'
 log = structlog.get_logger()
 _reporting = Reporting(at_once=20)
 letters = LetterBudget()
-"""Of this process, for what cannot be read; a step that was read and delivered too often is kept in any
-case."""
+"""The process's budget for unreadable messages; a readable step that was delivered too often is always
+kept."""
 
 
 class Name(BaseModel):
@@ -57,7 +57,7 @@ class Name(BaseModel):
 
 
 async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, worker: str) -> None:
-    """Dead-letter a message that is no StepRequested."""
+    """Dead-letter a message that is not a StepRequested, and remove it from the stream."""
     info, kept = _malformed(msg, error)
     await _bury_and_end(bus, msg, info, worker, kept=kept)
 
@@ -65,13 +65,13 @@ async def bury_malformed(bus: Bus, msg: "RawMessage", error: ValidationError, wo
 async def bury_malformed_member(
     bus: Bus, msg: "RawMessage", error: ValidationError, worker: str
 ) -> None:
-    """Dead-letter a part of a bundle that is no StepRequested; its message is for the others."""
+    """Dead-letter a part of a bundle that is not a StepRequested; the message stays for the others."""
     info, kept = _malformed(msg, error)
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)
 
 
 async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, worker: str) -> None:
-    """Dead-letter a step that came too often."""
+    """Dead-letter a step that was delivered too often."""
     error = StepUndeliverable(deliveries=delivery.deliveries, component=COMPONENT)
     await _bury_and_end(bus, msg, _with_time_sent(error, delivery), worker)
 
@@ -79,8 +79,8 @@ async def bury_undeliverable(bus: Bus, msg: "RawMessage", delivery: Delivery, wo
 async def bury_ending_worker(
     bus: Bus, msg: "RawMessage", delivery: Delivery, deaths: int, worker: str
 ) -> None:
-    """Dead-letter a step under which its worker ended too often, `deaths` times while it was alone. It
-    stays in the stream: the caller takes it out."""
+    """Dead-letter a step whose workers died too often, `deaths` times while it was alone. The caller
+    must remove it from the stream."""
     told = {"deliveries": delivery.deliveries, "component": COMPONENT}
     error = StepEndsWorker(deaths=deaths, **told) if deaths else StepUndeliverable(**told)
     info = _with_time_sent(error, delivery)
@@ -100,7 +100,7 @@ async def _bury_and_end(
 ) -> None:
     losses = bus.losses
     await _bury(bus, msg.subject, msg.data, msg.headers, info, worker, kept=kept)
-    if losses == bus.losses:  # else another message may have its place by now
+    if losses == bus.losses:  # otherwise another message may have its sequence by now
         bus.publish_nowait(msg.reply, TERM)
 
 
@@ -154,7 +154,7 @@ async def _bury(
 
 
 def _alone(payload: bytes) -> bytes:
-    """Return the first step of a bundle without the others, which are not given up with it."""
+    """Return the first step of a bundle alone, because the others are not given up with it."""
     if _MORE not in payload:
         return payload
     try:
@@ -167,8 +167,8 @@ def _alone(payload: bytes) -> bytes:
 
 
 def name_of(payload: bytes) -> Name | None:
-    """Return whose step a message is, as far as that can be read."""
-    for read in (from_json, json.loads):  # which goes deeper than that parser
+    """Return whose step a message is, or None if that cannot be read."""
+    for read in (from_json, json.loads):  # json.loads accepts deeper nesting
         try:
             body: Any = read(payload)
             return Name.model_validate(body)

@@ -22,11 +22,11 @@ from hocket.schemas.structs.results import NULL, FinishedAttempt, write
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
 
 MAX_RESULT_BYTES = 512 * 1024
-"""A result's message; larger ones need a blob store."""
+"""The limit on a result's message; larger outputs need a blob store."""
 MAX_ERROR_TEXT_CHARS = 2_000
 REPLACEMENT = "\ufffd"
 MAX_TEXT_CHARS = 128 * 1024 * 1024
-"""Characters of text in it."""
+"""The most characters of text in an output."""
 MAX_CONTAINERS = 1_000_000
 """The most lists and dicts in an output; VALUES_PER_CONTAINER other values count as one."""
 VALUES_PER_CONTAINER = 5
