@@ -11,7 +11,7 @@ from hocket.kit.process.process_secrets import start_without_secrets
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What the command line of a worker says; None where it does not."""
+    """The options on the command line of a worker; None for those that are not given."""
 
     types: tuple[str, ...]
     handlers: str | None
@@ -20,7 +20,7 @@ class CommandLine:
 
 def main() -> None:
     """Read the command line and run until SIGTERM."""
-    start_without_secrets()  # before what takes long to import
+    start_without_secrets()  # before the slow imports
     from hocket.kit.process.lifecycle import run
     from hocket.workers.process import serve
 
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def command_line(prog: str, description: str | None) -> CommandLine:
-    """Return what the command line of a worker says, or end with what is wrong."""
+    """Return the options on the command line of a worker, or exit with an error message."""
     from hocket.schemas.errors import HocketError
     from hocket.workers.configuration import parse_drain, parse_types
 

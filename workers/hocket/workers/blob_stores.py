@@ -1,4 +1,4 @@
-"""The blobs of a worker process: where values are that are too large for messages."""
+"""The blob store of a worker process, for values that are too large for messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,8 +21,8 @@ log = structlog.get_logger(__name__)
 async def opened_blobs(
     service: Service, settings: Blobs, keep_days: int
 ) -> AsyncIterator[BlobStore | None]:
-    """Give the store that the configuration names, with its limit; None where there is none. Those in
-    files that nobody used for `keep_days` are removed meanwhile."""
+    """Yield the configured store with its limit, or None if there is none. Meanwhile blobs in files that
+    nobody has used for `keep_days` are removed."""
     blobs = await _store(service, settings)
     removing = asyncio.create_task(_remove_unused(blobs, keep_days))
     try:
@@ -40,7 +40,7 @@ async def _store(service: Service, settings: Blobs) -> FileBlobs | PostgresBlobs
 
 
 async def _remove_unused(blobs: BlobStore | None, days: int) -> None:
-    """Remove blobs in files that nobody used for so long; the ledger removes those in Postgres."""
+    """Remove blobs in files that nobody has used for `days`; the ledger removes those in Postgres."""
     while days and isinstance(blobs, FileBlobs):
         try:
             removed = await blobs.remove_unused(days)

@@ -1,6 +1,6 @@
-"""Functions that every worker runs, whatever it was started for: for examples and tests.
+"""Functions that every worker runs, whatever it was started for; meant for examples and tests.
 
-`hocket.workers.builtin:echo` gives its input back, `:sleep` does so after `seconds`, `:fail` fails.
+`hocket.workers.builtin:echo` returns its input, `:sleep` does so after `seconds`, `:fail` fails.
 They touch nothing outside the step. docs/how-to/workers.md
 """
 
@@ -28,7 +28,7 @@ class ToldToFail(HocketError):
         self._told = error_class
 
     def info(self) -> ErrorInfo:
-        """Return the error, of the class that was asked for."""
+        """Return the error, with the requested class."""
         passing = self._told in (ErrorClass.TRANSIENT, ErrorClass.TIMEOUT, ErrorClass.UNAVAILABLE)
         return super().info().model_copy(update={"error_class": self._told, "retryable": passing})
 
@@ -56,19 +56,19 @@ async def echo(given: Any) -> Any:
 
 
 async def sleep(given: Sleep) -> dict[str, Any]:
-    """Take `seconds`, never less; return the input with the `seconds` that it took."""
+    """Sleep for at least `seconds`; return the input with the `seconds` that it took."""
     return given.model_dump() | {"seconds": await take(given.seconds)}
 
 
 async def fail(given: Fail) -> None:
-    """Fail with the code `told_to_fail`, of the class that the input names."""
+    """Fail with the code `told_to_fail` and the class that the input names."""
     raise ToldToFail(given.reason, given.error_class)
 
 
 async def take(seconds: float) -> float:
-    """Wait so long, never less; return how long it was."""
+    """Wait for at least this many seconds; return how long it took."""
     begun_ms = monotonic_ms()
     until_ms = begun_ms + 1000 * seconds
-    while (left_ms := until_ms - monotonic_ms()) > 0:  # noqa: ASYNC110 - timers may come early
+    while (left_ms := until_ms - monotonic_ms()) > 0:  # noqa: ASYNC110 - timers may fire early
         await asyncio.sleep(math.ceil(left_ms) / 1000)
     return (monotonic_ms() - begun_ms) / 1000

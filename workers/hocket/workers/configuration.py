@@ -1,4 +1,4 @@
-"""What the configuration file says to workers, checked. Pure.
+"""The parts of the configuration file that workers read, checked. Pure.
 
 ```yaml
 workers:    {ack_wait_s: 10, drain_s: 10}
@@ -37,13 +37,13 @@ CONCURRENCY: Mapping[str, int] = {
     "mcp": 64,
     "nats": 64,
 }
-"""Steps of a node type that run at once in one worker process."""
+"""The steps of each node type that one worker process runs at once."""
 MAX_CONCURRENCY = 4_096
 MAX_QUEUES = 1_000
-"""Packages that have a queue."""
+"""The most packages that may have a queue."""
 MAX_DRAIN_S = 3_600.0
 STOP_S = 15.0
-"""What a worker needs beside its drain: results are stored, connections are closed."""
+"""The time that a worker needs besides its drain, to store results and close connections."""
 
 
 class _Section(BaseModel):
@@ -130,8 +130,8 @@ def _field_of(place: tuple[int | str, ...]) -> str:
 
 
 def parse_types(text: str) -> tuple[str, ...]:
-    """Return the node types of a comma-separated list, with `@` and a queue where they are to be run
-    for one; all types for an empty list."""
+    """Return the node types in a comma-separated list, each optionally followed by `@` and a queue; all
+    types for an empty list. Raises InvalidInput for an unknown type."""
     pools = [name.strip().removesuffix(f"@{DEFAULT_QUEUE}") for name in text.split(",")]
     for name in filter(None, pools):
         node_type, at, queue = name.partition("@")
@@ -162,7 +162,7 @@ def parse_drain(text: str) -> float:
 
 
 def check_type(name: str, field: str) -> None:
-    """Raise InvalidInput where workers have no such node type."""
+    """Raise InvalidInput if workers have no such node type."""
     if name not in WORKER_TYPES:
         raise InvalidInput(
             field=f"{field}.{shown_text(name)}",

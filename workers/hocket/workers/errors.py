@@ -1,4 +1,4 @@
-"""Errors of workers, and the one that handlers may raise to be tried again."""
+"""Errors of workers, including the one that handlers raise to be retried (`Retryable`)."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

@@ -1,9 +1,9 @@
-"""The worker process: configuration, resources, the worker, and the way down.
+"""The worker process: its configuration, its resources, the worker, and the shutdown.
 
-States: starting (a bad configuration ends the process with its field and cure), running, draining
-(SIGTERM: nothing is fetched, what runs may end within `workers.drain_s`), stopped. A worker of which
-more than half of the slots are held by functions that do not end drains by itself and ends with an
-error, so that whoever supervises it starts it anew.
+States: starting (an invalid configuration ends the process, naming the field and the cure), running,
+draining (after SIGTERM: nothing is fetched, running steps get `workers.drain_s` to finish), stopped. If
+functions that do not end hold more than half of the slots, the worker drains on its own and exits with
+an error, so that its supervisor restarts it.
 """
 
 import asyncio
@@ -31,10 +31,9 @@ def serve(
     handlers: str | None = None,
     drain_s: float | None = None,
 ) -> Callable[[Service], Awaitable[None]]:
-    """Return the main function of a worker process for these node types (`python@gpu`: for a queue of
-    one). Model calls go over NATS to
-    whichever gateway takes them, or to `calls`. `handlers` stands in the place of HOCKET_HANDLERS, and
-    `drain_s` in that of `workers.drain_s`."""
+    """Return the main function of a worker process for these node types (`python@gpu` for one queue of a
+    type). Model calls go to `calls` if given, and otherwise over NATS to whichever gateway takes them.
+    `handlers` replaces HOCKET_HANDLERS, and `drain_s` replaces `workers.drain_s`."""
 
     async def main(service: Service) -> None:
         settings = service.settings

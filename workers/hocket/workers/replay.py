@@ -1,5 +1,4 @@
-"""Steps that take as long as they are told: what imported workflows run until real work takes their
-place."""
+"""Steps that take a given time: imported workflows run them until real work replaces them."""
 
 from typing import Any
 
@@ -16,5 +15,5 @@ class Task(BaseModel):
 
 
 async def sleep(task: Task) -> dict[str, Any]:
-    """Take `seconds`, never less."""
+    """Sleep for at least `seconds`."""
     return {"task": task.task, "seconds": await take(task.seconds)}

@@ -1,1 +1,1 @@
-"""Rounds of `agent` nodes: a model is asked, and what it calls is read and checked."""
+"""Rounds of `agent` nodes: each asks a model, and reads and checks the tool calls in its answer."""

@@ -1,5 +1,5 @@
-"""A model's calls of tools, read and checked: those that can be carried out, and what the model is
-told of the others. Pure."""
+"""Reads and checks a model's tool calls: those that can be made, and what the model is told about the
+others. Pure."""
 
 import json
 import re
@@ -15,23 +15,24 @@ from hocket.workers.agents.errors import AgentCallsInvalid
 from hocket.workers.agents.state import MadeCall, Refused
 
 MAX_NAMED_CALLS = 128
-"""Calls of one answer, those included that are refused."""
+"""The most calls in one answer, including refused ones."""
 MAX_ARGUMENTS_CHARS = 65_536
-"""Of one call."""
+"""The limit on the arguments of one call."""
 MAX_ARGUMENTS_VALUES = 20_000
 MAX_ARGUMENTS_DEPTH = 32
-"""What holds them may nest as well, up to the bound of all values."""
+"""Less than the bound on all values, because the values that contain the arguments nest as well."""
 MAX_CALLS_CHARS = 131_072
-"""Of all calls of one answer, with whatever else its provider put into them."""
+"""The limit on all calls of one answer, including anything else that the provider put into them."""
 MAX_FAULT_CHARS = 300
 MAX_SHOWN_TOOLS = 64
 MAX_NAME_CHARS = 64
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
-"""What the name of a function may not have."""
+"""Characters that the name of a function may not have."""
 
 
 class Calls:
-    """Those of one answer: as the model made them, under ids of ours, and what becomes of each."""
+    """The tool calls of one answer: as the model made them, with our ids, and which of them are made or
+    refused."""
 
     def __init__(self, number: int, tools: Mapping[str, Mapping[str, Any]], at_most: int) -> None:
         self.told: list[dict[str, Any]] = []
@@ -42,7 +43,7 @@ class Calls:
         self._at_most = at_most
 
     def read(self, calls: Sequence[Mapping[str, Any]]) -> "Calls":
-        """Take the calls of an answer in; raise AgentCallsInvalid where they are none."""
+        """Read the calls of an answer; raise AgentCallsInvalid if they are malformed or too many."""
         if len(calls) > MAX_NAMED_CALLS:
             reason = f"there are {len(calls)}, and {MAX_NAMED_CALLS} are the most"
             raise AgentCallsInvalid(reason=reason)
@@ -61,7 +62,7 @@ class Calls:
         text = text if isinstance(text, str) else json.dumps(text)
         name = name if name in self._tools else _ODD.sub("_", name)[:MAX_NAME_CHARS] or "_"
         arguments, reason = self._read(text)
-        # what goes back to the model is what its provider takes: a name, and an object
+        # what is sent back to the model must be acceptable to its provider: a name, and an object
         told = {**function, "name": name, "arguments": json.dumps(arguments)}
         self.told.append({**call, "id": call_id, "type": "function", "function": told})
         reason = reason or self._fault(name, arguments)
@@ -72,7 +73,7 @@ class Calls:
         self.made.append(MadeCall(id=call_id, step=step, tool=name, arguments=arguments))
 
     def _read(self, text: str) -> tuple[dict[str, Any], str]:
-        """Return the arguments of a call; none, and why they cannot be read."""
+        """Return the arguments of a call and an empty text, or no arguments and the fault."""
         if len(text) > MAX_ARGUMENTS_CHARS:
             return {}, f"the arguments have more than {MAX_ARGUMENTS_CHARS} characters"
         try:
@@ -86,7 +87,7 @@ class Calls:
         return arguments, ""
 
     def _fault(self, name: str, arguments: dict[str, Any]) -> str:
-        """Return why a call is not carried out; nothing where it is."""
+        """Return why a call is refused, or an empty text if it is not."""
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
@@ -97,8 +98,8 @@ class Calls:
 
 
 def _fault(parameters: Mapping[str, Any] | None, arguments: dict[str, Any]) -> str:
-    """Return what the tool's schema has against the arguments; nothing where that is nothing, or it
-    cannot be read (a server's own: it checks them itself)."""
+    """Return why the arguments do not fit the tool's schema. Empty if they fit, or if the schema cannot
+    be read (it is then a server's own, and the server checks the arguments itself)."""
     if not parameters:
         return ""
     try:

@@ -1,4 +1,5 @@
-"""What an agent's model is told: its task, its own answers, and what its tools gave. Pure."""
+"""The conversation that an agent's model gets: its task, its own answers, and its tools' results.
+Pure."""
 
 import json
 from collections.abc import Mapping
@@ -11,16 +12,16 @@ from hocket.workers.agents.limits import Last
 from hocket.workers.agents.state import Rounds
 
 MAX_ERROR_CHARS = 2_000
-"""Of what a tool's error says."""
+"""The limit on the text of a tool's error."""
 MAX_CONVERSATION_BYTES = 393_216
-"""Of JSON: a round's output holds it, which has 512 KiB at most where there are no blobs."""
+"""The limit on its JSON, because a round's output contains it and is at most 512 KiB without blobs."""
 LEAST_RESULT_CHARS = 500
-"""A result is not cut below that."""
+"""Results are not cut below this length."""
 
 
 def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
-    """Return the conversation up to the round that begins: the task, or what was said with what the
-    tools gave since. `config` is the agent's."""
+    """Return the conversation for the round that begins: the task, or the conversation so far and the
+    results of the tools called since. `config` is the agent's."""
     if not before.rounds:
         return (ChatMessage(role="user", content=task),)
     told = {one.id: _refused(one.reason) for one in before.refused}
@@ -36,8 +37,8 @@ def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMe
 
 
 def fitted(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
-    """Return a conversation that a model call can carry: where it is too large, what tools gave is cut,
-    the longest first."""
+    """Return a conversation that fits into a model call: if it is too large, tool results are cut, the
+    longest first."""
     sizes = [_size(one) for one in messages]
     excess_bytes = sum(sizes) - MAX_CONVERSATION_BYTES
     found = list(messages)
@@ -45,7 +46,7 @@ def fitted(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
         place = max(range(len(found)), key=lambda i: sizes[i] if found[i].role == "tool" else 0)
         content = found[place].content
         if found[place].role != "tool" or len(content) <= LEAST_RESULT_CHARS:
-            break  # there is nothing to cut: the call says what is too large
+            break  # nothing is left to cut: the call reports what is too large
         cut = f"{content[: len(content) // 2].removesuffix(CUT)}{CUT}"
         found[place] = found[place].model_copy(update={"content": cut})
         before_bytes, sizes[place] = sizes[place], _size(found[place])
@@ -54,7 +55,7 @@ def fitted(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
 
 
 def for_last(messages: tuple[ChatMessage, ...], last: Last | None) -> tuple[ChatMessage, ...]:
-    """Return a conversation with what the model is told in its last round."""
+    """Return a conversation, with a note to the model if this is its last round."""
     return messages if last is None else (*messages, ChatMessage(role="user", content=LAST))
 
 
@@ -71,8 +72,8 @@ def _refused(reason: str) -> str:
 
 
 def _told(result: Any, most: int, *, is_remote: bool) -> str:
-    """Return what a model is told of what a call gave; of an MCP server's tool its text, where it has
-    nothing but that and the same as data."""
+    """Return a call's result as the model gets it. For a tool of an MCP server this is its text, if the
+    result has only that text and the same content as data."""
     error = result.get("error") if isinstance(result, dict) else None
     if error is not None:
         said = str(error.get("message") or "it does not say why")

@@ -1,5 +1,5 @@
-"""Which round of an agent is its last: the one after which another like the longest and dearest so far
-would go beyond a bound. Pure."""
+"""Which round of an agent is its last: the one after which another round, as long and as expensive as
+the worst so far, would exceed a bound. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from hocket.workers.agents.state import Rounds
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Why a round is the last, and which field says so."""
+    """Why a round is the last, and the field that sets the bound."""
 
     why: str
     bound: str
@@ -21,9 +21,9 @@ class Last:
 def last_round(
     config: Mapping[str, Any], before: Rounds, *, now_ms: float, deadline_at_ms: float
 ) -> Last | None:
-    """Return why the round that begins now is the last; None where there may be another.
+    """Return why the round that begins now is the last, or None if there may be another.
 
-    Raises AgentTokensExhausted where not even this one may be."""
+    Raises AgentTokensExhausted if there are no tokens even for this one."""
     used, limit = before.usage.tokens, config.get("max_total_tokens")
     if limit is not None and used >= limit:
         raise AgentTokensExhausted(used=used, limit=limit)
@@ -45,14 +45,14 @@ def last_round(
 
 
 def longest_ms(before: Rounds, now_ms: float) -> float:
-    """Return how long the longest round took, tools included."""
+    """Return how long the longest round took (ms), including its tools."""
     if not before.rounds:
         return 0.0
     return max(before.longest_ms, now_ms - before.began_at_ms)
 
 
 def max_tokens(config: Mapping[str, Any], before: Rounds) -> int | None:
-    """Return the longest answer that a round may have, in tokens."""
+    """Return the maximum length of a round's answer in tokens, if there is one."""
     limits = [config.get("max_tokens")]
     total = config.get("max_total_tokens")
     if total is not None:

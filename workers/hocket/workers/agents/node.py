@@ -1,5 +1,6 @@
-"""The `agent` node: one round. The model is asked, with what its tools gave in the round before; what it
-calls now becomes steps below this one, which the coordinator makes of the pipeline's own nodes.
+"""The `agent` node: one round. The model is asked, with its tools' results from the previous round; the
+tools it calls now become steps below this one, which the coordinator makes from the pipeline's own
+nodes.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from hocket.workers.runtime.execution.context import Context
 
 
 class DescribesTools(Protocol):
-    """Knows what the tools of MCP servers say of themselves."""
+    """Knows how the tools of MCP servers describe themselves."""
 
     async def described(
         self, server: str, tool: str, tenant: str, *, timeout_ms: float
@@ -34,14 +35,14 @@ class DescribesTools(Protocol):
 
 
 class AgentNode:
-    """Asks an agent's model; `servers` describe the tools of theirs that the pipeline does not."""
+    """Asks an agent's model; `servers` describe those of their tools that the pipeline does not."""
 
     def __init__(self, servers: DescribesTools) -> None:
         self._servers = servers
 
     async def __call__(self, context: Context) -> dict[str, Any]:
-        """Return what the round came to: `{done: true, text, data?, rounds, tool_calls, usage, model,
-        backend}`, or with calls of tools the conversation so far and these calls."""
+        """Return the result of the round: `{done: true, text, data?, rounds, tool_calls, usage, model,
+        backend}`; or, if the model calls tools, the conversation so far and these calls."""
         config, began_at_ms = context.config, now_ms()
         given, before = _read(context.input)
         system = config.get("system")
@@ -88,7 +89,7 @@ class AgentNode:
         )
 
     async def _described(self, context: Context) -> dict[str, dict[str, Any]]:
-        """Return the tools by name, with what servers say of theirs where the pipeline does not."""
+        """Return the tools by name; servers describe those of theirs that the pipeline does not."""
         found: dict[str, dict[str, Any]] = {}
         for name, tool in context.config["tools"].items():
             found[name] = dict(tool)
@@ -105,7 +106,7 @@ class AgentNode:
 
 
 def _read(step_input: Any) -> tuple[Any, Rounds]:
-    """Return the input of an agent, and what its rounds came to so far."""
+    """Return the input of an agent, and its rounds so far."""
     if not isinstance(step_input, Mapping):
         return step_input, Rounds()
     previous = step_input.get(PREVIOUS)
@@ -132,8 +133,8 @@ def _function(name: str, tool: Mapping[str, Any]) -> dict[str, Any]:
 def _answered(
     config: Mapping[str, Any], after: Rounds, reply: CallReply, last: Last | None
 ) -> dict[str, Any]:
-    """Return the output of an agent that has answered; where its answer does not fit, the round that
-    tells its model so. Raises ModelReplyInvalid where that was the last one."""
+    """Return the output of an agent that has answered. If the answer does not fit its schema, return the
+    round that tells the model so, or raise ModelReplyInvalid if this was the last round."""
     answer: dict[str, Any] = {"done": True, "text": reply.text}
     schema = config.get("response_schema")
     if schema is not None:

@@ -1,4 +1,4 @@
-"""What an agent's rounds came to, as it goes from one to the next. Pure."""
+"""The state of an agent that is passed from one round to the next. Pure."""
 
 from decimal import Decimal
 from typing import Any

@@ -1,4 +1,4 @@
-"""The demo's query catalog, as a planning node takes it."""
+"""The demo's query catalog, in the form that a planning node takes."""
 
 from importlib.resources import files
 

@@ -1,7 +1,7 @@
 """Rows and texts of the demo, read from the installed package molmass. Pure but for that import.
 
-molmass writes 0 for what is not known; here that is None. Figures are the package's own, as decimals;
-only the density of gases, which it gives in g/L, is divided by 1,000.
+molmass writes 0 for unknown values; here they are None. Figures are the package's own, as decimals; only
+the density of gases, which it gives in g/L, is divided by 1,000.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from molmass import ELEMENTS
 from molmass.elements import SERIES
 
 RECIPE: Final = 1
-"""Raised when the same package gives other tables."""
+"""Increased when the same package version gives different tables."""
 
 DENSITY_TEMPERATURE_K: Final = 295
 GRAMS_PER_LITRE_DIGITS: Final = 3
@@ -27,7 +27,7 @@ SPELLINGS: Final = {
     "wolfram": "Tungsten",
     "quicksilver": "Mercury",
 }
-"""Everyday names beside molmass' own; ours."""
+"""Everyday spellings that we add to molmass' own names."""
 
 Row = tuple[Any, ...]
 
@@ -44,7 +44,7 @@ class DemoTables:
 
 
 def data_version() -> str:
-    """Return what the tables are made from and how."""
+    """Return a version of what the tables are made from, and how."""
     return f"molmass {version('molmass')}, recipe {RECIPE}"
 
 
@@ -73,7 +73,7 @@ def tables() -> DemoTables:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield (file name, Markdown) for each element: its name and its description as they are."""
+    """Yield (file name, Markdown) for each element: its name and its unchanged description."""
     for element in ELEMENTS:
         name = f"{element.number:03}-{element.name.lower()}.md"
         yield name, f"# {element.name}\n\n{element.description}\n"
@@ -112,7 +112,7 @@ def _names() -> Iterator[tuple[str, int]]:
 
 
 def _state(element: Any) -> str | None:
-    """Return what the element is where its density is stated; None where its points are not known."""
+    """Return the element's state at the conditions of its density; None if its points are not known."""
     if 0 < element.tboil < DENSITY_TEMPERATURE_K:
         return "gas"
     if element.tmelt >= DENSITY_TEMPERATURE_K:
@@ -132,6 +132,6 @@ def _known(value: float) -> Decimal | None:
 
 
 def _decimal(value: float) -> Decimal:
-    """Return the figure as it is written in the package, without a `.0` that says nothing."""
+    """Return the figure as it is written in the package, without a meaningless `.0`."""
     figure = Decimal(repr(value))
     return figure.quantize(Decimal(1)) if figure == figure.to_integral_value() else figure

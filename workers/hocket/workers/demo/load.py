@@ -1,8 +1,8 @@
-"""Put the demo's data where pipelines find it: a schema in Postgres, and a folder of texts.
+"""Puts the demo's data where pipelines find it: in a schema in Postgres, and in a folder of texts.
 
-`load_tables` makes the schema `demo_data` and a role that can read it and do nothing else; run again
-with the same data it changes nothing but the role's password. `write_texts` makes the folder hold
-exactly the texts. Everything of a database is one transaction; a crash leaves it as it was.
+`load_tables` creates the schema `demo_data` and a role that can only read it; run again with the same
+data, it changes nothing but the role's password. `write_texts` makes the folder hold exactly the texts.
+Changes to a database are one transaction, so a crash leaves it unchanged.
 """
 
 from importlib.resources import files
@@ -32,9 +32,9 @@ class DemoRightsMissing(HocketError):
 async def load_tables(
     connection: "asyncpg.Connection[asyncpg.Record]", *, reader_password: str, timeout_ms: float
 ) -> bool:
-    """Make the schema `demo_data` and its reading role; return whether rows were written.
+    """Create the schema `demo_data` and its read-only role; return whether rows were written.
 
-    The role `hocket_demo_reader` may then log in with `reader_password`. `timeout_ms` is for each
+    The role `hocket_demo_reader` can then log in with `reader_password`. `timeout_ms` applies to each
     statement. Raises DemoRightsMissing.
     """
     timeout_s = timeout_ms / 1000

@@ -1,2 +1,2 @@
-"""Requests to HTTP services: only to those that the configuration names, bounded in time and bytes, and
-never to a private address unless it says so."""
+"""Requests to HTTP services: only to configured ones, bounded in time and bytes, and never to a private
+address unless the configuration allows it."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a request, as typed errors; `component` is `http:<service>` where known."""
+"""The typed errors of a request; `component` is `http:<service>` if the service is known."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.workers.http.remote_errors import (

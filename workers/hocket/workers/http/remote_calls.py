@@ -1,5 +1,5 @@
-"""What calls of a step to a service have in common, over HTTP or over NATS: whose they are, and how JSON
-that came back is read."""
+"""What a step's calls to services have in common, over HTTP and over NATS: how they identify the step,
+what they cost, and how JSON answers are read."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.workers.runtime.execution.context import Context
 
 MAX_ANSWER_VALUES = 500_000
-"""JSON values in an answer."""
+"""The most JSON values in an answer."""
 READ_IN_THREAD_BYTES = 100_000
 
 
 def identity_headers(context: Context) -> dict[str, str]:
-    """Return the headers that tell a service which request this is: the same for every attempt of a
-    step, so that a service which knows them does it once."""
+    """Return the headers that identify a request. They are the same for every attempt of a step, so that
+    a service that supports them performs the request once."""
     step = context.step
     headers = {"idempotency-key": quote(f"{step.run_id}:{step.step}", safe=":/[]#~")}
     if context.traceparent:
@@ -27,13 +27,13 @@ def identity_headers(context: Context) -> dict[str, str]:
 
 
 def charge_request(context: Context, request_usd: Decimal) -> None:
-    """Charge a request that was answered, where it has a price."""
+    """Charge for a request that was answered, if it has a price."""
     if request_usd:
         context.charge(request_usd)
 
 
 async def json_value(body: bytes, unreadable: Callable[[str], HocketError]) -> Any:
-    """Return the value of JSON, or raise the error of an answer that cannot be read, of the reason."""
+    """Return the parsed JSON value, or raise the error that `unreadable` makes from the reason."""
     try:
         if len(body) <= READ_IN_THREAD_BYTES:
             return _parsed(body)

@@ -1,6 +1,6 @@
-"""What can go wrong with a service that a step asks, whatever it speaks, and what that means for the
-step: `errors.py` says it of HTTP services, `mcp/errors.py` of MCP servers, `nats/errors.py` of
-services over NATS, each in words and codes of its own."""
+"""What can go wrong with a service that a step calls, over any protocol, and what that means for the
+step. `errors.py` defines the messages and codes for HTTP services, `mcp/errors.py` for MCP servers, and
+`nats/errors.py` for services over NATS."""
 
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -9,7 +9,7 @@ MAX_REASON_CHARS = 300
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what a library's error says, or its name."""
+    """Return the message of a library's error, or its name if it has none."""
     return shown_text(str(error) or type(error).__name__, MAX_REASON_CHARS)
 
 

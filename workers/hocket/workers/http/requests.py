@@ -1,4 +1,4 @@
-"""One request of an `http` node, made of its fields and its input. Pure."""
+"""Makes the request of an `http` node from its fields and its input. Pure."""
 
 import json
 import re
@@ -15,14 +15,14 @@ from hocket.workers.nodes.prompts.templates import render_value
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_URL_BYTES = 16_000
 MAX_VALUE_CHARS = 8_192
-"""Of a header or of a parameter."""
+"""The limit on the value of a header or a parameter."""
 _PARAM = re.compile(r":([A-Za-z_]\w*)")
 _SEND_JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is sent. `url` is encoded."""
+    """The request to send. `url` is already encoded."""
 
     method: str
     url: str
@@ -54,7 +54,7 @@ def request_of(config: Mapping[str, Any], step_input: Any, service: Service) -> 
 
 
 def _path(template: str, params: Mapping[str, Any] | None, step_input: Any) -> str:
-    """Return the path with each `:name` filled in; a value is one part of it, and no way up."""
+    """Return the path with each `:name` filled in. A value is always one path segment, never `..`."""
     values = {
         name: _text(render_value(value, step_input, f"params.{name}"), f"params.{name}")
         for name, value in (params or {}).items()
@@ -74,7 +74,7 @@ def _path(template: str, params: Mapping[str, Any] | None, step_input: Any) -> s
         return quote(values[found[1]], safe="")
 
     path = _PARAM.sub(filled, template)
-    # servers and proxies that decode first take `..%2F` for a way up, and some decode twice
+    # servers and proxies that decode first read `..%2F` as a parent folder, and some decode twice
     if any(part in (".", "..") for part in re.split(r"[/\\]", unquote(unquote(path)))):
         raise InvalidInput(
             field="path",
@@ -116,7 +116,7 @@ def _headers(templates: Mapping[str, Any], step_input: Any, service: Service) ->
 
 
 def _body(value: Any, headers: dict[str, str]) -> bytes:
-    """Return the body: JSON, or a text as it is where the node's content type says another."""
+    """Return the body: JSON, or an unchanged text if the node sets another content type."""
     kind = headers.setdefault("content-type", _SEND_JSON)
     if isinstance(value, str) and "json" not in kind:
         body = value.encode()

@@ -1,4 +1,4 @@
-"""The HTTP services that `http` nodes may ask, by name: the section `http_services`.
+"""The HTTP services that `http` nodes may call, by name: the section `http_services`.
 
 ```yaml
 http_services:
@@ -9,7 +9,7 @@ http_services:
     tenants: [sales]
 ```
 
-A node names a service and a path below its URL; what is secret stands here and in no pipeline.
+A node names a service and a path below its URL; secrets are kept here and not in pipelines.
 """
 
 import re
@@ -34,9 +34,9 @@ from hocket.workers.http.services_by_tenant import ServicesByTenant
 MAX_SERVICES = 1_000
 MAX_HEADERS = 50
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""The most that `max_bytes` may say."""
+"""The highest allowed `max_bytes`."""
 MAX_LINE_BYTES = 16_384
-"""Of one header of an answer."""
+"""The limit on one header of an answer."""
 DNS_CACHE_S = 10
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 OURS = frozenset(
@@ -44,7 +44,7 @@ OURS = frozenset(
     "accept-encoding proxy-authorization proxy-connection idempotency-key traceparent "
     "x-http-method-override x-http-method x-method-override x-original-url x-rewrite-url".split()
 )
-"""Headers that a request has of us, or none; some would make another method or path of it."""
+"""Headers that only the worker may set; some of them would change the method or the path."""
 _NAMED = re.compile(r"os\.environ/([A-Za-z_]\w*)")
 
 RequestPrice = Annotated[Decimal, Field(ge=0, le=1_000, allow_inf_nan=False)]
@@ -120,13 +120,13 @@ class Service:
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Whose nodes may ask."""
+        """The tenants whose nodes may call it."""
         return self.settings.tenants
 
     @property
     def session(self) -> ClientSession:
-        """The connections; made when they are first needed. Cookies are not kept, proxies of the
-        environment not used, and answers are not decompressed."""
+        """The connections, created on first use. Cookies are not kept, proxies from the environment are
+        not used, and answers are not decompressed."""
         if self._session is None:
             settings = self.settings
             self._session = ClientSession(
@@ -150,7 +150,7 @@ class Service:
 
 
 class Services(ServicesByTenant[Service]):
-    """The configured services. Raises HttpServiceInvalid for one that cannot be asked, and in `get`
+    """The configured services. Raises HttpServiceInvalid for an entry that is not valid; `get` raises
     HttpServiceUnknown."""
 
     def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
@@ -188,7 +188,7 @@ def _settings(name: str, value: Any) -> ServiceSettings:
 
 
 def _filled(service: str, header: str, value: str, secrets: Mapping[str, str]) -> str:
-    """Return the value of a header with its variables filled in."""
+    """Return the value of a header with its environment variables filled in."""
     missing = [name for name in _NAMED.findall(value) if not secrets.get(name)]
     filled = _NAMED.sub(lambda found: secrets.get(found[1], ""), value)
     if missing or not filled.isascii() or not filled.isprintable():

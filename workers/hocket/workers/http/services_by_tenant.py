@@ -1,5 +1,5 @@
-"""The services that a section of the configuration names (`http_services`, `mcp_servers`,
-`nats_services`), each for the tenants that it names."""
+"""The services in a section of the configuration (`http_services`, `mcp_servers`, `nats_services`), each
+for the tenants that it lists."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from hocket.schemas.errors import HocketError
 
 MAX_NAMED = 20
-"""Services that the error of an unknown one names."""
+"""The most services that the error of an unknown one lists."""
 
 
 class RemoteService(Protocol):
@@ -15,7 +15,7 @@ class RemoteService(Protocol):
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Whose nodes may ask; `*` is everybody."""
+        """The tenants whose nodes may call it; `*` stands for all."""
         ...
 
     async def close(self) -> None:
@@ -27,8 +27,8 @@ ServiceT = TypeVar("ServiceT", bound=RemoteService)
 
 
 class ServicesByTenant(Generic[ServiceT]):
-    """Services by name. `unknown` makes the error of one that is not there, of its name and of those
-    that are."""
+    """Services by name. `unknown` makes the error for a service that does not exist, from its name and
+    the names of those that do."""
 
     def __init__(
         self, services: Mapping[str, ServiceT], unknown: Callable[[str, str], HocketError]
@@ -37,7 +37,7 @@ class ServicesByTenant(Generic[ServiceT]):
         self._unknown = unknown
 
     def get(self, name: str, tenant: str) -> ServiceT:
-        """Return a service, or raise the error of an unknown one; also where it is not for that
+        """Return a service; raise the error of an unknown one if it does not exist, or is not for that
         tenant."""
         allowed = {
             known: service

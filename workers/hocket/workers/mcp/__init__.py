@@ -1,1 +1,1 @@
-"""The MCP servers whose tools `mcp` nodes call, by the official SDK, over connections of our own."""
+"""Calls tools of MCP servers for `mcp` nodes, with the official SDK over our own connections."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a tool, as typed errors; `component` is `mcp:<server>` where known."""
+"""The typed errors of a tool call; `component` is `mcp:<server>` if the server is known."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.workers.http.remote_errors import (

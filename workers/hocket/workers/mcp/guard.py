@@ -1,7 +1,7 @@
-"""What one call costs: the connections that it holds, and the first thing that went wrong with them.
+"""Guards of calls: each knows the connections that its call holds, and the first error on them.
 
-The SDK hands requests of one session to tasks of its own, and what goes wrong there would end the
-session for everybody. So our transport tells the call's guard, which ends the call.
+The SDK handles the requests of a session in its own tasks, and an error there would end the session for
+all calls. So our transport reports errors to the guard of the call, which ends only that call.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from hocket.schemas.errors import HocketError
 
 
 class Guard:
-    """That of one call. `broken` is done when something went wrong."""
+    """The guard of one call. `broken` is done once something has gone wrong."""
 
     def __init__(self) -> None:
         self.broken: asyncio.Future[HocketError] = asyncio.get_running_loop().create_future()
@@ -22,12 +22,12 @@ class Guard:
         self._number = 0
 
     def breaks(self, error: HocketError) -> None:
-        """Note what went wrong first."""
+        """Record an error, unless there already is one."""
         if not self.broken.done():
             self.broken.set_result(error)
 
     def holds(self, release: Callable[[], object]) -> int:
-        """Note what has to be let go when the call ends; return its number."""
+        """Register something to be released when the call ends; return its number."""
         if self.is_closed:
             release()
         self._number += 1
@@ -35,11 +35,11 @@ class Guard:
         return self._number
 
     def let_go(self, number: int) -> None:
-        """Forget what was let go."""
+        """Forget something that has been released."""
         self._held.pop(number, None)
 
     def close(self) -> None:
-        """End the call: let go of all that it holds."""
+        """End the call and release everything that it holds."""
         self.is_closed = True
         held, self._held = self._held, {}
         for release in held.values():

@@ -1,9 +1,9 @@
 """One MCP server, and the session with it that all calls share.
 
-States of a session: opening (one task shakes hands and asks for the tools; calls wait for it as long as
-they have time) -> open -> retired (the server has forgotten it, or it broke: new calls open another one,
-and it ends with its last call). A task of its own owns it, because the SDK wants it closed where it was
-opened.
+States of a session: opening (one task does the handshake and lists the tools; calls wait for it within
+their time) -> open -> retired (the server has forgotten it, or it broke: new calls open another session,
+and this one ends with its last call). A dedicated task owns it, because the SDK requires a session to be
+closed in the task that opened it.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ OPENING_S = 15.0
 MAX_TOOLS = 1_000
 MAX_PAGES = 20
 MAX_TOLD_SCHEMA_CHARS = 65_536
-"""Of a tool, as models are told of it; of its description likewise."""
+"""The limit on a tool's schema as models get it, and on its description."""
 MAX_TOLD_DESCRIPTION_CHARS = 10_000
 LISTED_AGAIN_MS = 5_000.0
-"""A tool that is not listed is looked for again after so long."""
+"""How long to wait before an unlisted tool is looked for again."""
 CLOSING_S = 3.0
 ResultT = TypeVar("ResultT")
 _CONNECTION_CLOSED = -32_000
 
-for _name in ("mcp", "client"):  # what goes wrong is told as the step's error, once
+for _name in ("mcp", "client"):  # errors are reported once, as the step's error
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
@@ -72,14 +72,14 @@ class _Session:
     owner: "asyncio.Task[None] | None" = None
 
     def retire(self) -> None:
-        """Let no other call use it."""
+        """Keep other calls from using it."""
         self.retired = True
         if not self.users:
             self.closing.set()
 
 
 class McpServer:
-    """Calls the tools of one server; `allowed` are those that may be called."""
+    """Calls the tools of one server; `allowed` lists those that may be called."""
 
     def __init__(self, service: Service, allowed: tuple[str, ...]) -> None:
         self.service = service
@@ -93,7 +93,7 @@ class McpServer:
     async def call(
         self, tool: str, arguments: dict[str, Any], *, meta: dict[str, Any], timeout_ms: float
     ) -> CallToolResult:
-        """Call a tool and return what it gave, which fits the tool's schema, within the time."""
+        """Call a tool within `timeout_ms` and return its result, checked against the tool's schema."""
 
         async def called(session: _Session, client: Client, guard: Guard) -> CallToolResult:
             return await self._called(session, client, tool, arguments, meta, guard)
@@ -101,8 +101,8 @@ class McpServer:
         return await self._within(timeout_ms, called)
 
     async def described(self, tool: str, *, timeout_ms: float) -> dict[str, Any]:
-        """Return what the server says of a tool: its `description`, and `parameters`, the JSON Schema of
-        its arguments."""
+        """Return the server's description of a tool: its `description`, and `parameters`, the JSON
+        Schema of its arguments."""
 
         async def known(session: _Session, client: Client, guard: Guard) -> Tool:
             return await self._known(session, client, tool, guard)
@@ -130,7 +130,7 @@ class McpServer:
     async def _within(
         self, timeout_ms: float, ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]"
     ) -> ResultT:
-        """Ask something in the session, which is opened where there is none, within the time."""
+        """Run a request in the session within `timeout_ms`, opening a session if there is none."""
         guard = Guard()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -173,7 +173,7 @@ class McpServer:
     async def _asked(
         self, client: Client, session: _Session, request: Any, result: type[Any], guard: Guard
     ) -> Any:
-        """Return the answer to one request, or raise what went wrong first."""
+        """Return the answer to one request, or raise the first error of its call."""
         context = contextvars.copy_context()
         context.run(GUARD.set, guard)
         asking = asyncio.create_task(client.session.send_request(request, result), context=context)
@@ -198,7 +198,7 @@ class McpServer:
             raise McpAnswerInvalid(reason=reason, component=self._component) from None
 
     def _refused(self, session: _Session, error: MCPError) -> HocketError:
-        """Return what an error of the protocol means."""
+        """Return the typed error for an error of the protocol."""
         reason = shown_text(error.message, 1_000)
         owner = session.owner
         is_lost = error.code == _CONNECTION_CLOSED or "session" in error.message.lower()
@@ -208,7 +208,8 @@ class McpServer:
         return McpRefused(reason=reason, component=self._component)
 
     async def _known(self, session: _Session, client: Client, name: str, guard: Guard) -> Tool:
-        """Return a tool that may be called, as the server describes it."""
+        """Return a tool that may be called, as the server describes it; raise McpToolUnknown
+        otherwise."""
         if "*" in self._allowed or name in self._allowed:
             stale = monotonic_ms() - session.listed_at_ms > LISTED_AGAIN_MS
             if name not in session.tools and stale:
@@ -235,7 +236,7 @@ class McpServer:
     # ---- sessions ---------------------------------------------------------------------------
 
     def _opening(self) -> _Session:
-        """Return the session that is open, or about to be."""
+        """Return the session that is open or being opened."""
         session = self._session
         if session is None or session.retired or (session.owner and session.owner.done()):
             session = self._session = _Session(asyncio.get_running_loop().create_future())
@@ -246,7 +247,7 @@ class McpServer:
         return session
 
     async def _own(self, session: _Session) -> None:
-        """Open a session, and close it when it is told to."""
+        """Open a session, and close it when asked to."""
         guard = Guard()
         GUARD.set(guard)
         try:
@@ -292,16 +293,16 @@ def _seen(future: "asyncio.Future[Any]") -> None:
 
 
 def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> None:
-    """Raise InvalidInput for arguments that the tool's own schema refuses, where it can be read."""
+    """Raise InvalidInput if the tool's own schema can be read and refuses the arguments."""
     try:
         schema = _compiled(json.dumps(tool.input_schema, sort_keys=True))
     except (HocketError, ValueError, RecursionError):
-        return  # the server checks them, too
+        return  # the server checks them as well
     schema.check(arguments, "arguments", f"Follow the input schema of the tool `{tool.name}`.")
 
 
 def _check_result(tool: Tool, result: CallToolResult, component: str) -> None:
-    """Raise McpAnswerInvalid for what is not as the tool's schema says."""
+    """Raise McpAnswerInvalid if a result does not fit the tool's schema."""
     if tool.output_schema is None or result.is_error:
         return
     try:

@@ -9,7 +9,7 @@ mcp_servers:
     tenants: [sales]
 ```
 
-A node names a server and a tool; what is secret stands here and in no pipeline.
+A node names a server and a tool; secrets are kept here and not in pipelines.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class McpServerSettings(ServiceSettings):
 
 
 class McpServers(ServicesByTenant["McpServer"]):
-    """The configured servers. Raises McpServerInvalid for one that cannot be asked, and in `get`
+    """The configured servers. Raises McpServerInvalid for an entry that is not valid; `get` raises
     McpServerUnknown."""
 
     def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
@@ -65,7 +65,7 @@ class McpServers(ServicesByTenant["McpServer"]):
 
 
 def _server(name: str, value: Any, secrets: Mapping[str, str]) -> "McpServer":
-    from hocket.workers.mcp.server import McpServer  # the SDK takes 28 MiB: only where it is used
+    from hocket.workers.mcp.server import McpServer  # lazily, because the SDK takes 28 MiB
 
     try:
         settings = McpServerSettings.model_validate(

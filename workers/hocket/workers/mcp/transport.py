@@ -1,7 +1,7 @@
-"""HTTP for the SDK's client over the connections of a configured service: checked addresses, no
-redirects, answers that are bounded while they come.
+"""HTTP transport for the SDK's client over the connections of a configured service: addresses are
+checked, redirects are not followed, and answers are bounded while they arrive.
 
-Nothing here raises into the session that all calls share: what goes wrong is told to the guard of its
+Nothing here raises into the session that all calls share: errors are reported to the guard of their
 call, and the SDK gets an answer that ends the request.
 """
 
@@ -30,13 +30,13 @@ from hocket.workers.mcp.errors import (
 from hocket.workers.mcp.guard import GUARD, Guard
 
 MAX_EVENTS = 2_000
-"""In one answer that is a stream of events."""
+"""The most events in one answer that is an event stream."""
 MAX_ANSWER_VALUES = 200_000
-"""JSON values in an answer."""
+"""The most JSON values in an answer."""
 READ_IN_THREAD_BYTES = 100_000
 CONNECT_S = 10.0
 ASIDE_S = 5.0
-"""A notification, and the end of a session, have so long; nobody waits for them."""
+"""The timeout of notifications and of the end of a session, which nobody waits for."""
 MAX_ASIDE = 100
 _OURS = ("host", "content-length", "connection", "accept-encoding", "user-agent")
 _MALFORMED = -32_000
@@ -51,8 +51,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._aside: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer one request; of what a server may ask its client nothing is sent."""
-        if request.method == "GET":  # a stream of its own, which belongs to no call
+        """Send one request and return its answer; answers to a server's own requests are not sent."""
+        if request.method == "GET":  # a separate stream, which belongs to no call
             return httpx2.Response(405)
         body = await request.aread()
         message = _message(body) if request.method == "POST" else {}
@@ -70,7 +70,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def _asked(
         self, request: httpx2.Request, body: bytes, number: Any, guard: Guard
     ) -> httpx2.Response:
-        """Return the answer to a request of a call, or what stands for it."""
+        """Return the answer to a request of a call, or a substitute that ends the request."""
         sending = asyncio.ensure_future(self._send(request, body))
         held = guard.holds(sending.cancel)
         try:
@@ -114,7 +114,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(response.status, headers=headers, content=body)
 
     def _fault(self, response: ClientResponse) -> HocketError | None:
-        """Return what a status means that is no answer. Those of JSON-RPC come with other ones, too."""
+        """Return the error for a status that is not an answer; JSON-RPC answers may have any status."""
         status = response.status
         fields: dict[str, Any] = {"status": status, "component": self._component}
         if status == 429:
@@ -156,7 +156,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             task.add_done_callback(self._aside.discard)
 
     async def _send_aside(self, request: httpx2.Request, body: bytes) -> None:
-        """Send what has no answer."""
+        """Send a request that has no answer."""
         try:
             async with asyncio.timeout(ASIDE_S):
                 (await self._send(request, body)).close()
@@ -165,7 +165,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
 
 
 class _Answer(httpx2.AsyncByteStream):
-    """The bytes of an answer, up to a limit; ends with the call that it is for."""
+    """The bytes of an answer, up to a limit; they end with their call."""
 
     def __init__(self, response: ClientResponse, limit: int, component: str, guard: Guard) -> None:
         self._response = response
@@ -203,7 +203,7 @@ class _Answer(httpx2.AsyncByteStream):
 
 
 async def _check(body: bytes) -> None:
-    """Raise InvalidInput for what is too deep, or has too many values."""
+    """Raise InvalidInput if the JSON nests too deep or has too many values."""
     if not body:
         return
     if len(body) <= READ_IN_THREAD_BYTES:
@@ -218,6 +218,6 @@ def _message(body: bytes) -> dict[str, Any]:
 
 
 def _nothing(number: Any) -> httpx2.Response:
-    """Return an answer that ends a request, whose call knows what went wrong."""
+    """Return an answer that ends a request whose error the call already knows."""
     error = {"code": _MALFORMED, "message": "the call has ended"}
     return httpx2.Response(200, json={"jsonrpc": "2.0", "id": number, "error": error})

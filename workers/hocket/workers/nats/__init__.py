@@ -1,2 +1,2 @@
-"""Requests to services over NATS: only to those that the configuration names, at its servers and with
-its credentials, bounded in time and bytes."""
+"""Requests to services over NATS: only to configured ones, with the configured servers and credentials,
+bounded in time and bytes."""

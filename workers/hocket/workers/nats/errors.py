@@ -1,4 +1,4 @@
-"""What can go wrong with a request over NATS, as typed errors; `component` is `nats:<service>`."""
+"""The typed errors of a request over NATS; `component` is `nats:<service>`."""
 
 from hocket.workers.http.remote_errors import (
     RemoteAnswerInvalid,

@@ -1,4 +1,4 @@
-"""One request of a `nats` node, made of its fields and its input. Pure."""
+"""Makes the request of a `nats` node from its fields and its input. Pure."""
 
 import json
 import re
@@ -14,15 +14,15 @@ from hocket.workers.nats.services import NatsService
 from hocket.workers.nodes.prompts.templates import render_value
 
 MAX_REQUEST_BYTES = 512 * 1024
-"""Of a body. Servers take 1 MiB of body and headers unless they are told otherwise."""
+"""The limit on a body. By default, servers accept 1 MiB of body and headers."""
 OURS = frozenset({"idempotency-key", "traceparent", "status", "description"})
-"""Headers that a request has of us, or none; so are all that begin with `nats-`."""
+"""Headers that only the worker may set, as are all that begin with `nats-`."""
 TEXT = re.compile(r"text/|.*\b(xml|csv|yaml)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class NatsRequest:
-    """What is sent."""
+    """The request to send."""
 
     subject: str
     headers: Mapping[str, str]

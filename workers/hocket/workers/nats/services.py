@@ -1,4 +1,4 @@
-"""The services that `nats` nodes may ask, by name: the section `nats_services`.
+"""The services that `nats` nodes may call, by name: the section `nats_services`.
 
 ```yaml
 nats_services:
@@ -11,8 +11,8 @@ nats_services:
     tenants: [sales]
 ```
 
-A node names a service and one of its endpoints; servers and credentials stand here and in no pipeline.
-A connection goes to a server that is named here, never to one that such a server tells of.
+A node names a service and one of its endpoints; servers and credentials are kept here and not in
+pipelines. Connections go only to the servers listed here, never to others that a server advertises.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from hocket.workers.nats.errors import NatsServiceInvalid, NatsServiceUnknown, N
 MAX_SERVICES = 1_000
 MAX_SERVERS = 16
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""The most that `max_bytes` may say."""
+"""The highest allowed `max_bytes`."""
 CONNECT_S = 5
 CLOSE_S = 2.0
 SECRETS = ("user", "password", "token")
@@ -107,7 +107,7 @@ class NatsServiceSettings(BaseModel):
 
 
 class NatsService:
-    """A service, and the connection to it: made when it is first needed, and anew once it is lost."""
+    """A service, and the connection to it, which is opened on first use and reopened once it is lost."""
 
     def __init__(
         self, name: str, settings: NatsServiceSettings, secrets: Mapping[str, str]
@@ -130,11 +130,11 @@ class NatsService:
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Whose nodes may ask."""
+        """The tenants whose nodes may call it."""
         return self.settings.tenants
 
     def subject_of(self, endpoint: str | None) -> str | None:
-        """Return the subject of an endpoint; None where nodes may not name it."""
+        """Return the subject of an endpoint, or None if nodes may not name it."""
         if endpoint is None:
             return None if self.settings.endpoints else self.settings.subject
         if endpoint not in self.settings.endpoints:
@@ -165,8 +165,8 @@ class NatsService:
                 await client.connect(
                     [server],
                     name=f"hocket nats node ({self.name})",
-                    allow_reconnect=False,  # else it would go to servers that this one tells of
-                    max_reconnect_attempts=1,  # or it tries one that refuses for two minutes
+                    allow_reconnect=False,  # it could go to servers that this one advertises
+                    max_reconnect_attempts=1,  # otherwise a refusing server is tried for 2 min
                     reconnect_time_wait=0,
                     connect_timeout=CONNECT_S,
                     error_cb=self._on_error,
@@ -188,7 +188,7 @@ class NatsService:
 
 
 class NatsServices(ServicesByTenant[NatsService]):
-    """The configured services. Raises NatsServiceInvalid for one that cannot be asked, and in `get`
+    """The configured services. Raises NatsServiceInvalid for an entry that is not valid; `get` raises
     NatsServiceUnknown."""
 
     def __init__(self, section: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
@@ -209,7 +209,7 @@ class NatsServices(ServicesByTenant[NatsService]):
 
 
 async def _closed(client: Client) -> None:
-    """Close a connection, or what there is of it."""
+    """Close a connection, even if it is only half open."""
     try:
         await asyncio.wait_for(client.close(), CLOSE_S)
     except (TimeoutError, NatsError, OSError) as error:  # it is lost anyway

@@ -1,8 +1,8 @@
-"""A planner's catalog: what its author wrote, as a model is told it, and a model's choice checked. Pure.
+"""A planner's catalog: describes it to a model, and checks what the model chooses from it. Pure.
 
-A model chooses queries by name and fills their parameters; the SQL always comes from the catalog. A
-choice that the catalog does not have is refused, never repaired by guessing; case aside, a value that
-must be one of a list becomes the one in the list.
+A model chooses queries by name and fills in their parameters; the SQL always comes from the catalog. A
+choice that is not in the catalog is refused, never repaired by guessing, except that a value from a list
+is matched regardless of case.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from hocket.schemas.pipeline.node_parts import CatalogParam, CatalogQuery
 from hocket.schemas.pipeline.policy import PlanRefused
 
 MAX_TEXTS = 16
-"""Questions and searches that one plan may hold."""
+"""The most questions, and the most searches, in one plan."""
 MAX_TEXT_CHARS = 2_000
 
 Values = Mapping[str, Mapping[str, Sequence[Any]]]
-"""By query and parameter: what the parameter may be, where its author gave a list."""
+"""By query and parameter: the allowed values, if the catalog's author listed them."""
 
 
 def described(catalog: Sequence[CatalogQuery], values: Values) -> list[dict[str, Any]]:
-    """Return the catalog as a model is told it: without SQL, with the values that parameters take."""
+    """Return the catalog as a model gets it: without SQL, with the allowed values of parameters."""
     return [
         {
             "name": query.name,
@@ -65,7 +65,8 @@ def response_schema(catalog: Sequence[CatalogQuery], max_queries: int) -> dict[s
 def checked_queries(
     chosen: Sequence[Mapping[str, Any]], catalog: Sequence[CatalogQuery], values: Values
 ) -> list[dict[str, Any]]:
-    """Return the chosen queries as `{name, sql, params}`, each once; raise PlanRefused otherwise."""
+    """Return the chosen queries as `{name, sql, params}`, without duplicates; raise PlanRefused if the
+    catalog does not allow one of them."""
     known = {query.name: query for query in catalog}
     checked: list[dict[str, Any]] = []
     for index, choice in enumerate(chosen):

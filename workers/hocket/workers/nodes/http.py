@@ -32,27 +32,27 @@ from hocket.workers.runtime.execution.context import Context
 
 MAX_RETRY_AFTER_S = 86_400.0
 SHOWN_HEADERS = ("content-type", "etag", "last-modified", "link", "location", "retry-after")
-"""Headers of the answer that stand in the output."""
+"""Headers of the answer that are included in the output."""
 _CHARSETS = re.compile(
     r"ascii|utf-8(-sig)?|utf-(16|32)(-[lb]e)?|iso8859-\d+|cp\d+|mac-\w+|koi8-[rtu]|big5\w*|gb\w+|hz"
     r"|euc_\w+|shift_jis\w*|iso2022_\w+|johab|tis-620|ptcp154|kz1048"
 )
-"""Python's names of encodings that services may answer in. Others of Python's are none of text
-(`unicode_escape`), or take time that grows with the square of the answer (`punycode`, `idna`)."""
+"""Python's names of the encodings that answers may have. Other Python encodings are not text encodings
+(`unicode_escape`), or take time quadratic in the size of the answer (`punycode`, `idna`)."""
 _UNAUTHORIZED = (401, 403, 407)
 _SAYS_WHEN = (429, 503)
 _TRANSIENT = (408, 425)
 
 
 class HttpNode:
-    """Asks the services that it was given."""
+    """Sends requests to the configured services."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def __call__(self, context: Context) -> dict[str, Any]:
-        """Return `{status, headers, body}`: of JSON its value, otherwise text; None where there is
-        none."""
+        """Return `{status, headers, body}`; the body is the parsed JSON, or otherwise text, or None if
+        there is none."""
         config = context.config
         service = self._services.get(config["service"], context.tenant)
         request = request_of(config, context.input, service)
@@ -74,7 +74,7 @@ class HttpNode:
                 charge_request(context, service.settings.request_usd)
                 status = response.status
                 if not 200 <= status < 300 and status not in (config.get("accept") or ()):
-                    response.close()  # what it says besides is not read
+                    response.close()  # the rest of the answer is not read
                     raise _refused(response, component)
                 body = await _read(response, service.settings.max_bytes, component)
         return {
@@ -121,7 +121,7 @@ async def _value(response: ClientResponse, body: bytes, component: str) -> Any:
 
 
 def _charset(named: str) -> str:
-    """Return the encoding of a text: the one that is named, where it is one of text."""
+    """Return the named encoding if it is a text encoding, and a default otherwise."""
     try:
         known = codecs.lookup(named).name
     except (LookupError, ValueError):
@@ -130,7 +130,7 @@ def _charset(named: str) -> str:
 
 
 def _refused(response: ClientResponse, component: str) -> HocketError:
-    """Return the error that a status means."""
+    """Return the error for a status."""
     status = response.status
     fields: dict[str, Any] = {"status": status, "component": component}
     if status in _SAYS_WHEN:
@@ -147,7 +147,7 @@ def _refused(response: ClientResponse, component: str) -> HocketError:
 
 
 def _retry_at_ms(text: str) -> float | None:
-    """Return when a service wants to be asked again (epoch ms), as `Retry-After` says it."""
+    """Return when a service may be called again (epoch ms), from its `Retry-After` header."""
     try:
         if text.strip().isdecimal() and len(text) < 20:
             wait_s = float(text)

@@ -1,4 +1,4 @@
-"""The `llm` node: prompt and evidence to a model through the gateway, its answer with citations."""
+"""The `llm` node: sends prompt and evidence to a model through the gateway; returns a cited answer."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from hocket.workers.runtime.execution.context import Context
 async def run_llm(context: Context) -> dict[str, Any]:
     """Return `{text, data?, citations?, model, backend, usage}`.
 
-    `data` is there with a `response_schema`, `citations` where the node has `documents`.
+    `data` is present with a `response_schema`, `citations` if the node has `documents`.
     """
     config = context.config
     schema = config.get("response_schema")
@@ -42,7 +42,7 @@ async def run_llm(context: Context) -> dict[str, Any]:
 
 
 def usage_of(reply: CallReply) -> dict[str, Any]:
-    """Return what a call used, as it stands in a step's output."""
+    """Return a call's usage in the form of a step's output."""
     return {
         "input_tokens": reply.input_tokens,
         "output_tokens": reply.output_tokens,
@@ -53,6 +53,6 @@ def usage_of(reply: CallReply) -> dict[str, Any]:
 
 
 def _plain_input(step_input: Any) -> dict[str, Any]:
-    """Return the question for built-in models, which read fields and not prompts."""
+    """Return the question for built-in models, which read fields instead of prompts."""
     question = step_input.get("question") if isinstance(step_input, dict) else None
     return {"question": question} if isinstance(question, str) else {}

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 MAX_TOLD_CHARS = 2_000
-"""Of what a tool says of its failure."""
+"""The limit on the text of a tool's failure."""
 KEY = "hocket/idempotency-key"
-"""In the call's `_meta`: the same for every attempt of a step."""
+"""A key in the call's `_meta`, whose value is the same for every attempt of a step."""
 
 
 class McpNode:
-    """Calls the tools of the servers that it was given."""
+    """Calls tools of the configured servers."""
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
 
     async def __call__(self, context: Context) -> dict[str, Any]:
-        """Return `{text, data, content}`: the texts that the tool gave, its structured content, and
-        everything else (images, links)."""
+        """Return `{text, data, content}`: the tool's texts, its structured content, and everything else
+        (images, links)."""
         config = context.config
         server = self._servers.get(config["server"], context.tenant)
         arguments = render_value(config.get("arguments") or {}, context.input, "arguments")
@@ -63,8 +63,8 @@ def _text(result: "CallToolResult") -> str:
 
 
 def _meta(context: Context) -> dict[str, Any]:
-    """Return what tells a server which call this is: the same for every attempt of a step, so that a
-    server which knows them does it once."""
+    """Return the metadata that identifies a call. It is the same for every attempt of a step, so that a
+    server that supports it performs the call once."""
     step = context.step
     meta = {KEY: f"{step.run_id}:{step.step}"}
     return meta | ({"traceparent": context.traceparent} if context.traceparent else {})

@@ -36,20 +36,20 @@ from hocket.workers.runtime.execution.context import Context
 
 MAX_SHOWN_HEADERS = 50
 ERROR, ERROR_CODE = "nats-service-error", "nats-service-error-code"
-"""How services say that something went wrong (NATS' ADR-32)."""
+"""The headers with which services report errors (NATS ADR-32)."""
 _UNAUTHORIZED = ("401", "403")
 _TRANSIENT = ("408", "425")
 
 
 class NatsNode:
-    """Asks the services that it was given."""
+    """Sends requests to the configured services."""
 
     def __init__(self, services: NatsServices) -> None:
         self._services = services
 
     async def __call__(self, context: Context) -> dict[str, Any]:
-        """Return `{headers, body}`: of JSON its value, text where the answer's `content-type` says so;
-        None where there is none."""
+        """Return `{headers, body}`; the body is the parsed JSON, or text if the answer's `content-type`
+        says so, or None if there is none."""
         config = context.config
         service = self._services.get(config["service"], context.tenant)
         request = request_of(config, context.input, service)
@@ -101,7 +101,7 @@ async def _asked(
 
 
 def _refused(headers: Mapping[str, str], component: str) -> HocketError:
-    """Return what the error of a service means: its codes are those of HTTP."""
+    """Return the typed error for a service's error, whose codes are those of HTTP."""
     status = shown_text(headers.get(ERROR_CODE, "").strip() or "without a code", 20)
     reason = shown_text(headers.get(ERROR, "").strip() or "it says no more.", MAX_REASON_CHARS)
     fields: dict[str, Any] = {"status": status, "reason": reason, "component": component}

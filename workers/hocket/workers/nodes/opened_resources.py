@@ -1,4 +1,4 @@
-"""What nodes share in a worker process, opened at its start and closed at its end."""
+"""Opens the resources that nodes share when a worker process starts, and closes them when it ends."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from hocket.workers.sql.targets import Targets
 
 INDEX_POOL_SIZE = 8
 IMPORTING_THREADS = 8
-"""Threads beside those of the slots, for importing the modules of handlers."""
+"""Threads for importing the modules of handlers, in addition to those of the slots."""
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def opened_resources(
     sections: Mapping[str, Any],
     types: Sequence[str],
 ) -> AsyncIterator[Resources]:
-    """Give the resources of these node types, or of queues of them."""
+    """Yield the resources of these node types, or of queues of them (`python@gpu`)."""
     slots = configuration.slots(types)
     of_python = sum(count for pool, count in slots.items() if type_of(pool) == "python")
     threads = StepThreads(max(1, of_python) + IMPORTING_THREADS)

@@ -1,4 +1,4 @@
-"""What the parameters of catalog queries may be: loaded from the database, kept for a while.
+"""The allowed values of catalog queries' parameters, loaded from the database and cached for a while.
 
 Many runs plan with the same catalog at once; each list is loaded once for all that wait for it.
 """
@@ -13,7 +13,7 @@ from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Target, Targets
 
 MAX_VALUES = 1_000
-"""Values of one parameter; a list that is longer is no list to choose from."""
+"""The most values of one parameter; a longer list is not useful to choose from."""
 MAX_KEPT = 256
 MAX_AGE_S = 300.0
 
@@ -32,8 +32,8 @@ class ParameterValues:
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
 
     async def load(self, tenant: str, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
-        """Return the values of a SELECT's one column, at most MAX_VALUES; raise TargetUnknown where the
-        database is not for that tenant."""
+        """Return the values of a SELECT's only column, at most MAX_VALUES; raise TargetUnknown if the
+        database does not exist or is not for that tenant."""
         target = self._targets.get(database, tenant)
         now_s = asyncio.get_running_loop().time()
         kept = self._kept.get((database, sql))
@@ -66,6 +66,6 @@ def _has_failed(task: asyncio.Task[list[Any]]) -> bool:
 
 
 def _note(task: asyncio.Task[list[Any]]) -> None:
-    """Take the exception of a task whose waiters are gone, so that it is not reported as lost."""
+    """Retrieve the exception of a task that nobody awaits, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()

@@ -1,9 +1,8 @@
-"""The `planning` node: a question becomes smaller questions, searches, and queries of a catalog; with
-`emit`, steps.
+"""The `planning` node: turns a question into smaller questions, searches, and queries of a catalog; or,
+with `emit`, into steps.
 
-The model is told the catalog without its SQL, and the values that parameters may take. What it
-answers is checked here (see `catalog`); steps that it emits are checked by the coordinator, against
-the node's policy.
+The model gets the catalog without its SQL, and the values that parameters may have. Its answer is
+checked here (see `catalog`); the coordinator checks emitted steps against the node's policy.
 """
 
 import json
@@ -32,15 +31,15 @@ _CATALOG = TypeAdapter(tuple[CatalogQuery, ...])
 
 
 class LoadsValues(Protocol):
-    """Lists what a parameter may be."""
+    """Lists the values that a parameter may have."""
 
     async def load(self, tenant: str, database: str, sql: str, *, timeout_ms: float) -> list[Any]:
-        """Return the values of a SELECT's one column."""
+        """Return the values of a SELECT's only column."""
         ...
 
 
 class PlanningNode:
-    """Plans with a model; the values of parameters come through `values`."""
+    """Plans with a model; `values` loads the values of parameters."""
 
     def __init__(self, values: LoadsValues) -> None:
         self._values = values
@@ -87,7 +86,7 @@ class PlanningNode:
         }
 
     async def _load(self, context: Context, catalog: tuple[CatalogQuery, ...]) -> catalogs.Values:
-        """Return the values of the parameters whose author gave a SELECT for them."""
+        """Return the values of the parameters for which the catalog's author gave a SELECT."""
         values: dict[str, dict[str, list[Any]]] = {}
         for query in catalog:
             for name, param in query.params.items():
@@ -105,7 +104,7 @@ class PlanningNode:
 def _by_select(
     catalog: tuple[CatalogQuery, ...], values: catalogs.Values
 ) -> dict[str, Sequence[Any]]:
-    """Return what each SELECT for values gave: the form in which built-in models take them."""
+    """Return the values by SELECT, which is the form that built-in models take."""
     return {
         param.values: values[query.name][name]
         for query in catalog
@@ -130,14 +129,15 @@ async def _emit(context: Context, question: str) -> dict[str, Any]:
 
 
 def _allowed(policy: PlanPolicy) -> str:
-    """Return what emitted nodes may use, a line each."""
+    """Return what emitted nodes may use, one item per line."""
     return "\n".join(
         f"  {kind}: {', '.join(getattr(policy, kind))}" for kind in LISTS if getattr(policy, kind)
     )
 
 
 def question_of(prompt: str | None, step_input: Any) -> str:
-    """Return what is to be planned: the node's `prompt`, else `input.question`, else a text input."""
+    """Return the question to plan for: the node's `prompt`, `input.question`, or a text input, in this
+    order."""
     text: Any
     if prompt is not None:
         text = render(prompt, step_input, "prompt")

@@ -36,10 +36,10 @@ from hocket.workers.runtime.execution.functions import (
 from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
 
 REMEMBERED_MS = 5_000.0
-"""A handler that is not here is looked for again after so long."""
+"""How long to wait before a missing handler is looked for again."""
 MAX_REMEMBERED = 1_000
 NEVER = sys.stdlib_module_names | {"builtins", "hocket"}
-"""Packages whose functions no other module can make its own."""
+"""Packages whose functions never count as another module's own."""
 
 
 class PythonNode:
@@ -51,10 +51,10 @@ class PythonNode:
         self._functions: dict[str, Function] = {}
         self._resolving: dict[str, asyncio.Future[Outcome]] = {}
         self._not_here: dict[str, tuple[float, str]] = {}
-        """Until when, and why."""
+        """Missing handlers: until when they count as missing, and why."""
 
     async def __call__(self, context: Context) -> Any:
-        """Call the step's function and return what it gives."""
+        """Call the step's function and return its result."""
         handler = context.config.get("handler")
         function = self._functions.get(handler) if isinstance(handler, str) else None
         if function is None:
@@ -62,7 +62,7 @@ class PythonNode:
         return await run_function(function, context, self._threads)
 
     async def _resolved(self, named: object) -> Function:
-        """Import the function, once for all that wait for it, in a thread: imports may take long."""
+        """Import the function in a thread, because imports may be slow, and once for all that wait."""
         try:
             handler = ":".join(self._allowed.check(named))
         except HandlerNotListed as error:
@@ -92,8 +92,8 @@ class PythonNode:
 
 
 def resolve(handler: str, allowed: AllowedHandlers) -> Function:
-    """Import `module:function`; raise HandlerNotHere where another process may have it, else
-    HandlerNotAllowed or HandlerUnknown naming what is wrong."""
+    """Import `module:function`; raise HandlerNotHere if another process may have it, and otherwise
+    HandlerNotAllowed or HandlerUnknown, naming what is wrong."""
     module_name, name = allowed.check(handler)
     try:
         module = importlib.import_module(module_name)
@@ -112,10 +112,10 @@ def resolve(handler: str, allowed: AllowedHandlers) -> Function:
 def _check_home(
     handler: str, call: Callable[..., Any], module: ModuleType, allowed: AllowedHandlers
 ) -> None:
-    """Raise HandlerNotAllowed where a module only imported the function from elsewhere.
+    """Raise HandlerNotAllowed if a module has merely imported the function.
 
-    It must be defined in an allowed module, or be what the module's author put into `__all__`, which
-    never makes the standard library's functions or ours his own."""
+    The function must be defined in an allowed module, or be listed in the module's `__all__`; but
+    listing never makes the functions of the standard library or of Hocket a module's own."""
     home = getattr(call, "__module__", None)
     if not isinstance(home, str):
         home = "builtins"

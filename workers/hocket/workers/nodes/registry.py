@@ -1,4 +1,4 @@
-"""Which function runs the steps of which node type."""
+"""The functions that run the steps of each node type."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What nodes share in a worker process; made at its start, closed at its end."""
+"""The resources that nodes share in a worker process; made when it starts, closed when it ends."""
 
 from dataclasses import dataclass, field
 
@@ -14,9 +14,9 @@ from hocket.workers.sql.targets import Targets
 
 @dataclass(frozen=True)
 class Resources:
-    """Threads for sync functions, the functions that `python` nodes may run, the databases of `sql`
-    and `planning` nodes, the services of `http` and of `nats` nodes, the servers of `mcp` nodes, and the
-    pool of the index, where `retrieval` nodes run."""
+    """Threads for sync functions, the functions that `python` nodes may run, the databases of `sql` and
+    `planning` nodes, the services of `http` and `nats` nodes, the servers of `mcp` nodes, and, if
+    `retrieval` nodes run here, the connection pool of the index."""
 
     threads: StepThreads
     targets: Targets

@@ -1,7 +1,7 @@
-"""The `retrieval` node: one or several queries against an indexed collection, their results fused.
+"""The `retrieval` node: searches an indexed collection with one or more queries, and fuses the results.
 
-A collection that was indexed with an embedding model is searched with vectors of the same model,
-which the gateway makes; what they cost is the step's spend.
+A collection that was indexed with an embedding model is searched with vectors of the same model. The
+gateway makes them, and their cost is added to the step's spend.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class SearchTimeout(HocketError):
 
 
 class ContextEmbedder:
-    """Makes vectors through the gateway, in the name of one attempt."""
+    """Makes vectors through the gateway, on behalf of one attempt."""
 
     def __init__(self, context: Context, model: str) -> None:
         self._context = context
@@ -84,9 +84,9 @@ class RetrievalNode:
 
 
 def queries_of(template: str | None, step_input: Any) -> list[str]:
-    """Return the queries of a step: the node's `query`, else `input.queries` or `input.query`.
+    """Return the queries of a step: the node's `query`, or otherwise `input.queries` or `input.query`.
 
-    Empty and repeated ones are left out. Raises InvalidInput where there are none, or too many.
+    Empty and repeated queries are dropped. Raises InvalidInput if there are none, or too many.
     """
     field, value = "query", None
     if template is not None:

@@ -45,7 +45,7 @@ class SqlNode:
 
 
 def sql_of(query: str | None, step_input: Any) -> str:
-    """Return the SELECT: the node's `query`, else `input.sql`; raise InvalidInput without one."""
+    """Return the SELECT: the node's `query` or otherwise `input.sql`; raise InvalidInput if missing."""
     if query is not None:
         return query
     sql = step_input.get("sql") if isinstance(step_input, Mapping) else None
@@ -59,7 +59,7 @@ def sql_of(query: str | None, step_input: Any) -> str:
 
 
 def params_of(templates: Mapping[str, Any], step_input: Any) -> dict[str, Any]:
-    """Return the bound parameters: `input.params`, over them the node's own, rendered."""
+    """Return the bound parameters: `input.params`, overridden by the node's own, rendered."""
     given = step_input.get("params") if isinstance(step_input, Mapping) else None
     if given is not None and not isinstance(given, Mapping):
         raise InvalidInput(

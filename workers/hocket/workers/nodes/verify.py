@@ -1,8 +1,8 @@
-"""The verifier as a `python` node: every figure and citation of a draft is checked against evidence.
+"""The verifier as a `python` node: checks every figure and citation of a draft against the evidence.
 
-`hocket.workers.nodes.verify:verify_draft` takes `{draft, passages, figures, question?, strict?}` where
-passages and figures are what the retrieval and sql nodes gave (as the draft's model got them, in this
-order). With `strict` a draft that does not hold fails the step; without, the verdict says so.
+`hocket.workers.nodes.verify:verify_draft` takes `{draft, passages, figures, question?, strict?}`, where
+passages and figures are the outputs of the retrieval and sql nodes (as the draft's model got them, in
+this order). With `strict`, a draft that fails a check fails the step; without it, the verdict says so.
 """
 
 import re
@@ -50,7 +50,7 @@ def verdict_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def tampered(draft: str) -> tuple[str, str, str] | None:
     """Return the draft with one digit of its first figure changed, and that figure before and after;
-    None where it has no figure. For demonstrations of the verifier."""
+    None if it has no figure. For demonstrations of the verifier."""
     prose = re.sub(r"\[[^\[\]]*\]", lambda match: " " * len(match[0]), draft)
     figure = re.search(r"\d[\d,]*(?:\.\d+)?", prose)
     if figure is None:

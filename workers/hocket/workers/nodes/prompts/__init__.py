@@ -1,1 +1,1 @@
-"""What nodes ask models, and what they read of answers: prompts, evidence, answers as JSON."""
+"""What nodes send to models and read from answers: prompts, evidence, and JSON answers."""

@@ -13,7 +13,7 @@ from hocket.schemas.messages import Document
 
 MAX_DOCUMENTS = 500
 MAX_TABLE_ROWS = 200
-"""Rows of one query result that a model is given."""
+"""The most rows of one query result that a model gets."""
 MARKER = re.compile(r"\[((?:[PS]\d+(?:\.r\d+)?)(?:\s*[,;]\s*[PS]\d+(?:\.r\d+)?)*)\]")
 """`[P1]`, `[S2]`, `[S2.r3]` (a row), or several: `[P1, S2.r3]`."""
 
@@ -21,7 +21,7 @@ Found = tuple[Document, Mapping[str, Any]]
 
 
 def documents_of(step_input: Any, fields: Sequence[str]) -> list[Found]:
-    """Return the documents in the named fields of an input, each with what it was made from.
+    """Return the documents in the named fields of an input, each with its source.
 
     A field holds a passage, a query result, the output of a retrieval node, a list of these, or null
     (an optional step that failed). Raises InvalidInput for anything else.
@@ -43,7 +43,7 @@ def documents_of(step_input: Any, fields: Sequence[str]) -> list[Found]:
 
 
 def citations(text: str, found: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return what an answer cites, in the order of first mention, with each source's place."""
+    """Return the sources that an answer cites, in order of first mention, each with its place."""
     known = {document.id: (document, item) for document, item in found}
     return [_citation(*known[marker]) for marker in _markers(text) if marker in known]
 

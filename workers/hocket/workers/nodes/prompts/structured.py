@@ -13,9 +13,9 @@ FENCE = "```"
 
 
 def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
-    """Return the JSON value of a reply (its `data`, else its text, fenced or not).
+    """Return the JSON value of a reply: its `data`, or otherwise its text, which may be fenced.
 
-    Raises ModelReplyInvalid naming the first place that does not fit the schema.
+    Raises ModelReplyInvalid, naming the first place that does not fit the schema.
     """
     value = reply.data if reply.data is not None else _parsed(reply.text)
     backend = reply.backend or reply.model
@@ -42,7 +42,7 @@ def _parsed(text: str) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """Return what stands in a fence that is the whole of a text, else the text."""
+    """Return the contents of a code fence if it is the whole text, and otherwise the text."""
     bare = text.strip()
     first, line_end, rest = bare.partition("\n")
     language = first[len(FENCE) :].strip()

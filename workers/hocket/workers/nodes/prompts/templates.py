@@ -1,4 +1,5 @@
-"""Prompts over the step's input; compiled once, for a prompt is the same in every run."""
+"""Renders prompts over the step's input. They are compiled once, because a prompt is the same in every
+run."""
 
 from functools import lru_cache
 from typing import Any
