@@ -1,5 +1,5 @@
-"""Pipelines played in one process: the coordinator's own rules and the workers' own handlers, on a clock
-that moves by itself, with models that answer as a test says.
+"""Plays pipelines in one process, by the coordinator's own rules and with the workers' own handlers, on
+a simulated clock and with models that answer as the test says.
 
 ```python
 from hocket.testing import Answer, Play
@@ -63,7 +63,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: pytest's plugin is in every test run, and a play is in few."""
+    """Import lazily: pytest loads the plugin in every test run, but few of them play a pipeline."""
     if name not in _MODULES:
         raise AttributeError(name)
     return getattr(import_module(f"hocket.testing.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Attempts of a play: from a step's message to its result's, by the worker's own parts."""
+"""The attempts of a play: from a step's message to its result, run by the worker's own parts."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Whom attempts tell: of their results, of a worker that died, and of a fault of the test."""
+    """Callbacks of attempts: for their results, for a worker that died, and for a fault of the test."""
 
     finished: Callable[[AttemptFinished], None]
     died: Callable[[RequestedStep], None]
@@ -30,7 +30,7 @@ class Told:
 
 
 class Attempts:
-    """Runs what is handed out. A cancelled one ends without a word, as nobody waits for it."""
+    """Runs dispatched steps. A cancelled attempt ends without a result, because nobody waits for one."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Attempts:
         self._told = told
         self._journals = PlayedJournals(self._stored)
         self._left: dict[str, int] = {}
-        """How many entries more an attempt's journal gets before its worker dies."""
+        """How many more entries an attempt's journal gets before its worker dies."""
         self._tasks: dict[str, asyncio.Task[Any]] = {}
 
     def begin(self, dispatch: Dispatch) -> None:
@@ -61,7 +61,7 @@ class Attempts:
             task.cancel()
 
     async def close(self) -> None:
-        """End all that runs still."""
+        """End all attempts that are still running."""
         tasks = [task for task in self._tasks.values() if not task.done()]
         for task in tasks:
             task.cancel()
@@ -87,7 +87,7 @@ class Attempts:
             raise
 
     async def _attempt(self, step: RequestedStep, fault: Fault | None, *, deliveries: int) -> bool:
-        """Run one delivery of an attempt and tell its result; tell whether its worker died instead."""
+        """Run one delivery of an attempt and report its result; return True if its worker died."""
         attempt = begun(step, deliveries)
 
         def suspend(suspension: Suspension) -> None:
@@ -119,7 +119,7 @@ class Attempts:
         return False
 
     def _stored(self, step: RequestedStep, entries: int) -> None:
-        """Let the worker of an attempt die where the test says so."""
+        """Make the worker of an attempt die at the entry that the test has chosen."""
         left = self._left.get(_id(step))
         if left is None or not entries:
             return

@@ -1,4 +1,4 @@
-"""What the coordinator's rules ask for, done on the play's clock."""
+"""Carries out the commands of the coordinator's rules on the play's clock."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ Happens = Callable[[RunEvent], None]
 
 
 class Commands:
-    """Carries commands out; what comes of them `happens`, and `ended` is told of ends of runs."""
+    """Carries out commands. Their consequences are passed to `happens`, and ends of runs to `ended`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Commands:
         }
 
     def carry_out(self, run: Run, command: Command) -> None:
-        """Do what a run asks for. Progress and what gateways are told beforehand nobody hears here."""
+        """Carry out a command of a run. Progress reports and advance notices to gateways are dropped."""
         doing = self._doing.get(type(command))
         if doing is not None:
             doing(run, command)
@@ -87,7 +87,7 @@ class Commands:
         self._loop.call_later(in_s, self._happens, event)
 
     def _start(self, run: Run, _command: WaitForFlow) -> None:
-        """Let a run start that flow control would let wait: in a play it is the only one."""
+        """Start a run that flow control would make wait, because it is the only one in a play."""
         self._happens(FlowDecided(run_id=run.run_id))
 
     def _record(self, run: Run, command: RecordAttempt) -> None:

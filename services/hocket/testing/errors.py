@@ -1,4 +1,4 @@
-"""What is wrong with a test that plays a pipeline. None of these is an error of the pipeline's run."""
+"""Errors of a test that plays a pipeline. None of them is an error of the pipeline's run."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

@@ -1,4 +1,4 @@
-"""Faults of a play: what is to happen to which attempt of which step."""
+"""The faults of a play: what happens to which attempt of which step."""
 
 import asyncio
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class Injected(HocketError):
         self._class = error_class
 
     def info(self) -> ErrorInfo:
-        """Return the error that the test asked for."""
+        """Return the error that the test injects."""
         passing = self._class in PASSING
         fields = {"code": self._code, "error_class": self._class, "retryable": passing}
         return super().info().model_copy(update=fields)
@@ -38,9 +38,9 @@ class Injected(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to an attempt: it waits for `takes_ms` (None: for ever), and then gives `error`, or
-    is run where there is none. `dies_after`: its worker dies when its journal has so many entries
-    more."""
+    """What happens to an attempt: it waits for `takes_ms` (None: forever), and then fails with `error`,
+    or runs if there is none. With `dies_after`, its worker dies when its journal has that many more
+    entries."""
 
     step: str
     attempt: int | None
@@ -50,7 +50,8 @@ class Fault:
 
 
 def fault_of(faults: Iterable[Fault], step: RequestedStep) -> Fault | None:
-    """Return what happens to an attempt; the key of a step goes before the path of its node."""
+    """Return the fault of an attempt, if any; one for the step's key takes precedence over one for its
+    node's path."""
     found = [one for one in faults if one.attempt in (None, step.attempt)]
     for name in (step.step, step.node):
         for one in found:
@@ -60,7 +61,7 @@ def fault_of(faults: Iterable[Fault], step: RequestedStep) -> Fault | None:
 
 
 async def handled(handler: Handler, context: Context, fault: Fault | None) -> Any:
-    """Call the handler, after the fault that the test wants."""
+    """Apply the test's fault, if any, and call the handler unless the fault is an error."""
     if fault is not None:
         if fault.takes_ms is None:
             await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Which function plays the steps of a node: a stand-in, the worker's own, or the built-in one."""
+"""Finds the function that plays the steps of a node: a stand-in, the worker's own, or a built-in one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from hocket.workers.runtime.execution.runner import Handler
 
 
 class Functions:
-    """The functions of a play. `stand_ins` are by the path of a node, or by the name of a type."""
+    """The functions of a play. `stand_ins` are keyed by a node's path or a type's name."""
 
     def __init__(
         self, stand_ins: Mapping[str, Callable[..., Any]], types: Iterable[NodeType]
@@ -79,7 +79,7 @@ def _reads_databases(step: RequestedStep) -> bool:
 
 
 class _NoValues:
-    """Parameters of catalogs that no play has: their values are in databases."""
+    """Values of catalog parameters, of which a play has none: they are in databases."""
 
     async def load(
         self,
@@ -104,7 +104,7 @@ class _NoServers:
         *,
         timeout_ms: float,  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Say that the pipeline has to tell of the tool."""
+        """Raise NotPlayable: the pipeline itself must describe the tool."""
         raise NotPlayable(
             step=f"(tool {tool})",
             reason=f"the MCP server `{server}` says what its arguments are, and no play has servers",

@@ -1,4 +1,4 @@
-"""One attempt handled, as a worker does it: what its handler is given, and how long it may take."""
+"""Handles one attempt as a worker does: makes its handler's context, and limits its time."""
 
 import asyncio
 from functools import partial
@@ -32,7 +32,7 @@ def begun(step: RequestedStep, deliveries: int) -> Attempt:
 def context_of(
     attempt: Attempt, models: PlayedModels, journals: PlayedJournals, suspend: Suspend
 ) -> Context:
-    """Return what its handler is given."""
+    """Return the context for an attempt's handler."""
     step = attempt.step
     return Context(
         step,
@@ -47,7 +47,7 @@ def context_of(
 
 
 async def within(doing: "asyncio.Task[Any]", timeout_ms: float) -> tuple[Any, BaseException | None]:
-    """Return what a handler gave in time, or its error."""
+    """Return a handler's output, or its error, which is AttemptTimeout if it took too long."""
     await asyncio.wait({doing}, timeout=timeout_ms / 1000)
     if not doing.done():
         return None, AttemptTimeout(timeout_ms=round(timeout_ms))

@@ -1,4 +1,4 @@
-"""The pipelines of a play: read, checked against the node types of its workers."""
+"""Reads the pipelines of a play, and checks them against the node types of its workers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ Source = Mapping[str, Any] | str | Path
 
 
 def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Plan]:
-    """Return the plans of pipelines; raise InvalidPipeline, or NotPlayable where a file is missing."""
+    """Return the plans of pipelines; raise InvalidPipeline, or NotPlayable if a file is missing."""
     known = NodeTypes()
     for one in types:
         known.types.described(one.described("play"), START_S * 1000)
@@ -25,12 +25,12 @@ def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Pla
 
 
 def check_step(plans: Iterable[Plan], step: str) -> None:
-    """Raise UnknownFault where no plan can come to such a step."""
+    """Raise UnknownFault if no plan can have such a step."""
     paths = [path for plan in plans for path in plan.by_path]
     bare = _path_of(step)
     if bare in paths or any(path.startswith(f"{bare}/") for path in paths):
         return
-    if not any(step.startswith(path) for path in paths):  # else a planner may make it
+    if not any(step.startswith(path) for path in paths):  # otherwise a planner may emit it
         raise UnknownFault(step=step, known=", ".join(paths[:20]))
 
 
@@ -46,7 +46,7 @@ def _document(source: Source) -> Any:
 
 
 def _path_of(step: str) -> str:
-    """Return the path of a step's node, as far as its key says it: without items and rounds."""
+    """Return the path of a step's node as far as its key shows it: without items and rounds."""
     parts = []
     for part in step.split("/"):
         name = part.partition("[")[0]

@@ -1,4 +1,4 @@
-"""`Play`: a pipeline, what its models answer and what goes wrong, and the run that comes of it."""
+"""`Play`: a pipeline, the answers of its models, the faults to inject, and the run that results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,8 +25,8 @@ TENANT = "default"
 
 
 class Play:
-    """A pipeline in a test. `worker` has the node types of somebody's own, `pipelines` are those that it
-    calls. Each `run` begins anew, with all answers and faults."""
+    """A pipeline under test. `worker` has the custom node types; `pipelines` are the pipelines that it
+    calls. Each `run` starts afresh, with all answers and faults."""
 
     def __init__(
         self,
@@ -49,20 +49,24 @@ class Play:
     # ---- what the test says -----------------------------------------------------------------
 
     def node(self, name: str, function: Callable[..., Any]) -> None:
-        """Let a function run the steps of a node (by its path) or of a type, in place of what would:
-        `f()`, `f(input)`, `f(input, context)`, and with `config` besides."""
+        """Have a function run the steps of a node (by its path) or of a type, in place of the real one.
+
+        It is called as `f()`, `f(input)` or `f(input, context)`; a parameter named `config` receives the
+        node's `config`."""
         self._stand_ins[name] = function
 
     def model(self, name: str, *answers: Reply, by: Answering | None = None) -> None:
-        """Say what a model answers: one after the other, or what a function makes of each call."""
+        """Set a model's answers: one per call, in order, or made by a function from each call."""
         script = self._scripts.setdefault(name, Script())
         script.answers += answers
         script.function = by or script.function
 
     def recorded(self, file: str | Path, *, check_prompts: bool = True) -> None:
-        """Let models answer as they did in a recorded run (`hocket runs record`), but for those of which
-        `model` says the answers. `check_prompts`: only where they are asked the same as then. Raise
-        RecordingInvalid."""
+        """Have models answer as they did in a recorded run (`hocket runs record`), except those whose
+        answers `model` sets.
+
+        With `check_prompts`, a recorded answer is given only to the same prompt as in the recording.
+        Raises RecordingInvalid."""
         self._recorded = RecordedAnswers.read(Path(file), check_prompts=check_prompts)
 
     def fails(
@@ -75,39 +79,40 @@ class Play:
         attempt: int | None = 1,
         after_ms: float = 0.0,
     ) -> None:
-        """Let an attempt (None: all of them) of a step fail, without its function being called."""
+        """Make an attempt of a step fail without calling its function, `after_ms` after it starts.
+        `attempt` counts from 1; None means all attempts."""
         error = Injected(code, message, ErrorClass(error_class))
         self._fault(Fault(step, attempt, after_ms, error))
 
     def hangs(self, step: str, *, attempt: int | None = 1) -> None:
-        """Let an attempt give no answer, so that its time runs out."""
+        """Make an attempt give no answer, so that it times out."""
         self._fault(Fault(step, attempt, None))
 
     def takes(self, step: str, ms: float, *, attempt: int | None = 1) -> None:
-        """Let so much time pass before an attempt's function is called: late, where it is too much."""
+        """Let `ms` pass before an attempt's function is called; if that is too long, it times out."""
         self._fault(Fault(step, attempt, ms))
 
     def dies(self, step: str, *, after: int = 0, attempt: int = 1) -> None:
-        """Let the worker die when an attempt's journal has `after` entries more. The step comes to
-        another one when the server has noticed."""
+        """Make the worker die when an attempt's journal has `after` more entries. Another worker gets
+        the step once the server has noticed."""
         self._fault(Fault(step, attempt, dies_after=after))
 
     def approves(
         self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
     ) -> None:
-        """Answer an approval, so long after it began to wait."""
+        """Grant an approval, `after_ms` after it starts waiting."""
         self._signals.append(Signal(step, {"approved": True, "note": note}, by, after_ms))
 
     def refuses(
         self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
     ) -> None:
-        """Refuse an approval."""
+        """Refuse an approval, `after_ms` after it starts waiting."""
         self._signals.append(Signal(step, {"approved": False, "note": note}, by, after_ms))
 
     def signals(
         self, name: str, payload: Any = None, *, by: str = "test", after_ms: float = 0.0
     ) -> None:
-        """Send a signal, so long after a step began to wait for it."""
+        """Send a signal, `after_ms` after a step starts waiting for it."""
         self._signals.append(Signal(name, payload, by, after_ms))
 
     # ---- the run ----------------------------------------------------------------------------
@@ -119,8 +124,9 @@ class Play:
         deadline_ms: float | None = None,
         priority: Priority | str | None = None,
     ) -> Played:
-        """Play a run with this input and return what it came to. `deadline_ms` is otherwise the
-        pipeline's `slo_ms`. Raise InvalidInput for an input that its schema refuses."""
+        """Play a run with this input and return its outcome. `deadline_ms` (from the start of the run)
+        defaults to the pipeline's `slo_ms`. Raises InvalidInput if the pipeline's schema refuses the
+        input, and the errors of a faulty test (`PlayStuck`, `ScriptExhausted`, ...)."""
         value = dict(given or {})
         check_input(self._plan, value)
         spec = self._plan.pipeline

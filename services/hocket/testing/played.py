@@ -1,4 +1,4 @@
-"""What a play came to: the run, its steps, its model calls, and the trace of all of it."""
+"""The outcome of a play: the run, its steps, its model calls, and the trace of everything."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,7 +11,7 @@ from hocket.testing.trace import PlayedCall, Trace
 
 @dataclass(frozen=True, slots=True)
 class PlayedStep:
-    """A step as it ended. Times are milliseconds since the run was accepted."""
+    """A step in its final state. Times are milliseconds since the run was accepted."""
 
     key: str
     node: str
@@ -23,21 +23,21 @@ class PlayedStep:
     began_ms: float
     ended_ms: float | None
     deadline_ms: float | None
-    """Its latest useful finish, as the coordinator worked it out."""
+    """Its latest useful finish, as the coordinator computed it."""
     degraded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A run that was played. `trace` has a line for each thing that happened, in order: two plays of the
-    same test have the same."""
+    """A run that was played. `trace` has a line for each thing that happened, in order, and is the same
+    for two plays of the same test."""
 
     status: str
     output: Any
     error: ErrorInfo | None
     took_ms: float
     deadline_ms: float
-    """When the run had to be done; it moves while an approval pauses the deadline."""
+    """When the run had to finish; it moves while an approval pauses the deadline."""
     cost_usd: Decimal
     steps: dict[str, PlayedStep]
     calls: tuple[PlayedCall, ...]
@@ -45,7 +45,7 @@ class Played:
 
     @property
     def missed_deadline(self) -> bool:
-        """Whether the run was not done by its deadline."""
+        """Whether the run had not finished by its deadline."""
         return self.status == "expired" or self.took_ms > self.deadline_ms
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Played:
 
 
 def come_to(run: Run, trace: Trace) -> Played:
-    """Return what a run came to that has ended."""
+    """Return the outcome of a run that has ended."""
     assert run.finished_at_ms is not None
     return Played(
         status=run.status,

@@ -1,4 +1,4 @@
-"""The plugin of pytest: `hocket_play` makes a Play, and a test that fails shows its trace."""
+"""The pytest plugin: the fixture `hocket_play` makes a Play, and a failed test shows its trace."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ _TRACES = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def hocket_play(request: pytest.FixtureRequest) -> Callable[..., "Play"]:
-    """Return what makes a Play of a pipeline: `hocket_play("order.yaml", worker=orders.worker)`.
-    Files are found beside the test."""
+    """Return a function that makes a Play: `hocket_play("order.yaml", worker=orders.worker)`.
+
+    Files are looked up beside the test."""
     from hocket.testing.play import Play
 
     traces: list[str] = []

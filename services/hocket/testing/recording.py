@@ -1,4 +1,4 @@
-"""The file of recorded answers: what the models of a real run said, and what they were asked.
+"""The file of recorded answers: what the models of a real run were asked, and what they answered.
 
 `hocket runs record` writes it, `Play.recorded` reads it; docs/how-to/test-pipelines.md describes it.
 """
@@ -72,7 +72,7 @@ class Recording(_Part):
 
 
 def read_recording(file: Path) -> Recording:
-    """Return the recording in a file; raise RecordingInvalid where there is none."""
+    """Return the recording in a file; raise RecordingInvalid if it is missing or malformed."""
     try:
         size = file.stat().st_size
         if size > MAX_FILE_BYTES:

@@ -1,4 +1,4 @@
-"""Results of a play's attempts, as a worker writes them and a coordinator reads them."""
+"""The results of a play's attempts, written as a worker and read as a coordinator would."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ WORKER = "play"
 def result_of(
     attempt: Attempt, context: Context, output: Any, error: BaseException | None
 ) -> AttemptFinished:
-    """Return the result of an attempt: its output, or its error where it has one."""
+    """Return the result of an attempt: its error if there is one, and otherwise its output."""
     step, suspension = attempt.step, attempt.suspension
     finished = FinishedAttempt(
         run_id=step.run_id,

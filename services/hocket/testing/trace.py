@@ -1,4 +1,4 @@
-"""What is told of a play: a line for each thing that happened, and its model calls."""
+"""The trace of a play: a line for each thing that happened, and the model calls."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from hocket.testing.stand_ins.clock import PlayLoop
 
 @dataclass(frozen=True, slots=True)
 class PlayedCall:
-    """A model call, and when it began (ms since the run was accepted). `prompt` is its last message."""
+    """A model call and its start (ms since the run was accepted). `prompt` is its last message."""
 
     step: str
     attempt: int
@@ -21,7 +21,7 @@ class PlayedCall:
 
 
 class Trace:
-    """The lines of one play, whose run is `top`; those of its sub-runs name their pipeline."""
+    """The lines of one play, whose run is `top`; the lines of sub-runs name their pipeline."""
 
     def __init__(self, loop: PlayLoop, top: str) -> None:
         self.lines: list[str] = []
@@ -31,7 +31,7 @@ class Trace:
         self._pipelines: dict[str, str] = {}
 
     def accepted(self, run_id: str, pipeline: str) -> None:
-        """Note that a run begins."""
+        """Record that a run starts."""
         self._pipelines[run_id] = pipeline
         self.note(run_id, "", f"accepted, pipeline {pipeline}")
 
@@ -42,17 +42,17 @@ class Trace:
         self.lines.append(f"{at_ms:>10.1f} ms  {where}{step or 'run'}: {text}")
 
     def finished(self, event: AttemptFinished) -> None:
-        """Note the result of an attempt."""
+        """Record the result of an attempt."""
         error = event.error
         came_to = "finished" if error is None else f"failed: {error.code} ({error.error_class})"
         self.note(event.run_id, event.step, f"attempt {event.attempt} {came_to}")
 
     def died(self, step: RequestedStep) -> None:
-        """Note that the worker of an attempt died."""
+        """Record that the worker of an attempt died."""
         self.note(step.run_id, step.step, f"attempt {step.attempt} lost its worker")
 
     def called(self, call: PlayedCall) -> None:
-        """Note a model call."""
+        """Record a model call."""
         error, cost = call.reply.error, call.reply.cost_usd
         came_to = f"answered for {cost} USD" if error is None else f"failed: {error.code}"
         run_id = call.request.attribution.run_id or self._top

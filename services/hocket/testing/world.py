@@ -1,4 +1,4 @@
-"""The runs of a play: events are applied by the coordinator's rules, one after the other."""
+"""The runs of a play: applies events one after the other, by the coordinator's rules."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ OWNER = Owner(0, 1, None)
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """An answer that a step gets so long after it began to wait."""
+    """An answer that a step gets `after_ms` after it starts waiting."""
 
     name: str
     payload: Any
@@ -46,11 +46,11 @@ class _Running:
     run: Run
     forecast: PlanForecast | None
     told: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """State and attempt of each step, as they were told last."""
+    """The state and attempt of each step when they were last traced."""
 
 
 class World:
-    """The runs of one play, of which `trace` tells. `ended` is there when the first one has ended."""
+    """The runs of one play, recorded in `trace`. `ended` is done when the first run has ended."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class World:
         self._commands: Commands | None = None
 
     def start(self, event: RunAccepted, attempts: Attempts) -> None:
-        """Begin the run that is played."""
+        """Start the run that is played."""
         self._top = event.run_id
         self._commands = Commands(self._loop, attempts, self._trace, self.happens, self._run_ended)
         self.happens(event)
@@ -82,21 +82,21 @@ class World:
 
     @property
     def waiting(self) -> list[str]:
-        """Steps of it that have not ended."""
+        """The steps that have not ended."""
         return [step.key for step in self.run.live()][:10]
 
     def happens(self, event: RunEvent) -> None:
-        """Let an event come to its run, behind those that came before."""
+        """Deliver an event to its run, after those that came before."""
         self._events.append(event)
         self._loop.call_soon(self._next)
 
     def finished(self, event: AttemptFinished) -> None:
-        """Take the result of an attempt."""
+        """Deliver the result of an attempt."""
         self._trace.finished(event)
         self.happens(event)
 
     def breaks(self, error: BaseException) -> None:
-        """End the play with a fault of the test, or of ours."""
+        """End the play with an error of the test, or a bug of ours."""
         if not self.ended.done():
             self.ended.set_exception(error)
 
@@ -136,7 +136,7 @@ class World:
         self._took(running, outcome)
 
     def _took(self, running: _Running, outcome: Outcome) -> None:
-        """Tell what an event changed, and do what it asks for."""
+        """Trace what an event changed, and carry out its commands."""
         assert self._commands is not None
         for step in outcome.changed:
             step.is_changed = False
@@ -156,7 +156,7 @@ class World:
             self._answer(run, step)
 
     def _answer(self, run: Run, step: Step) -> None:
-        """Send the answer that the test has for a step which begins to wait."""
+        """Send the answer that the test has for a step that starts waiting."""
         names = signals_awaited(step)
         for signal in self._signals:
             if names and signal.name in (*names, step.node.path):

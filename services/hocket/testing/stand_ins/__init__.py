@@ -1,1 +1,1 @@
-"""What stands in a play in the place of servers and their time: models, caches, journals, the clock."""
+"""Stand-ins that replace servers and real time in a play: models, caches, journals, the clock."""

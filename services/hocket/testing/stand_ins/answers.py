@@ -1,4 +1,4 @@
-"""Models of a play: what they answer is written in the test, and each call is noted."""
+"""The models of a play: the test sets their answers, and each call is recorded."""
 
 import asyncio
 import inspect
@@ -22,7 +22,7 @@ from hocket.testing.trace import PlayedCall
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model answers: text, or JSON as `data`. `takes_ms` passes on the play's clock before."""
+    """A model's answer: text, or JSON as `data`. It takes `takes_ms` on the play's clock."""
 
     text: str = ""
     data: Any = None
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ModelFails:
-    """A call that fails, as the gateway says it."""
+    """A call that fails, with an error of the gateway."""
 
     error_class: ErrorClass | str = ErrorClass.UNAVAILABLE
     code: str = "model_failed"
@@ -46,20 +46,21 @@ class ModelFails:
 
 
 Reply = str | dict[str, Any] | list[Any] | Answer | ModelFails | Completion
-"""A text, JSON data, one of the above, or what a model in the gateway's process gives."""
+"""A text, JSON data, one of the above, or the Completion of a model in the gateway's process."""
 Answering = Callable[[CallRequest], Reply | Awaitable[Reply]]
 
 
 @dataclass(slots=True)
 class Script:
-    """The answers of one model, in the order of its calls; or a function that answers all."""
+    """The answers of one model, in the order of its calls, or a function that answers all calls."""
 
     answers: list[Reply] = field(default_factory=list)
     function: Answering | None = None
 
 
 class PlayedModels:
-    """The way to the models of one play. `told` is given each call; `broken` a fault of the test."""
+    """Answers the model calls of one play. `told` is called with each call, `broken` with a fault of the
+    test."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class PlayedModels:
         return made
 
     def _refusal(self, request: CallRequest, cost_usd: Decimal) -> ErrorInfo | None:
-        """Reserve what a call will cost, or return why its run cannot pay for it."""
+        """Reserve the cost of a call, or return the error if its run cannot pay for it."""
         run_id = request.attribution.run_id or ""
         spent_usd = self._spent_usd.get(run_id, Decimal(0))
         limit_usd = request.budget_usd
@@ -223,7 +224,7 @@ def _told_of(request: CallRequest, reply: CallReply, begun_ms: float) -> PlayedC
 
 
 def _prompt(request: CallRequest) -> str:
-    """Return the text of the last message, whichever way the call was written."""
+    """Return the text of the last message, whatever the form of the call."""
     if request.messages:
         return request.messages[-1].content
     messages = request.openai.body.get("messages") if request.openai is not None else None

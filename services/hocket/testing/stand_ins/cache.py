@@ -14,7 +14,7 @@ class _Claim:
 
 
 class PlayedCache:
-    """Outputs by key, and who computes those that are not there."""
+    """Outputs by key, and which steps are computing the missing ones."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[FillCache, float]] = {}
@@ -23,7 +23,7 @@ class PlayedCache:
     def answers(
         self, command: LookUpCache | FillCache | ReleaseCache, now_ms: float
     ) -> list[CacheAnswered]:
-        """Do what a run asks of the cache, and return whom it answers."""
+        """Carry out a command to the cache, and return its answers to steps."""
         if isinstance(command, LookUpCache):
             return self._look_up(command, now_ms)
         if isinstance(command, FillCache):
@@ -31,7 +31,7 @@ class PlayedCache:
         return self._release(command)
 
     def _look_up(self, ask: LookUpCache, now_ms: float) -> list[CacheAnswered]:
-        """Answer a step, unless another one computes what it asks for."""
+        """Answer a step, unless another one is computing the same output."""
         kept = self._kept.get(ask.key)
         if kept is not None and kept[1] > now_ms:
             return [_hit(ask, kept[0])]
@@ -43,13 +43,13 @@ class PlayedCache:
         return [CacheAnswered(run_id=ask.run_id, step=ask.step, key=ask.key, hit=False)]
 
     def _fill(self, fill: FillCache, now_ms: float) -> list[CacheAnswered]:
-        """Keep an output, and answer those who wait for it."""
+        """Store an output, and answer the steps that wait for it."""
         self._kept[fill.key] = (fill, now_ms + fill.ttl_ms)
         claim = self._claims.pop(fill.key, None)
         return [] if claim is None else [_hit(ask, fill) for ask in claim.waiting]
 
     def _release(self, release: ReleaseCache) -> list[CacheAnswered]:
-        """Let the first of those who wait compute, where the one who did gave up."""
+        """Let the first waiting step compute, because the one that did has given up."""
         claim = self._claims.get(release.key)
         if claim is None:
             return []

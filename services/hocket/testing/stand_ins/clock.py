@@ -1,5 +1,6 @@
-"""Time of a play: an event loop that does not wait. Where nothing is left to do until a timer, the clock
-moves to it. What would run in a thread runs at once, so that all has one order."""
+"""The time of a play: an event loop that never waits. When nothing is left to do before the next timer,
+the clock jumps to it. Functions that would run in a thread run at once, so that the order of everything
+is fixed."""
 
 import asyncio
 import contextvars
@@ -18,13 +19,13 @@ T = TypeVar("T")
 START_S = 1_767_225_600.0
 """2026-01-01 00:00 UTC: when every play begins."""
 IDLE_S = 2.0
-"""Where no timer is left, something outside has so long to come, in real time."""
+"""How long, in real time, to wait for something from outside when no timer is left."""
 THREAD_S = 0.02
-"""Where a library has threads of its own, they get so long before the clock moves, in real time."""
+"""How long, in real time, to wait for a library's own threads before the clock moves."""
 
 
 class PlayLoop(asyncio.SelectorEventLoop):
-    """An event loop on a clock of its own. `idle` is called where nothing is to happen any more."""
+    """An event loop with its own clock. `idle` is called when nothing is left that could happen."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -44,7 +45,7 @@ class PlayLoop(asyncio.SelectorEventLoop):
         return round(self.wall_s() * 1000, 3)
 
     def passes(self, seconds: float) -> None:
-        """Move the clock."""
+        """Move the clock forward."""
         self._now_s += seconds
 
     def run_in_executor(  # type: ignore[override]
@@ -53,7 +54,7 @@ class PlayLoop(asyncio.SelectorEventLoop):
         func: Callable[..., Any],
         *args: Any,
     ) -> "asyncio.Future[Any]":
-        """Call a function now, instead of in a thread."""
+        """Call a function immediately, instead of in a thread."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
@@ -63,7 +64,7 @@ class PlayLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks for events, and moves the clock instead of waiting for them."""
+    """Polls for events, and moves the clock instead of waiting for them."""
 
     def __init__(self, loop: PlayLoop) -> None:
         super().__init__()
@@ -84,8 +85,8 @@ class _Selector(selectors.DefaultSelector):
 
 
 def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on a loop of its own, whose clock is the time there. It runs in this thread, or
-    beside it where an event loop runs here already (an async test)."""
+    """Run a coroutine on its own event loop, whose clock is the time there. It runs in this thread, or
+    in another one if an event loop is already running here (as in an async test)."""
 
     def run() -> T:
         with (
@@ -114,7 +115,7 @@ def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
 
 
 class NoThreads(StepThreads):
-    """Functions that are not async run where they are called."""
+    """Runs functions that are not async in the calling thread."""
 
     def __init__(self) -> None:
         super().__init__(limit=0)

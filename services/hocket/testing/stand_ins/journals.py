@@ -1,4 +1,4 @@
-"""Journals of a play's steps: in memory, with what coordinators check of them."""
+"""The journals of a play's steps, in memory and with the checks of a coordinator."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,21 +15,22 @@ class _Kept:
 
 
 class PlayedJournals(JournalStore):
-    """Keeps the journals of all steps of a play; `stored` is told how many entries a step has more."""
+    """Keeps the journals of all steps of a play; `stored` is called with a step and the number of its
+    new entries."""
 
     def __init__(self, stored: Callable[[RequestedStep, int], None]) -> None:
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._stored = stored
 
     async def read(self, step: RequestedStep) -> WholeJournal:
-        """Return a step's journal; raise Overtaken where a later attempt has it."""
+        """Return a step's journal; raise Overtaken if a later attempt has it."""
         kept = self._of(step)
         if kept.attempt > step.attempt:
             raise Overtaken
         return WholeJournal(tuple(kept.messages), len(kept.messages))
 
     async def write(self, step: RequestedStep, written: JournalWritten, *, after_seq: int) -> int:
-        """Add a message behind the one with that sequence; raise Overtaken where it is not the last."""
+        """Append a message after the one with that sequence; raise Overtaken if it is not the last."""
         kept = self._of(step)
         if kept.attempt > step.attempt or after_seq != len(kept.messages):
             raise Overtaken

@@ -1,4 +1,4 @@
-"""Answers of a recording, given to the calls of a play that ask for the same."""
+"""Gives the answers of a recording to the calls of a play that ask the same."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,13 @@ from hocket.testing.errors import AnswerNotRecorded, PromptChanged
 from hocket.testing.recording import RecordedCall, read_recording
 
 SHOWN_CHARS = 300
-"""Of each side of what differs."""
+"""The most characters shown of each side of a difference."""
 _BEFORE = 40
 
 
 class RecordedAnswers:
-    """Those of one play: each is given once. `check_prompts`: only to what was asked then."""
+    """The recorded answers of one play, each given once; with `check_prompts`, only to the same
+    prompt."""
 
     def __init__(self, file: Path, calls: Sequence[RecordedCall], *, check_prompts: bool) -> None:
         self._file = file
@@ -31,16 +32,16 @@ class RecordedAnswers:
 
     @classmethod
     def read(cls, file: Path, *, check_prompts: bool) -> Self:
-        """Return the answers of a file. Raise RecordingInvalid."""
+        """Return the answers in a file. Raises RecordingInvalid."""
         return cls(file, read_recording(file).calls, check_prompts=check_prompts)
 
     def anew(self) -> Self:
-        """Return all of them for another play."""
+        """Return all the answers again, for another play."""
         return type(self)(self._file, self._calls, check_prompts=self._check_prompts)
 
     def take(self, request: CallRequest) -> RecordedCall:
-        """Return the answer to a call: of its step's calls of its model the first that asked the same,
-        or whose prompt is not known. Raise AnswerNotRecorded, or PromptChanged."""
+        """Return the answer to a call: the first of its step's recorded calls of the same model whose
+        prompt is the same or unknown. Raises AnswerNotRecorded or PromptChanged."""
         who = request.attribution
         key = (who.pipeline or "", who.step or "", request.model)
         left = self._left.get(key)
@@ -56,7 +57,7 @@ class RecordedAnswers:
         raise PromptChanged(step=who.step, model=request.model, file=self._file, was=was, now=now)
 
     def _missing(self, key: tuple[str, str, str]) -> str:
-        """Say what there is instead of the answer that is not there."""
+        """Describe what is recorded instead of the missing answer."""
         if key in self._had:
             return f"it has {self._had[key]} for it, and the play has had them all"
         pipeline, step, _ = key
@@ -68,12 +69,12 @@ class RecordedAnswers:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as it comes back from where content is kept."""
+    """Return a value as the store of content returns it."""
     return json.loads(json.dumps(value).replace("\\u0000", "\\ufffd"))
 
 
 def _difference(was: Any, now: Any, place: str = "") -> tuple[str, str]:
-    """Return the first two parts that differ, each with its place."""
+    """Return the first difference: both parts, each with its place."""
     for name, one, other in _parts(was, now):
         if one != other:
             return _difference(one, other, f"{place}.{name}".lstrip("."))

@@ -1,12 +1,12 @@
-"""The `python` node: a function of the user's, `module:function`, called with the step's input.
+"""The `python` node: calls a user's function, `module:function`, with the step's input.
 
-What this process does not know another one may: such a step ends with HandlerNotHere, after which it is
-handed out again (`coordinator/core/run/constructs/results.py`).
+A function that this process does not have may exist in another one: such a step ends with
+HandlerNotHere, after which it is dispatched again (`coordinator/core/run/constructs/results.py`).
 
-How it is called is written in `runtime/execution/functions.py`. A function is resolved once per process.
+`runtime/execution/functions.py` describes how functions are called. Each is resolved once per process.
 
 Only functions of allowed modules run (hocket.schemas.pipeline.handlers), and only those that are
-defined there: what a module imported from elsewhere is not its own.
+defined there; functions that a module has imported do not count as its own.
 """
 
 import asyncio
