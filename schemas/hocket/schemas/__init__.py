@@ -1,1 +1,1 @@
-"""The contract between Hocket's processes and with its users: data only, no IO, no clock, no dice."""
+"""The contract between Hocket's processes and with its users: data only; no IO, clock or randomness."""

@@ -1,10 +1,11 @@
-"""Capabilities: what proves that a message belongs to something that this platform began.
+"""Capabilities prove that a message belongs to something that this platform started.
 
-A capability is a keyed hash (BLAKE2b, 128 bits) of what it is for. Who dispatches a step makes one;
-whoever gets the step sends it back with the result and with its model calls, and need not know the key.
-A seal is one of a whole message, between processes that have the key. The key itself comes from
-`HOCKET_CAPABILITY_KEY` or from Postgres (`kit/process/capability_key.py`); of several the first one
-signs, and all are believed, so that a key can be changed while steps are under way. Pure.
+A capability is a keyed hash (BLAKE2b, 128 bits) of what it is for. The process that dispatches a step
+makes one; the worker that gets the step returns it with the result and with its model calls, without
+knowing the key. A seal is the capability of a whole message, between processes that have the key. The
+key comes from `HOCKET_CAPABILITY_KEY` or from Postgres (`kit/process/capability_key.py`). If there are
+several keys, the first one signs and all are accepted, so that a key can be changed while steps are in
+flight. Pure.
 """
 
 from collections.abc import Sequence
@@ -16,14 +17,15 @@ DIGEST_BYTES = 16
 MIN_KEY_CHARS = 32
 MAX_KEYS = 4
 SEAL = "Hocket-Seal"
-"""Header of a message that is sealed."""
+"""The header of a sealed message."""
 
 
 _USAGE = b"hocket usage"
 
 
 class Capabilities:
-    """Makes and knows capabilities. `keys`: 1 to MAX_KEYS secrets of at least MIN_KEY_CHARS bytes."""
+    """Makes and verifies capabilities. `keys` are 1 to MAX_KEYS secrets of at least MIN_KEY_CHARS
+    bytes."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         assert 0 < len(keys) <= MAX_KEYS, "the settings are checked before"
@@ -53,13 +55,13 @@ class Capabilities:
     def of_root_budget(
         self, tenant: str, run_id: str, root_run_id: str, budget_usd: Decimal
     ) -> str:
-        """Return the proof that a run stands below another one, which has this budget."""
+        """Return the proof that a run is below a root run with this budget."""
         return self._made(0, _root_budget(tenant, run_id, root_run_id, budget_usd))
 
     def is_of_root_budget(
         self, seal: str, tenant: str, run_id: str, root_run_id: str, budget_usd: Decimal
     ) -> bool:
-        """Tell whether that is the proof of it."""
+        """Tell whether a seal is that proof."""
         return self._holds(seal, _root_budget(tenant, run_id, root_run_id, budget_usd))
 
     def seal(self, subject: str, body: bytes) -> str:
@@ -71,13 +73,12 @@ class Capabilities:
         return self._holds(seal, b"message\x1f%b\x1f%b" % (subject.encode(), body))
 
     def id_of(self, base: str) -> str:
-        """Return a message's id that nobody can know before it is used: streams drop what comes under an
-        id that they know already."""
+        """Return a message id that nobody can predict: a stream drops messages whose id it already
+        knows, so a predictable id could be used up in advance."""
         return f"{base}:{self._made(0, b'id' + base.encode())[:16]}"
 
     def derived(self, purpose: str) -> list[bytes]:
-        """Return keys of 32 bytes that follow from the keys, the first one's first: for a purpose of its
-        own, and nothing else."""
+        """Return keys of 32 bytes, derived from the keys in their order, for one purpose only."""
         parts = [b"derived\x1f%b\x1f%d" % (purpose.encode(), part) for part in (0, 1)]
         return [
             b"".join(bytes.fromhex(self._made(number, part)) for part in parts)
@@ -99,8 +100,8 @@ class Capabilities:
 
 
 def keys_of(setting: str) -> list[bytes]:
-    """Return the keys of a setting, which are separated by commas; raise ValueError where one is too
-    short, or there are too many."""
+    """Return the comma-separated keys of a setting; raise ValueError if one is too short, or there are
+    too many."""
     keys = [part.strip().encode() for part in setting.split(",") if part.strip()]
     if not 0 < len(keys) <= MAX_KEYS:
         raise ValueError(f"give 1 to {MAX_KEYS} keys, separated by commas")
@@ -112,24 +113,24 @@ def keys_of(setting: str) -> list[bytes]:
 
 
 def usage_key_of(setting: str) -> str:
-    """Return the setting of the key for usage records that follows from a setting of the capabilities'
-    keys: who has it seals records, and can make no capability. Raises ValueError as `keys_of`."""
+    """Return the key setting for usage records, derived from the setting of the capability keys. It can
+    seal records, but cannot make capabilities. Raises ValueError as `keys_of` does."""
     made = (blake2b(_USAGE, key=blake2b(key).digest(), digest_size=32) for key in keys_of(setting))
     return ",".join(one.hexdigest() for one in made)
 
 
 def sealed(seals: Capabilities | None, subject: str, body: bytes) -> dict[str, str] | None:
-    """Return the headers of a message with its seal; None where nothing is sealed."""
+    """Return the headers of a message with its seal, or None if messages are not sealed."""
     return None if seals is None else {SEAL: seals.seal(subject, body)}
 
 
 def answer_to(subject: str, asked: bytes) -> str:
-    """Return what the answer to a question on a subject is sealed under: it answers no other one."""
+    """Return the name under which the answer to a request is sealed, so that it answers no other one."""
     return f"{subject}\x1f{asked.decode('utf-8', 'replace')}"
 
 
 def id_of(seals: Capabilities | None, base: str) -> str:
-    """Return `Capabilities.id_of`, or the base itself where there is no key."""
+    """Return `Capabilities.id_of`, or the base itself if there is no key."""
     return base if seals is None else seals.id_of(base)
 
 

@@ -1,8 +1,8 @@
 """Typed errors, as exceptions and as data.
 
 An exception's docstring is its message and its cure; `{names}` in it are filled from keyword fields.
-`ErrorInfo` is the same error as data: what travels in messages, stands in Postgres and in REST bodies,
-and what a graph branches on (`retry.on`, `fallback.on`).
+`ErrorInfo` is the same error as data: it is carried in messages, stored in Postgres, returned in REST
+bodies, and is what a graph branches on (`retry.on`, `fallback.on`).
 """
 
 import inspect
@@ -82,7 +82,7 @@ class HocketError(Exception):
 
 
 MAX_OTHERS = 9
-"""Faults of a document that an error's text tells beside the first."""
+"""The most further faults of a document that an error's text lists after the first."""
 _INFO_FIELDS = frozenset(
     {
         "field",

@@ -1,4 +1,4 @@
-"""Identifiers, each derived from its cause, so that a redelivery makes the same one."""
+"""Identifiers, each derived from its cause, so that a redelivery produces the same one."""
 
 import hashlib
 import json
@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 RUN_ID_HEX = 24
-"""Hex digits of a run id: 96 bits, so that 10^12 runs collide with a chance of 10^-5."""
+"""Hex digits of a run id: 96 bits, so that 10^12 runs collide with a probability of 10^-5."""
 _RUN_ID = re.compile(rf"r[0-9a-f]{{{RUN_ID_HEX}}}")
 _INPUT_DIGEST_BYTES = 8
 _plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-"""One for all: `json.dumps` would make an encoder for each step."""
+"""One shared encoder, because `json.dumps` would create one for each step."""
 
 
 def run_id(tenant: str, key: str) -> str:
-    """Return the run's id for a tenant and an idempotency key: the same pair is one run, for ever."""
+    """Return the run's id for a tenant and an idempotency key: the same pair is one run, forever."""
     return "r" + _digest(tenant, key)[:RUN_ID_HEX]
 
 
@@ -35,39 +35,39 @@ def attempt_id(run_id: str, step: str, attempt: int) -> str:
 
 
 def dispatch_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
-    """Return the `Nats-Msg-Id` of an attempt's dispatch. What was decided anew, after a log lost its
-    tail, goes out anew: streams still know what came before, and would drop it."""
+    """Return the `Nats-Msg-Id` of an attempt's dispatch. It includes the time, so that a dispatch
+    decided again after a log lost its tail is not dropped as a repeat of the earlier one."""
     if dispatched_at_ms is None:
         return attempt_id
     return f"{attempt_id}:{round(dispatched_at_ms * 1_000)}"
 
 
 def capable(msg_id: str, capability: str | None) -> str:
-    """Return the `Nats-Msg-Id` of what has a capability: nobody else can know it, and post something
-    under it that would make a stream drop the message itself."""
+    """Return the `Nats-Msg-Id` of a message with a capability. Nobody else can predict it and post
+    something under it that would make a stream drop the real message."""
     return msg_id if capability is None else f"{msg_id}:{capability}"
 
 
 def result_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
-    """Return the `Nats-Msg-Id` of what an attempt that was handed out at that time came to."""
+    """Return the `Nats-Msg-Id` of the result of an attempt that was dispatched at that time."""
     return dispatch_id(attempt_id, dispatched_at_ms) + ":f"
 
 
 def taken(result_id: str) -> str:
-    """Return the `Nats-Msg-Id` of a result that says `took`: one that does not is no repeat of it, it
-    tells that a worker which knows no bundles had the message."""
+    """Return the `Nats-Msg-Id` of a result that has `took`. A result without it is not a repeat of this
+    one: it shows that a worker that does not know bundles had the message."""
     return result_id + ":took"
 
 
 def accepted_id(run_id: str, dispatched_at_ms: float | None) -> str:
-    """Return the `Nats-Msg-Id` of the beginning of a sub-run, whose step was handed out at that time."""
+    """Return the `Nats-Msg-Id` of the start of a sub-run whose step was dispatched at that time."""
     return dispatch_id(f"{run_id}:accepted", dispatched_at_ms)
 
 
 def call_id(attempt_id: str, delivery: int, ordinal: int) -> str:
     """Return the id of one model call: the `ordinal`-th of this delivery of the attempt.
 
-    A step delivered twice may call twice; both calls cost money, so both have an id.
+    A step that is delivered twice may call twice; both calls cost money, so each has its own id.
     """
     return f"{attempt_id}:{delivery}:{ordinal}"
 
@@ -79,17 +79,18 @@ def partition_of(run_id: str, partitions: int) -> int:
 
 
 def fraction(*parts: str) -> float:
-    """Return a number in [0, 1) that depends on `parts` only: deterministic jitter, sticky splits."""
+    """Return a number in [0, 1) that depends only on `parts`: for deterministic jitter, sticky
+    splits."""
     return int(_digest(*parts)[:13], 16) / 16**13
 
 
 def trace_id(run_id: str) -> str:
-    """Return the W3C trace id (32 hex digits) of a run that came without a trace."""
+    """Return the W3C trace id (32 hex digits) of a run that was submitted without a trace."""
     return _digest("trace", run_id)[:32]
 
 
 def span_id(*parts: str) -> str:
-    """Return the W3C span id (16 hex digits) of what `parts` name."""
+    """Return the W3C span id (16 hex digits) for what `parts` name."""
     return _digest("span", *parts)[:16]
 
 
@@ -100,8 +101,8 @@ def content_hash(value: Any) -> str:
 
 
 def input_digest(value: Any) -> str:
-    """Return a short digest of an attempt's input, a JSON value; the order of an object's keys does not
-    matter, for Postgres does not keep it."""
+    """Return a short digest of an attempt's input, a JSON value. The order of an object's keys does not
+    matter, because Postgres does not preserve it."""
     text = _plain_json(value)
     return hashlib.blake2b(text.encode(), digest_size=_INPUT_DIGEST_BYTES).hexdigest()
 

@@ -1,8 +1,8 @@
-"""The journal of a step: what its handler has done, so that another attempt does not do it again.
+"""The journal of a step: what its handler has done, so that another attempt does not repeat it.
 
-It is a list of messages on one subject of the stream JOURNALS. Only coordinators write and read it
-there, for whoever shows the capability of one of the step's attempts: a worker asks for what was done
-(`JournalRead`), and hands in what it has done (`JournalWrite`). Pure.
+It is a list of messages on one subject of the stream JOURNALS. Only coordinators read and write it
+there, on behalf of workers that show the capability of one of the step's attempts: a worker asks for
+what was done (`JournalRead`), and submits what it has done (`JournalWrite`). Pure.
 """
 
 import hashlib
@@ -16,22 +16,22 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Message
 
 MAX_ENTRIES = 1_000
-"""Of one step."""
+"""The most entries of one step's journal."""
 MAX_ENTRY_BYTES = 256 * 1024
-"""Of an entry's value; what is larger leaves for a blob."""
+"""The limit on an entry's value; larger values are moved to a blob."""
 MAX_WRITE_BYTES = 640 * 1024
-"""Of a JournalWrite; workers put no more entries into one than fit into half a MiB."""
+"""The limit on a JournalWrite; workers put at most half a MiB of entries into one."""
 MAX_PAGE_BYTES = 640 * 1024
-"""Of the messages in a JournalPage."""
+"""The limit on the messages in a JournalPage."""
 MAX_JOURNAL_BYTES = 8 * 1024 * 1024
-"""Of one step's messages."""
+"""The limit on all messages of one step's journal."""
 MAX_MESSAGES = 2_048
-"""Of one step's journal: its entries, and an opening for each attempt."""
+"""The most messages of one step's journal: its entries, and an opening for each attempt."""
 MAX_ENTRY_NAME_CHARS = 200
 _TOKEN_CHARS = 32
 JournalKind = Literal["step", "model", "sleep", "now", "signal", "call"]
-"""`signal`: what came of waiting for one, of the release that knows `StepRequested.suspends` on; `call`:
-what a node gave that the handler called, of the one that knows `StepRequested.calls` on."""
+"""`signal`: the outcome of waiting for a signal (since the release with `StepRequested.suspends`);
+`call`: the outcome of a node that the handler called (since the release with `StepRequested.calls`)."""
 
 
 class JournalEntry(Message):
@@ -96,9 +96,9 @@ class JournalWrite(JournalRead):
 
 
 JournalRefusal = Literal["taken", "full", "refused", "unavailable"]
-"""Why a journal is not read or written: `taken`: a later attempt, or another delivery, has it; `full`:
-a bound of journals; `refused`: the question is not what it has to be, or does not show the capability of
-an attempt; `unavailable`: not now, ask again."""
+"""Why a journal is not read or written. `taken`: a later attempt, or another delivery, has it; `full`: a
+bound of journals is reached; `refused`: the request is malformed, or does not have the capability of an
+attempt; `unavailable`: not possible now, ask again."""
 
 
 class JournalPage(Message):
@@ -121,5 +121,5 @@ class JournalKept(Message):
 
 
 def name_of(run_id: str, step: str) -> str:
-    """Return the last token of a journal's subject."""
+    """Return the last token of the subject of a step's journal."""
     return hashlib.sha256(f"{run_id}\x1f{step}".encode()).hexdigest()[:_TOKEN_CHARS]

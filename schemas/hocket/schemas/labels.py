@@ -1,7 +1,7 @@
 """Labels: what a task is charged to (a customer, a team, a feature), as names with values.
 
-A run keeps the labels of its task; its sub-runs and model calls inherit them. In a header they are
-written as W3C Baggage has it: `customer=acme,team=search`, values percent-encoded.
+A run keeps the labels of its task; its sub-runs and model calls inherit them. In a header they have the
+form of W3C Baggage: `customer=acme,team=search`, with percent-encoded values.
 """
 
 import re
@@ -20,9 +20,10 @@ MAX_LABEL_VALUE_CHARS = 256
 MAX_LABELS_HEADER_CHARS = 16_384
 
 RESERVED_PREFIX = "hocket."
-"""How labels begin that only the platform sets."""
+"""The prefix of labels that only the platform sets."""
 KEY_LABEL = f"{RESERVED_PREFIX}key"
-"""The label of calls that come with a key of the platform: its id, by which budgets may be set."""
+"""The label of calls that are made with a key of the platform: the key's id, so that it can have a
+budget."""
 
 KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
 VALUE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
@@ -41,7 +42,7 @@ _CHAR = "|".join(
 )
 _LABEL = f"[A-Za-z0-9][A-Za-z0-9_.:-]*=(?:{_CHAR})+"
 _HEADER = re.compile(f"{_LABEL}(?:, ?{_LABEL})*", re.ASCII)
-"""Labels in a header: whatever it takes is UTF-8 once it is decoded."""
+"""Labels in a header; anything that it matches is valid UTF-8 once decoded."""
 _KEY = re.compile(KEY_PATTERN[1:-1], re.ASCII)
 _VALUE = re.compile(VALUE_PATTERN[1:-1])
 
@@ -56,13 +57,13 @@ Labels = Annotated[
 
 
 def header_pattern(most: int = MAX_LABELS) -> str:
-    """Return the pattern of a header with 1 to so many labels, as documents give it: one with more is
-    refused by their number, which says more than that it does not match."""
+    """Return the pattern of a header with 1 to `most` labels, for documents. The code refuses more
+    labels by counting them, because that error says more than a failed match."""
     return f"^{_LABEL}(?:, ?{_LABEL}){{0,{most - 1}}}$"
 
 
 def read_labels(text: str, field: str) -> dict[str, str]:
-    """Return the labels of a header, of a key that is given twice the last; raise InvalidInput."""
+    """Return the labels in a header; of a duplicate key the last one counts. Raises InvalidInput."""
     if len(text) > MAX_LABELS_HEADER_CHARS:
         raise InvalidInput(
             field=field,
@@ -80,7 +81,7 @@ def read_labels(text: str, field: str) -> dict[str, str]:
 
 
 def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, str]:
-    """Return pairs as labels; raise InvalidInput, which names the field and the label."""
+    """Return pairs as labels; raise InvalidInput, naming the field and the label."""
     found: dict[str, str] = {}
     for key, value in pairs:
         if not is_label(key, value):
@@ -99,8 +100,8 @@ def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, st
 
 
 def given_labels(text: str, field: str) -> dict[str, str]:
-    """Return the labels of a header that a task came with; raise InvalidInput, also for those that only
-    the platform sets."""
+    """Return the labels in a task's header; raise InvalidInput, also for labels that only the platform
+    sets."""
     found = read_labels(text, field)
     if key := reserved_among(found):
         raise InvalidInput(field=field, reason=reserved_reason(key), cure="Use another name.")
@@ -108,7 +109,7 @@ def given_labels(text: str, field: str) -> dict[str, str]:
 
 
 def reserved_among(labels: Iterable[str]) -> str | None:
-    """Return the name of a label that only the platform sets, where there is one."""
+    """Return the name of a label that only the platform sets, if there is one."""
     return next((key for key in labels if key.startswith(RESERVED_PREFIX)), None)
 
 
@@ -118,7 +119,7 @@ def reserved_reason(key: str) -> str:
 
 
 def is_label(key: Any, value: Any) -> bool:
-    """Tell whether a key and a value can be a label."""
+    """Tell whether a key and a value form a valid label."""
     return (
         isinstance(key, str)
         and isinstance(value, str)
@@ -131,12 +132,12 @@ def is_label(key: Any, value: Any) -> bool:
 
 
 def header_of(labels: Mapping[str, str]) -> str:
-    """Return labels as a header has them."""
+    """Return labels in the form of a header."""
     return ",".join(f"{key}={quote(value, safe='')}" for key, value in labels.items())
 
 
 def _is_unicode(value: str) -> bool:
-    """Tell whether a text has no halves of surrogate pairs."""
+    """Tell whether a text has no unpaired surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 """Messages between Hocket's processes: log events, step requests, results, model calls, usage.
 
 All are frozen pydantic models sent as JSON. Times are milliseconds since the Unix epoch (`*_at_ms`),
-durations milliseconds (`*_ms`), money decimal strings of US dollars (`*_usd`). Log events are told
-apart by the last token of their subject (`kind`).
+durations are milliseconds (`*_ms`), money is decimal strings of US dollars (`*_usd`). The last token of
+its subject (`kind`) says which event a log message holds.
 """
 
 from decimal import Decimal
@@ -29,23 +29,23 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 
 MAX_DESCRIPTION_CHARS = 2_000
-"""Of a node type."""
+"""The limit on the description of a node type."""
 MAX_UNREAD_SIGNALS = 1_000
-"""Signals of one run that no step has read; the API refuses more."""
+"""The most signals of one run that no step has read; the API refuses more."""
 MAX_SIGNALS_BYTES = 1024 * 1024
-"""What they come to as JSON: they are in the run's row, which many events write."""
+"""The limit on their total JSON: they are kept in the run's row, which many events rewrite."""
 MAX_BUNDLED = 8
-"""Steps of one message."""
+"""The most steps in one message."""
 MAX_CANCELLED = 1_000
-"""Further runs that one message may ask to end."""
+"""The most further runs that one message may ask to end."""
 MAX_WAITS = 100
-"""What one handler waits for at once."""
+"""The most things that one handler may wait for at once."""
 MAX_JOURNALED = 1_000
-"""As many as a journal has entries."""
+"""The same as the most entries of a journal."""
 MAX_TOLD_BUDGETS = 1_000
-"""Budgets of the configuration that a gateway tells of."""
+"""The most configured budgets that a gateway reports."""
 MAX_WAITS_BYTES = 384 * 1024
-"""Of the inputs of calls in one result; what does not fit is asked for in a later one."""
+"""The limit on the inputs of calls in one result; calls that do not fit are made in a later one."""
 
 
 class Message(BaseModel):
@@ -55,12 +55,12 @@ class Message(BaseModel):
 
 
 def encoded(message: Message) -> bytes:
-    """Return a message's JSON, as `model_dump_json` has it, without the way over `str`."""
+    """Return a message's JSON as bytes, like `model_dump_json` but without the detour over `str`."""
     return message.__pydantic_serializer__.to_json(message)
 
 
 def encoded_without_defaults(message: Message) -> bytes:
-    """Return a message's JSON without the fields that are as they are by default."""
+    """Return a message's JSON without the fields that have their default value."""
     return message.__pydantic_serializer__.to_json(message, exclude_defaults=True)
 
 
@@ -192,7 +192,7 @@ class HandlerPlace(Message):
 
     @property
     def key(self) -> tuple[str, int]:
-        """By what a place is known."""
+        """The key that identifies a place."""
         return self.scope, self.ordinal
 
 
@@ -421,7 +421,7 @@ RunEvent = (
     | RunCharged
     | FlowDecided
 )
-"""What happens to one run."""
+"""The events that happen to one run."""
 LogEvent = RunEvent | OutlookChanged
 LOG_EVENTS: dict[str, type[LogEvent]] = {
     model.kind: model
@@ -441,8 +441,7 @@ LOG_EVENTS: dict[str, type[LogEvent]] = {
 
 
 def read_log(kind: str, body: bytes) -> tuple[LogEvent, ...]:
-    """Return the events of one message of a log, in order; raise ValueError where it has none that
-    can be read."""
+    """Return the events in one message of a log, in order; raise ValueError if none can be read."""
     if kind == AttemptsFinished.kind:
         return AttemptsFinished.model_validate_json(body).results
     if kind == RunsAccepted.kind:

@@ -1,5 +1,5 @@
-"""Moments as they are written in requests: RFC 3339 with a zone, and nothing else that libraries take
-for one (`0`, `2026-01-01`)."""
+"""Moments as requests give them: RFC 3339 with a zone, and nothing else that libraries would accept
+(`0`, `2026-01-01`)."""
 
 import re
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def _read(value: Any) -> Any:
 
 
 def _in_utc(value: datetime) -> datetime:
-    """Return a moment that UTC has: the first or the last one for what a zone puts beyond them."""
+    """Return a moment in UTC; one that its zone puts out of range becomes the first or the last one."""
     try:
         value.astimezone(UTC)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What it takes to repeat a run: the rules that every door asks before it accepts a retry or re-run."""
+"""The rules for repeating a run, which every door checks before it accepts a retry or re-run."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from hocket.schemas.pipeline.plan import Plan
 
 MAX_STEP_KEY_CHARS = 1_000
 MAX_STEP_INPUT_CHARS = 65_536
-"""A step's edited input travels in a header."""
+"""The limit on a step's edited input, which is carried in a header."""
 
 
 class RunOpen(HocketError):
@@ -29,8 +29,8 @@ class NothingToRetry(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class StepPlace:
-    """Where a step of the origin stands: its node's path, its role, and the key of the planning step
-    that emitted its node ("" for the nodes of the spec)."""
+    """The place of a step of the origin: its node's path, its role, and the key of the planning step
+    that emitted its node ("" for nodes of the spec)."""
 
     path: str
     role: str
@@ -40,8 +40,8 @@ class StepPlace:
 def check_repeat(
     asked: RunOrigin, *, status: str, from_step: StepPlace | None, plan: Plan, version: int
 ) -> None:
-    """Raise RunOpen, NothingToRetry or InvalidInput where a run that ended with `status` cannot be
-    repeated this way as this version; `from_step` is the place of the step of that name, if any."""
+    """Raise RunOpen, NothingToRetry or InvalidInput if a run that ended with `status` cannot be repeated
+    in this way with this version; `from_step` is the place of the step of that name, if any."""
     if status == "running":
         raise RunOpen(run_id=asked.run_id)
     if asked.operation == "retry":

@@ -1,7 +1,7 @@
 """Bodies of the REST API.
 
-Times are RFC 3339 in UTC (`*_at`), durations milliseconds (`*_ms`), money decimal strings of US
-dollars (`*_usd`). Unknown fields in a request are refused, so that a misspelt one is not lost.
+Times are RFC 3339 in UTC (`*_at`), durations are milliseconds (`*_ms`), money is decimal strings of US
+dollars (`*_usd`). Unknown fields in a request are refused, so that a misspelt one is not ignored.
 """
 
 import re
@@ -50,7 +50,7 @@ def _unreserved(labels: dict[str, str]) -> dict[str, str]:
 
 
 def _number(value: Any) -> Any:
-    """Let a JSON number in, and no text or boolean that could be read as one."""
+    """Accept a JSON number, but no text or boolean that could be read as one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("it is not a number")
     return value
@@ -77,7 +77,8 @@ STORABLE = r"^[^\x00]*$"
 """Text that Postgres can store."""
 Text = Annotated[str, Field(max_length=1_000, pattern=STORABLE)]
 NUMBER = BeforeValidator(_number)
-"""Beside `int` or `float`, after its bounds, which documents lose otherwise. `51.0` is whole."""
+"""For use beside `int` or `float`, after its bounds, which the OpenAPI document would lose otherwise.
+`51.0` counts as whole."""
 Version = Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER]
 DeadlineMs = Annotated[float, Field(gt=0, le=MAX_WAIT_MS), NUMBER]
 ReplyWaitMs = Annotated[float, Field(ge=0, le=MAX_REPLY_WAIT_MS), NUMBER]
@@ -102,7 +103,7 @@ Usd = Annotated[
 ]
 """US dollars as a plain decimal string, never with an exponent."""
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=r"^[\x21-\x7e]+$")]
-"""An idempotency key: printable ASCII without spaces, since it travels in headers."""
+"""An idempotency key: printable ASCII without spaces, because it is carried in headers."""
 
 
 class Request(BaseModel):

@@ -1,8 +1,8 @@
-"""The public fact by which runs are followed live: what a commit changed of the runs of a pipeline.
+"""The public fact for following runs live: what a commit changed in the runs of a pipeline.
 
-It is told at most once, after its commit (a coordinator that is killed in between tells nothing), while
-the end of a run is told at least once (`RunFinished`). `hocket.schemas.structs.run_changes` writes and
-reads the same messages faster.
+It is published at most once, after its commit (a coordinator that is killed in between publishes
+nothing), while the end of a run is published at least once (`RunFinished`).
+`hocket.schemas.structs.run_changes` writes and reads the same messages faster.
 """
 
 from typing import Any, ClassVar
@@ -14,9 +14,9 @@ from hocket.schemas.messages import Message, Priority
 
 KIND = "runs-changed"
 MAX_FACT_BYTES = 128 * 1024
-"""About how large one fact may be; what a commit changed beyond it is told by several."""
+"""The approximate size of one fact; larger changes of a commit are split into several."""
 MAX_ERROR_CHARS = 8_192
-"""The error of a step that is longer is left out of the fact; its run's steps have it."""
+"""A longer error of a step is left out of the fact; it is in the run's steps."""
 
 
 class StepState(Message):

@@ -1,12 +1,12 @@
 """Every subject and stream name, in one place.
 
-`TASKS` is what users publish, `TASK_BATCHES` what REST takes for them in bulk, `LOG` the ordered input
-of one partition, `STEPS` the work of the workers, `CALLS` the model calls that are about to be made or
-were refused, `USAGE` one record per call that was made, `EVENTS` the public facts, `DLQ` what could not
-be handled, `PROBATION` what workers know of steps that may end their worker, `JOURNALS` what handlers of
-steps have done so far. Of workers with a key `GUEST_RESULTS` and `GUEST_LETTERS` have the results and
-dead letters until a coordinator hands them on, `GUEST_WORKERS` and `GUEST_TYPES` what they announce and
-describe.
+`TASKS` holds what users publish, `TASK_BATCHES` the tasks that REST accepts in bulk, `LOG` the ordered
+input of each partition, `STEPS` the work for workers, `CALLS` model calls that are about to be made or
+were refused, `USAGE` one record per call that was made, `EVENTS` the public facts, `DLQ` messages that
+could not be handled, `PROBATION` what workers know about steps that may kill their worker, and
+`JOURNALS` what handlers of steps have done so far. For workers with a key, `GUEST_RESULTS` and
+`GUEST_LETTERS` hold results and dead letters until a coordinator passes them on, and `GUEST_WORKERS` and
+`GUEST_TYPES` hold what they announce and describe.
 """
 
 import re
@@ -31,14 +31,14 @@ GUEST_TYPES = "GUEST_TYPES"
 
 TASK_FILTER = "hocket.task.*.*"
 BATCHED_TASK_FILTER = "hocket.batched.*.*"
-"""The tasks of bulk submissions. Batches may be posted here, so nobody but REST may publish."""
+"""The tasks of bulk submissions. Only REST may publish here, because batches are accepted."""
 LOG_FILTER = "hocket.log.>"
 STEP_FILTER = "hocket.step.>"
 CALL_FILTER = "hocket.call.*"
 CALL_OPENED = "hocket.call.opened"
 CALL_REFUSED = "hocket.call.refused"
 USAGE_SUBJECT = "hocket.usage"
-"""A message is one UsageRecord, or several, one a line."""
+"""A message holds one UsageRecord, or several, one per line."""
 EVENT_FILTER = "hocket.event.>"
 DLQ_FILTER = "hocket.dlq.>"
 PROBATION_FILTER = "hocket.probation.*"
@@ -47,11 +47,12 @@ JOURNAL_FILTER = "hocket.journal.*.*"
 GATEWAY_CALL = "hocket.gateway.call"
 """Core NATS request/reply, queue group `gateway`: a CallRequest in, a CallReply out."""
 GATEWAY_HELD = "hocket.gateway.held"
-"""Core NATS: a HeldCall for all gateways; who holds the call says so, and answers its caller."""
+"""Core NATS: a HeldCall for all gateways; the one that holds the call says so, and answers its
+caller."""
 GATEWAY_CANCEL = "hocket.gateway.cancel"
 """Core NATS: a CallCancelled for whichever gateway holds the call."""
 GATEWAY_MODELS = "hocket.gateway.models"
-"""Core NATS request/reply: the logical models there are, as JSON."""
+"""Core NATS request/reply: the known logical models, as JSON."""
 GATEWAY_CONTROL = "hocket.gateway.control"
 """Core NATS request/reply, queue group `gateway`: a BackendControl in, a BackendControlled out."""
 GATEWAY_REPLICAS = "hocket.gateway.replicas"
@@ -59,9 +60,9 @@ GATEWAY_REPLICAS = "hocket.gateway.replicas"
 GATEWAY_STATES = "hocket.gateway.states"
 """Core NATS: a request to which every gateway answers with a ReplicasTold."""
 RUNS_EXPECTED = "hocket.gateway.expected"
-"""Core NATS: a RunsExpected for all gateways: runs were accepted that will need models."""
+"""Core NATS: a RunsExpected for all gateways, about accepted runs that will need models."""
 PROMPT_EXPECTED = "hocket.gateway.prompt"
-"""Core NATS: a PromptExpected for all gateways: a call will come that begins so."""
+"""Core NATS: a PromptExpected for all gateways, about a coming call whose beginning is known."""
 REPLICAS_USED = "hocket.gateway.used"
 """Core NATS: a ReplicasUsed for the gateway that starts and stops models."""
 GATEWAY_EXPERIMENTS = "hocket.gateway.experiments"
@@ -69,12 +70,12 @@ GATEWAY_EXPERIMENTS = "hocket.gateway.experiments"
 GATEWAY_OUTCOME = "hocket.gateway.outcome"
 """Core NATS: an OutcomeTold for all gateways."""
 GATEWAY_TENANT = "_gateway"
-"""Stands for the tenant in the subjects of the gateways' own facts; no tenant can be called so."""
+"""Takes the tenant's place in the subjects of the gateways' own facts; no tenant can have this name."""
 LEDGER_SPENT = "hocket.ledger.spent"
 """Core NATS request/reply, queue group `ledger`: a SpentAsked in, a SpentTold out; both are sealed."""
 LEDGER_CONTENT = "hocket.ledger.content"
-"""Core NATS request/reply, queue group `ledger`: a ContentBatch in, which is sealed; an answer once it
-is written."""
+"""Core NATS request/reply, queue group `ledger`: a sealed ContentBatch in; an answer once it is
+written."""
 ACCESS_KEYS = "hocket.access.keys"
 """Core NATS request/reply, queue group `admin`: a KeysAsked in, a KeysTold out; both are sealed."""
 CANCEL_FILTER = "hocket.cancel"
@@ -82,71 +83,73 @@ CANCEL_FILTER = "hocket.cancel"
 WORKER_ANNOUNCED = "hocket.worker.announced"
 """Core NATS: a WorkerAnnounced, every few seconds and when a worker starts, stops or is asked."""
 WORKER_DESCRIBED = "hocket.worker.described"
-"""Core NATS: a TypeDescribed, from a worker that runs node types of somebody's own."""
+"""Core NATS: a TypeDescribed, from a worker that runs custom node types."""
 MAX_DESCRIPTION_BYTES = 64 * 1024
-"""Of a TypeDescribed; a larger one is not believed."""
+"""The limit on a TypeDescribed; larger ones are ignored."""
 WORKER_ASKED = "hocket.worker.asked"
-"""Core NATS: every worker shall announce itself now."""
+"""Core NATS: asks every worker to announce itself now."""
 JOURNAL_READ = "hocket.worker.journal.read"
-"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.read.<pool>` has a
-JournalRead in, a JournalPage out."""
+"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.read.<pool>` takes a
+JournalRead and answers with a JournalPage."""
 JOURNAL_WRITE = "hocket.worker.journal.write"
-"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.write.<pool>` has a
-JournalWrite in, a JournalKept out."""
+"""Core NATS request/reply, queue group `coordinator`: `hocket.worker.journal.write.<pool>` takes a
+JournalWrite and answers with a JournalKept."""
 
 WORKER_LINES = "hocket.worker.lines"
-"""Core NATS request/reply, queue group `ledger`: `hocket.worker.lines.<pool>` has a LineBatch in, and an
-answer once it is written."""
+"""Core NATS request/reply, queue group `ledger`: `hocket.worker.lines.<pool>` takes a LineBatch, and
+answers once it is written."""
 
 GUEST_RESULT_FILTER = "hocket.guest.result.*"
 GUEST_LETTER_FILTER = "hocket.guest.letter.*"
 GUEST_ANNOUNCED = "hocket.guest.announced"
-"""What a guest announces; the server says it again on WORKER_ANNOUNCED, so far as there is room."""
+"""What a guest announces; the server republishes it on WORKER_ANNOUNCED as far as there is room."""
 GUEST_DESCRIBED = "hocket.guest.described"
 ANY_KEY = "any"
-"""Stands for the id of a key of which a client said nothing: all such share one place."""
+"""Takes the place of a key's id if a client did not give it: all such clients share one place."""
 
 COORDINATORS = "hocket-coordinators"
-"""The bucket of the coordinators' leases: who lives, and who owns which partition."""
+"""The bucket of the coordinators' leases: which are alive, and which partitions each owns."""
 GATEWAYS = "hocket-gateways"
-"""The bucket of the gateways: who lives, and what each holds of the limits that they share."""
+"""The bucket of the gateways: which are alive, and what each holds of the limits that they share."""
 BUDGETS = "hocket-budgets"
-"""The bucket of the gateways' budgets: what each of them has spent, and may still spend of it."""
+"""The bucket of the gateways' budgets: what each gateway has spent, and may still spend."""
 
 ASKED_AGAIN = "Hocket-Asked-Again"
-"""Header of a CallRequest that its caller sends once more, because no reply came; and of a StepRequested
-that is handed out once more, where a worker may have it already: its calls may be under way."""
+"""The header of a CallRequest that its caller repeats because no reply came, and of a StepRequested that
+is dispatched again although a worker may have it already, so that its calls may be in progress."""
 ASKED_AGAIN_MS = 1_800.0
-"""So long a gateway looks for another one that holds a call which is asked again, before it makes it."""
+"""How long a gateway looks for another one that holds a repeated call, before it makes the call
+itself."""
 
 LANES = ("urgent", "normal", "batch")
 
 INBOX_PREFIX = "_INBOX."
 MAX_INBOX_CHARS = 256
 INBOX = re.compile(r"_INBOX(\.[A-Za-z0-9_-]{1,64}){1,4}")
-"""Where a message may ask to be answered: below the prefix of NATS' inboxes, without wildcards. Anything
-else could be a subject that somebody else listens on, to whom we would be speaking for the sender."""
+"""A reply subject that a message may name: below the prefix of NATS inboxes, without wildcards. On any
+other subject somebody else may listen, and our answer would reach them on behalf of the sender."""
 
 TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-"""What a tenant, pipeline, node or built-in node type may be called: also one valid subject token."""
+"""A valid name of a tenant, pipeline, node or built-in node type, which is also a valid subject
+token."""
 MAX_TYPE_CHARS = 63
 _LABEL = r"[a-z][a-z0-9_]{0,30}"
 OWN_TYPE = re.compile(rf"(?=.{{1,{MAX_TYPE_CHARS}}}$){_LABEL}(?:\.{_LABEL}){{1,3}}")
-"""What a node type of somebody's own may be called: two to four labels with dots between them, such as
-`crm.lookup`. Built-in types have no dot, so that neither can take the other's name."""
+"""A valid name of a custom node type: two to four labels with dots between them, such as `crm.lookup`.
+Built-in types have no dot, so neither can take the other's name."""
 QUEUE = re.compile(_LABEL)
-"""What a queue of steps may be called."""
+"""A valid name of a queue of steps."""
 DEFAULT_QUEUE = "default"
-"""The type's own queue: that of nodes which name none."""
+"""The type's own queue, for nodes that name none."""
 
 
 def is_inbox(subject: str) -> bool:
-    """Tell whether a message may ask to be answered there."""
+    """Tell whether a message may name this subject for its answer."""
     return len(subject) <= MAX_INBOX_CHARS and INBOX.fullmatch(subject) is not None
 
 
 def check_token(field: str, value: str) -> str:
-    """Return `value`, or raise InvalidInput naming `field` where it cannot be a subject token."""
+    """Return `value`, or raise InvalidInput, naming `field`, if it cannot be a subject token."""
     if TOKEN.fullmatch(value):
         return value
     raise InvalidInput(
@@ -187,13 +190,13 @@ def log_of(partition: int) -> str:
 
 
 def is_own_type(node_type: str) -> bool:
-    """Tell whether this is the name of a node type of somebody's own."""
+    """Tell whether this is the name of a custom node type."""
     return OWN_TYPE.fullmatch(node_type) is not None
 
 
 def pool(node_type: str, queue: str | None = None) -> str:
-    """Return the name of those steps of a type that share workers: the type, and `@` with the queue
-    where it is not the type's own."""
+    """Return the name of a pool, the steps of a type that share workers: the type, followed by `@` and
+    the queue unless it is the type's own."""
     return f"{node_type}@{queue}" if queue and queue != DEFAULT_QUEUE else node_type
 
 
@@ -221,7 +224,7 @@ def step(pool_name: str, lane: str) -> str:
 
 
 def step_consumer(token: str, lane: str) -> str:
-    """Return the name of the consumer of a lane of a pool, whose name is given as one token."""
+    """Return the name of the consumer of a lane of a pool; the pool's name is given as one token."""
     return f"step-{token}-{lane}"
 
 
@@ -246,10 +249,10 @@ def event(tenant: str, pipeline: str, kind: str) -> str:
 
 
 UNATTRIBUTED = "_unattributed"
-"""Stands for the tenant of a dead letter that does not say whose it is; no tenant can be called so."""
+"""Takes the tenant's place for a dead letter that names no tenant; no tenant can have this name."""
 
 
 def dead_letter(source: str, tenant: str) -> str:
-    """Return the subject of what `source` (`task`, `log`, `step`, `usage`) could not handle of a
-    tenant's (UNATTRIBUTED where nobody knows whose it is)."""
+    """Return the subject for a tenant's messages that `source` (`task`, `log`, `step`, `usage`) could
+    not handle; the tenant is UNATTRIBUTED if it is unknown."""
     return f"hocket.dlq.{source}.{tenant}"

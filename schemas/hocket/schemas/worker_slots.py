@@ -1,4 +1,4 @@
-"""The slots that workers announce, added up by node type; who is silent is not counted any more."""
+"""Adds up the slots that workers announce, by node type; silent workers no longer count."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,19 +6,18 @@ from hocket.schemas.messages import WorkerAnnounced
 from hocket.schemas.subjects import WORKER_ANNOUNCED, is_pool, pool_token
 
 SILENT_MS = 7_000.0
-"""A worker that has not announced itself for so long is not counted any more."""
+"""A worker that has not announced itself for this long no longer counts."""
 MAX_WORKERS = 10_000
-"""Workers that are counted. Beyond that one of the pool whose bearers of keys announced most makes room
-for any of another pool, and for any of the platform's own, which make room for nobody."""
+"""The most workers that are counted. Beyond that, a worker with a key, of the pool that has the most of
+them, makes room for one of another pool or of the platform; the platform's own never make room."""
 MAX_TYPES = 64
-"""Node types of one worker, each queue counted ..."""
+"""The most pairs of node type and queue of one worker ..."""
 MAX_SLOTS = 100_000
-"""... and slots of each."""
+"""... and the most slots of each."""
 
 
 def is_worker(announced: WorkerAnnounced) -> bool:
-    """Tell whether a worker can be so: a name, and within bounds the node types and slots of
-    each."""
+    """Tell whether an announcement is plausible: a name, and node types and slots within bounds."""
     return (
         bool(announced.worker)
         and len(announced.slots) <= MAX_TYPES
@@ -29,9 +28,9 @@ def is_worker(announced: WorkerAnnounced) -> bool:
 
 
 def of_subject(announced: WorkerAnnounced, subject: str) -> WorkerAnnounced:
-    """Return what counts of an announcement: on a subject of a pool
-    (`hocket.worker.announced.<pool>`), on which the bearer of a key announces himself, only that
-    pool, of a worker by that name who is nobody else."""
+    """Return the part of an announcement that counts. On a pool's subject
+    (`hocket.worker.announced.<pool>`), which workers with a key use, only that pool counts, for a worker
+    whose name includes the pool, so that it cannot be taken for another."""
     token = pool_of_subject(subject)
     if not token:
         return announced
@@ -40,43 +39,43 @@ def of_subject(announced: WorkerAnnounced, subject: str) -> WorkerAnnounced:
 
 
 def pool_of_subject(subject: str) -> str:
-    """Return the pool, as it stands in subjects, on whose subject an announcement came; nothing for the
-    subject of the platform's own workers."""
+    """Return the pool (as one token) on whose subject an announcement came; empty for the subject of the
+    platform's own workers."""
     return subject.removeprefix(WORKER_ANNOUNCED).removeprefix(".")
 
 
 class WorkerSlots:
-    """What each worker can do, and since when it is silent."""
+    """The slots of each worker, and when it was last heard."""
 
     def __init__(self) -> None:
         self._workers: dict[str, tuple[float, Mapping[str, int], str]] = {}
-        """When each was heard, its slots, and the pool as which it announces itself, if with a key."""
+        """By worker: when it was last heard, its slots, and, with a key, the pool that it announced."""
         self._slots: dict[str, int] = {}
         self._pools: dict[str, dict[str, None]] = {}
-        """Those with a key by that pool, in the order they came."""
+        """The workers with a key, by that pool, in order of arrival."""
 
     def slots(self, node_type: str) -> int:
-        """Return what all of them announced for a type."""
+        """Return the total of announced slots for a type."""
         return self._slots.get(node_type, 0)
 
     def workers(self) -> Iterator[tuple[str, Mapping[str, int]]]:
-        """Yield the workers that are counted, with what each announced."""
+        """Yield the counted workers, with the slots of each."""
         return ((worker, slots) for worker, (_, slots, _) in self._workers.items())
 
     def of(self, worker: str) -> Mapping[str, int]:
-        """Return what a worker announced; nothing, where it is not counted."""
+        """Return the slots of a worker; empty if it is not counted."""
         known = self._workers.get(worker)
         return {} if known is None else known[1]
 
     def pools(self) -> Iterator[str]:
-        """Yield the pools as which bearers of keys announce themselves, as they stand in subjects."""
+        """Yield the pools (as tokens) that workers with a key have announced."""
         return iter(self._pools)
 
     def announced(
         self, worker: str, slots: Mapping[str, int], now_ms: float, pool: str = ""
     ) -> set[str]:
-        """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
-        himself with a key. Returns the types that it changes."""
+        """Record a worker's slots, which are empty when it leaves, and return the types that change.
+        `pool` is that of a worker with a key."""
         known, changed = self._workers.get(worker), set[str]()
         if known is not None and (not slots or pool != known[2]):
             known, changed = None, self._dropped(worker)
@@ -99,11 +98,11 @@ class WorkerSlots:
         return [w for w, (at_ms, *_) in self._workers.items() if now_ms - at_ms > SILENT_MS]
 
     def hears_again(self, now_ms: float) -> None:
-        """Count no silence before this moment: nobody could be heard."""
+        """Do not count silence before this moment, because nobody could be heard until then."""
         self._workers = {w: (now_ms, slots, pool) for w, (_, slots, pool) in self._workers.items()}
 
     def _crowd(self, pool: str) -> Mapping[str, None] | None:
-        """Return the workers of which one makes room for one of a pool; None where none does."""
+        """Return the workers one of which must make room for a worker of a pool, or None."""
         fullest = max(self._pools, key=lambda name: len(self._pools[name]), default=None)
         if fullest is None:
             return None
@@ -111,7 +110,7 @@ class WorkerSlots:
         return self._pools[fullest] if len(self._pools[fullest]) > own + bool(pool) else None
 
     def _dropped(self, worker: str) -> set[str]:
-        """Count a worker no more."""
+        """Stop counting a worker; return the types that change."""
         _, before, pool = self._workers.pop(worker)
         if pool:
             del self._pools[pool][worker]
@@ -120,7 +119,8 @@ class WorkerSlots:
         return self._recount(before, {})
 
     def _recount(self, before: Mapping[str, int], slots: Mapping[str, int]) -> set[str]:
-        """Count what changed with one worker, whatever number of others there are."""
+        """Update the totals for one worker in time independent of the number of others; return the types
+        that change."""
         changed = {*before, *slots}
         for node_type in changed:
             change = slots.get(node_type, 0) - before.get(node_type, 0)

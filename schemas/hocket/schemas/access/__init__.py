@@ -1,1 +1,1 @@
-"""Who may do what: permissions and roles, the form of keys, and what a key says of its bearer."""
+"""Access control: permissions and roles, the form of keys, and what a key tells about its bearer."""

@@ -1,4 +1,4 @@
-"""What REST takes and answers about keys, roles and the audit."""
+"""REST bodies about keys, roles and the audit."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -10,10 +10,10 @@ from hocket.schemas.moments import Moment
 from hocket.schemas.rest import Reply
 
 MAX_OVERLAP_S = 7_776_000
-"""For how long the former secret of a rotated key may count at most: 90 days."""
+"""The longest that a rotated key's former secret may stay valid: 90 days."""
 MAX_MODELS = 1_000
 MAX_KEY_POOLS = 32
-"""Of a worker's key; its permissions on NATS are a dozen subjects for each."""
+"""The most pools of a worker's key; each adds about a dozen subjects to its NATS permissions."""
 MAX_KEY_REQUESTS_PER_S = 1_000_000
 
 KeyName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[!-~]([ -~]*[!-~])?$")]

@@ -1,7 +1,7 @@
 """Grants: what the pipelines of a tenant may use. A tenant without grants may use everything.
 
 A grant is a list of names for one kind of resource; a kind without a list is not restricted. Every name
-in a pipeline is a constant, so that what a step uses is known before it is dispatched. Pure.
+in a pipeline is a constant, so the resources that a step uses are known before it is dispatched. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,9 @@ from hocket.schemas.pipeline.spec import (
 )
 
 MAX_NAMES = 500
-"""Names of one kind."""
+"""The most names of one kind."""
 MAX_FAULTS = 20
-"""Missing grants that one error names."""
+"""The most missing grants that one error lists."""
 
 GrantName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[!-~]([ -~]*[!-~])?$")]
 Names = tuple[GrantName, ...] | None
@@ -43,7 +43,7 @@ KINDS = {
     "mcp_servers": "MCP tool",
     "nats_services": "NATS service",
 }
-"""The field of each kind of resource, and how errors call it."""
+"""The field of each kind of resource, and its name in errors."""
 
 
 class Grants(BaseModel):
@@ -95,7 +95,7 @@ class GrantMissing(DocumentInvalid):
 
 
 def check_grants(pipeline: Pipeline, grants: Grants, tenant: str) -> None:
-    """Raise GrantMissing, with every missing grant, where a pipeline uses what is not granted."""
+    """Raise GrantMissing, listing every missing grant, if a pipeline uses resources not granted."""
     if grants == EVERYTHING:
         return
     missing = [
@@ -110,7 +110,7 @@ def check_grants(pipeline: Pipeline, grants: Grants, tenant: str) -> None:
 
 
 def missing_at_step(node: Node, step: str, grants: Grants, tenant: str) -> GrantMissing | None:
-    """Return the error of a step that uses what is not granted, None where it may go out."""
+    """Return the error of a step that uses a resource not granted, or None if it may be dispatched."""
     if grants is EVERYTHING:
         return None
     for use in uses_of(node, step):
@@ -120,7 +120,7 @@ def missing_at_step(node: Node, step: str, grants: Grants, tenant: str) -> Grant
 
 
 def missing_grant(use: Use, tenant: str, *, node: str) -> dict[str, Any]:
-    """Return field, reason and cure of a missing grant."""
+    """Return the field, reason and cure of a missing grant."""
     what = KINDS[use.kind]
     return {
         "field": use.field,
@@ -132,7 +132,7 @@ def missing_grant(use: Use, tenant: str, *, node: str) -> dict[str, Any]:
 
 
 def uses_of(node: Node, field: str) -> Iterator[Use]:
-    """Yield what a node itself uses, not what the nodes inside it use."""
+    """Yield the resources that a node itself uses, not those of the nodes inside it."""
     if runs_in_worker(node.type):
         yield Use("node_types", node.type, f"{field}.type")
     if node.queue is not None:
@@ -152,7 +152,7 @@ def uses_of(node: Node, field: str) -> Iterator[Use]:
 
 
 def _policy_uses(policy: PlanPolicy, field: str) -> Iterator[Use]:
-    """Yield what a planner may use in the steps that it emits, each of which is checked as well."""
+    """Yield the resources that a planner's emitted steps may use; each step is checked as well."""
     types = [name for name in policy.types if runs_in_worker(name)]
     yield from _named("node_types", types, f"{field}.types")
     yield from _named("models", policy.models, f"{field}.models")
@@ -168,7 +168,7 @@ def _named(kind: str, names: Iterable[str], field: str) -> Iterator[Use]:
 
 
 def _allows_tool(names: tuple[str, ...], name: str) -> bool:
-    """Tell whether a tool (`server/tool`) is one of a granted server, or whether any tool of a server
+    """Tell whether a tool (`server/tool`) belongs to a granted server, or whether any tool of a server
     (`server`, in a planner's policy) is granted."""
     if any(name.startswith(f"{granted}/") for granted in names if "/" not in granted):
         return True

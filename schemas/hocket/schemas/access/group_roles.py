@@ -1,9 +1,9 @@
-"""Which role a member of an identity provider's groups has, and in which tenant: deny by default.
+"""Maps the groups of an identity provider to roles in tenants. Everything not granted is denied.
 
-Each group has one role in one tenant, or in all (`developer@acme`, `admin@*`). Whoever is in several
-groups has what all of them allow together, in each tenant by itself. A role of all tenants counts in
-each; but whoever acts by a role of one tenant never acts for all, so that no right of one tenant
-reaches another.
+Each group has one role in one tenant, or in all (`developer@acme`, `admin@*`). A member of several
+groups has the combined permissions of their roles, separately in each tenant. A role in all tenants
+applies in each of them; but somebody who acts by a role in one tenant never acts for all, so that no
+permission in one tenant extends to another.
 """
 
 import re
@@ -18,16 +18,17 @@ SIGNING_ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
 )
-"""By which an identity provider may sign; all are asymmetric, so that no public key passes for a
-secret."""
+"""Algorithms that an identity provider may sign with. All are asymmetric, so that a public key can never
+be used as a secret."""
 ALL_TENANTS = "*"
 MAX_GROUPS = 1_000
-"""Groups of one token that are looked at."""
+"""The most groups of one token that are read."""
 MAX_MAPPED_GROUPS = 10_000
-"""Groups that the settings may name."""
+"""The most groups that the settings may map."""
 MAX_GROUP_CHARS = 256
 GRANTED = frozenset(ROLES) - {"worker"}
-"""Roles that a group may have: a worker's steps belong to keys, which name their pools."""
+"""Roles that a group may have. `worker` is not one of them, because only keys name the pools of a
+worker."""
 _FORM = re.compile(rf"([a-z]{{1,20}})@(\*|{TOKEN.pattern})", re.ASCII)
 
 
@@ -47,7 +48,7 @@ class TenantNotNamed(AccessDenied):
 
 @dataclass(frozen=True, slots=True)
 class TenantRole:
-    """A role in a tenant; a `tenant` of None is all."""
+    """A role in a tenant; a `tenant` of None means all tenants."""
 
     role: str
     tenant: str | None
@@ -55,8 +56,8 @@ class TenantRole:
 
 @dataclass(frozen=True, slots=True)
 class ActingRole:
-    """What somebody may do in a tenant, or with a `tenant` of None in all. `role` is the name of the
-    smallest role that has it all, `is_narrowed` where that has more."""
+    """What somebody may do in a tenant, or in all if `tenant` is None. `role` is the smallest role that
+    includes all of it; `is_narrowed` if that role allows more."""
 
     tenant: str | None
     role: str
@@ -64,12 +65,12 @@ class ActingRole:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the role by itself would allow more."""
+        """Whether the role alone would allow more."""
         return ROLES[self.role] != self.permissions
 
 
 def parse_group_roles(given: Mapping[str, str]) -> dict[str, TenantRole]:
-    """Return the roles of groups; raise ValueError, which says the entry and how to write it."""
+    """Return the roles of groups; raise ValueError, naming the faulty entry and the correct form."""
     if len(given) > MAX_MAPPED_GROUPS:
         raise ValueError(f"it names more than {MAX_MAPPED_GROUPS} groups")
     return {
@@ -88,7 +89,7 @@ def _role(place: int, group: str, text: str) -> TenantRole:
 
 
 def roles_of(groups: Iterable[str], table: Mapping[str, TenantRole]) -> tuple[TenantRole, ...]:
-    """Return the roles of a member of groups, each once; raise NoRole where there is none."""
+    """Return the roles of a member of groups, without duplicates; raise NoRole if there are none."""
     found = tuple(dict.fromkeys(table[group] for group in groups if group in table))
     if not found:
         raise NoRole
@@ -96,8 +97,9 @@ def roles_of(groups: Iterable[str], table: Mapping[str, TenantRole]) -> tuple[Te
 
 
 def acting(roles: Iterable[TenantRole], named: str | None) -> ActingRole:
-    """Return what one with these roles does in a request that names a tenant, or none; raise
-    TenantForbidden or TenantNotNamed."""
+    """Return the role in which somebody with these roles acts in a request that names a tenant, or none.
+
+    Raises TenantForbidden or TenantNotNamed."""
     of_all: set[Permission] = set()
     by_tenant: dict[str, set[Permission]] = {}
     for one in roles:

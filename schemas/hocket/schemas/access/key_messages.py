@@ -1,4 +1,4 @@
-"""What processes without a database ask of the REST service about keys, and what it tells them."""
+"""Messages by which processes without a database ask the REST service about keys, and its answers."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from hocket.schemas.access.keys import Principal
 from hocket.schemas.access.roles import permissions_of
 
 MAX_USED = 2_000
-"""Keys whose last use one question tells."""
+"""The most keys whose last use one request reports."""
 
 KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Sha256 = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]

@@ -1,7 +1,7 @@
-"""The form of a key, `hk_<id>_<secret>`, and what a key says of its bearer.
+"""The form of a key, `hk_<id>_<secret>`, and what a key tells about its bearer.
 
-The id is public: it stands in lists, logs and the audit. The secret has 256 bits, and only its SHA-256
-is kept. While a key is rotated its former secret counts as well, until a moment that is chosen then.
+The id is public: it appears in lists, logs and the audit. The secret has 256 bits, and only its SHA-256
+is stored. After a rotation the former secret stays valid until a time that is chosen with the rotation.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ class TenantForbidden(AccessDenied):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The bearer of a key: whose tenant, and what is allowed. A `tenant` of None is all."""
+    """The bearer of a key: its tenant, and what it may do. A `tenant` of None means all tenants."""
 
     key_id: str
     name: str
@@ -72,39 +72,40 @@ class Principal:
     role: str
     permissions: frozenset[Permission]
     models: frozenset[str] | None = None
-    """The models that may be called; None is all."""
+    """The models that may be called; None means all."""
     pools: tuple[str, ...] = ()
-    """The pools whose steps may be taken: node types, each with `@` and the queue where there is one."""
+    """The pools whose steps may be taken: node types, each followed by `@` and a queue if it has one."""
     requests_per_s: float | None = None
     expires_at_s: float = float("inf")
     secret_sha256: bytes = b""
     former_sha256: bytes = b""
     former_until_s: float = 0.0
     is_token: bool = False
-    """Whether it is no key, but a token of an identity provider: `key_id` is that of its subject."""
+    """Whether this is a token of an identity provider and not a key; `key_id` then names its subject."""
     subject: str = ""
-    """Of whom it is, where it is no key, but a person who signed in to the console ..."""
+    """The person, if this is the session of somebody who signed in to the console ..."""
     groups: tuple[str, ...] = ()
-    """... and the groups that this person had then."""
+    """... and the groups that the person had at sign-in."""
     row_id: str = ""
-    """Where a person's session is a bearer: the id of the row by which it may be revoked."""
+    """The id of the row by which a person's session can be revoked."""
 
     @property
     def actor(self) -> str:
-        """The bearer as author of changes."""
+        """The name of the bearer as the author of changes."""
         return self.key_id if self.is_token else f"key:{self.key_id}"
 
     def may(self, permission: Permission) -> bool:
-        """Tell whether a permission is among those of this bearer."""
+        """Tell whether this bearer has a permission."""
         return permission in self.permissions
 
     def check(self, permission: Permission) -> None:
-        """Raise PermissionMissing where a permission is not among those of this bearer."""
+        """Raise PermissionMissing if this bearer does not have a permission."""
         if permission not in self.permissions:
             raise PermissionMissing(key=self.key_id, permission=str(permission))
 
     def acts_for(self, named: str | None, otherwise: str) -> str:
-        """Return the tenant of a request that names one, or none; raise TenantForbidden."""
+        """Return the tenant that a request is for, whether or not it names one; raise TenantForbidden if
+        the key does not cover it."""
         if self.tenant is None:
             return otherwise if named is None else named
         if named is not None and named != self.tenant:
@@ -112,13 +113,13 @@ class Principal:
         return self.tenant
 
     def counts_until_s(self, secret: str) -> float:
-        """Return until when a secret counts that is accepted now."""
+        """Return until when (epoch seconds) a secret that is accepted now stays valid."""
         if hmac.compare_digest(hashed(secret), self.secret_sha256):
             return self.expires_at_s
         return min(self.expires_at_s, self.former_until_s)
 
     def accepts(self, secret: str, now_s: float) -> str:
-        """Return why a secret is refused, nothing where it is accepted. It is compared in constant
+        """Return why a secret is refused, or an empty text if it is accepted. It is compared in constant
         time, whatever else is wrong with the key."""
         given = hashed(secret)
         is_present = hmac.compare_digest(given, self.secret_sha256)
@@ -136,24 +137,24 @@ UNKNOWN = "it is not known, or was revoked"
 
 
 def hashed(secret: str) -> bytes:
-    """Return what is kept of a secret."""
+    """Return the hash that is stored of a secret."""
     return hashlib.sha256(secret.encode("ascii", "replace")).digest()
 
 
 def key_text(key_id: str, secret: str) -> str:
-    """Return a key as its bearer gets it."""
+    """Return the text of a key, as its bearer gets it."""
     return f"{PREFIX}{key_id}_{secret}"
 
 
 def parts_of(text: str) -> tuple[str, str] | None:
-    """Return id and secret of a key; None where it does not have the form."""
+    """Return the id and secret of a key, or None if the text does not have the form of one."""
     found = _FORM.fullmatch(text)
     return None if found is None else (found[1], found[2])
 
 
 def sent_key(headers: Mapping[str, str]) -> str:
-    """Return the key that a request's headers send, as OpenAI's or as Anthropic's clients do; nothing
-    where they send none."""
+    """Return the key in a request's headers, as OpenAI's or Anthropic's clients send it; empty if there
+    is none."""
     authorization = headers.get("authorization") or ""
     if authorization[: len(_BEARER)].lower() == _BEARER:
         return authorization[len(_BEARER) :].strip()

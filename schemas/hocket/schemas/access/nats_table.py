@@ -1,4 +1,4 @@
-"""What each identity may do on NATS: the table from which its servers' permissions are made. Pure.
+"""What each identity may do on NATS: the table from which the servers' permissions are made. Pure.
 
 Platform, guests and servers have an account each. A *service* is a process of ours with a password,
 in the platform's account, beside the streams. A *guest* shows a key (a tenant's, or a team's
@@ -19,9 +19,9 @@ GUEST_ACCOUNT = "GUESTS"
 SYSTEM_ACCOUNT = "SYS"
 
 OWNER = "hocket"
-"""The user that may do everything beside the streams: the operator of the platform."""
+"""The user that may do everything in the account of the streams: the operator of the platform."""
 ACCESS_USER = "access"
-"""The user of those who decide which keys may connect, in the servers' account."""
+"""The user, in the servers' account, of the processes that decide which keys may connect."""
 SYSTEM_USER = "system"
 
 INBOX_OF_SERVICES = f"{subjects.INBOX_PREFIX}service."
@@ -48,7 +48,7 @@ _STREAMS = (
 
 @dataclass(frozen=True, slots=True)
 class NatsPermissions:
-    """The subjects that one may publish on and subscribe to; nothing else."""
+    """The subjects that an identity may publish on and subscribe to, and no others."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
@@ -61,22 +61,23 @@ class NatsPermissions:
 
 
 STORED_S = 10
-"""That a message is stored is said within that, or the message is sent again."""
+"""How long a storage acknowledgement may take before the message is sent again."""
 UNANSWERED_S = 1
 PULLED_S = 60
-"""How long a guest may wait for the next message of a consumer by one request without a heartbeat."""
+"""How long a guest's pull request without a heartbeat may wait for the next message."""
 PULL_EXPIRES_S = 55
-"""For how long at most he may ask."""
+"""The longest expiry that a guest's pull request may ask for."""
 CALLED_S = 3_600
-"""A model call may take long."""
+"""How long a model call may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A subject on which guests reach the platform: there it is `to`, where that is named.
-    `is_streamed`: several messages may come back. `answered_s`: for how long (of several, after the
-    last) a server remembers the way back, where whoever asks names a place for it: each takes 700 bytes
-    of its memory, whether anybody answers or not."""
+    """A subject on which guests reach the platform, where it is called `to` if that is given.
+
+    `is_streamed` means that several messages may come back. `answered_s` is how long a server remembers
+    the reply subject of a request, counted from the last answer if there are several; each takes 700
+    bytes of its memory, whether or not anybody answers."""
 
     subject: str
     is_streamed: bool = False
@@ -85,13 +86,12 @@ class Crossing:
 
 
 GUESTS_CALL = "hocket.gateway.guest"
-"""Core NATS request/reply, queue group `gateway`: a CallRequest of a guest, as on
-`hocket.gateway.call`."""
+"""Core NATS request/reply, queue group `gateway`: a guest's CallRequest, as on `hocket.gateway.call`."""
 EVENTS_ASKED = "hocket.access.events"
 """Core NATS request/reply, queue group `admin`: `hocket.access.events.<id of the key>` makes the
 consumer of the key's tenant's events."""
 WEBHOOKS = "webhooks"
-"""The consumer of EVENTS by which REST processes hear what webhooks are to be told."""
+"""The consumer of EVENTS from which REST processes learn what to send to webhooks."""
 CONSUMERS_ASKED = "hocket.worker.consumers"
 """Core NATS request/reply, queue group `coordinator`: `hocket.worker.consumers.<pool>` makes the
 consumers of a pool's steps."""
@@ -123,21 +123,21 @@ MAPPED: Mapping[str, str] = {
     f"{subjects.WORKER_ANNOUNCED}.*": f"{subjects.GUEST_ANNOUNCED}.$1",
     f"{subjects.WORKER_DESCRIBED}.*": f"{subjects.GUEST_DESCRIBED}.$1",
 }
-"""What a guest's server puts in the place of subjects of the platform's, before it looks whether he may:
-streams that bound what he says, so that he cannot flood those of everybody. Who names his key's subject
-himself has a place of his own there."""
+"""Subjects of the platform that a server replaces for guests, before it checks their permissions. The
+replacements lead to streams that are bounded separately, so that a guest cannot flood the shared ones. A
+guest that names its key's subject itself has a place of its own there."""
 TOLD = (subjects.CANCEL_FILTER, subjects.WORKER_ASKED, f"{INBOX_OF_KEYS}>")
-"""What guests hear of the platform's."""
+"""The platform's subjects that guests receive."""
 
 
 def _made(stream: str, *, bucket: bool = False) -> tuple[str, ...]:
-    """What makes a stream and brings it up to date."""
+    """Return the subjects for creating and updating a stream."""
     name = f"KV_{stream}" if bucket else stream
     return tuple(f"{_API}.STREAM.{verb}.{name}" for verb in ("INFO", "CREATE", "UPDATE"))
 
 
 def _watched(stream: str) -> tuple[str, ...]:
-    """What reads a stream in order (kit/nats/consumers/ordered_consumer.py)."""
+    """Return the subjects for reading a stream in order (kit/nats/consumers/ordered_consumer.py)."""
     return (
         f"{_API}.CONSUMER.CREATE.{stream}.>",
         f"{_API}.CONSUMER.DELETE.{stream}.*",
@@ -157,7 +157,7 @@ def _bucket(name: str) -> tuple[str, ...]:
 
 
 def _pulled(stream: str) -> tuple[str, ...]:
-    """What makes durable consumers of a stream and takes their messages."""
+    """Return the subjects for making durable consumers of a stream and taking their messages."""
     return (
         f"{_API}.CONSUMER.INFO.{stream}.*",
         f"{_API}.CONSUMER.CREATE.{stream}.>",
@@ -168,7 +168,8 @@ def _pulled(stream: str) -> tuple[str, ...]:
 
 
 def _pulled_by(stream: str, durable: str) -> tuple[str, ...]:
-    """What makes one durable consumer of a stream that may be watched, and takes its messages."""
+    """Return the subjects for making one durable consumer of a watchable stream, and taking its
+    messages."""
     return (
         f"{_API}.CONSUMER.INFO.{stream}.{durable}",
         f"{_API}.CONSUMER.DURABLE.CREATE.{stream}.{durable}",
@@ -186,12 +187,12 @@ _JOURNALS_READ = (
     f"{_API}.DIRECT.GET.{subjects.JOURNALS}",
     f"{_API}.DIRECT.GET.{subjects.JOURNALS}.>",
 )
-"""What reads journals (kit/nats/consumers/stored_messages.py). The subject asked for is in the body, so
-that this cannot be narrowed to a run, and no worker has it."""
+"""The subjects for reading journals (kit/nats/consumers/stored_messages.py). The subject to read is in
+the request's body, so that the permission cannot be narrowed to a run, and no worker has it."""
 _ALL_STREAMS = tuple(subject for stream in _STREAMS for subject in _made(stream))
 _ANSWERS = (f"{subjects.INBOX_PREFIX}>", "_R_.>")
-"""Where answers go: their place is in the question. Servers put `_R_.` and a secret in the place of a
-guest's inbox, and take the answer over to his account."""
+"""Where answers go: to the reply subject of the request. Servers replace a guest's inbox with `_R_.` and
+a secret, and pass the answer on to the guest's account."""
 
 
 def _service(name: str, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> NatsPermissions:
@@ -345,8 +346,8 @@ SERVICES: Mapping[str, NatsPermissions] = {
     | _GATEWAY
     | NatsPermissions((), (f"{INBOX_OF_SERVICES}worker-gateway.>",)),
 }
-"""Each process of ours. `worker` is one of the platform's own, for all node types; `worker-gateway`
-one with a gateway inside."""
+"""The permissions of each of our processes. `worker` is a worker of the platform itself, for all node
+types; `worker-gateway` is a worker with a gateway inside."""
 
 ACCESS = NatsPermissions(
     (
@@ -359,7 +360,8 @@ ACCESS = NatsPermissions(
     ),
     (f"{INBOX_OF_SERVICES}{ACCESS_USER}.>", "$SYS.REQ.USER.AUTH"),
 )
-"""Those who decide which keys may connect, and bring elections forward where a server has gone."""
+"""The processes that decide which keys may connect, and that speed up elections when a server is
+lost."""
 
 
 def events_consumer(key_id: str) -> str:
@@ -368,18 +370,18 @@ def events_consumer(key_id: str) -> str:
 
 
 def inbox_of_key(key_id: str) -> str:
-    """Return what the inboxes of a key's bearer begin with."""
+    """Return the prefix of the inboxes of a key's bearer."""
     assert len(key_id) == ID_DIGITS, "ids are checked where they come in"
     return f"{INBOX_OF_KEYS}{key_id}"
 
 
 def inbox_of_service(user: str) -> str:
-    """Return what the inboxes of a process of ours begin with."""
+    """Return the prefix of the inboxes of one of our processes."""
     return f"{INBOX_OF_SERVICES}{user}"
 
 
 def of_bearer(bearer: Principal) -> NatsPermissions | None:
-    """Return what the bearer of a key may do; None where that is nothing."""
+    """Return what the bearer of a key may do, or None if that is nothing."""
     publish = (*_of_tenant(bearer), *_of_worker(bearer))
     if not publish:
         return None
@@ -388,7 +390,7 @@ def of_bearer(bearer: Principal) -> NatsPermissions | None:
 
 
 def reads_events(bearer: Principal) -> bool:
-    """Tell whether one may read the events of his tenant, which hold the outputs of runs."""
+    """Tell whether a bearer may read its tenant's events, which contain the outputs of runs."""
     return bearer.may(Permission.RUNS_READ) and bearer.may(Permission.CONTENT_READ)
 
 

@@ -1,4 +1,4 @@
-"""Permissions and roles: the one table by which every door decides.
+"""Permissions and roles: the single table by which every door decides.
 
 A permission is a right to a kind of operation. A role is a set of permissions. A key has one role,
 and may be narrowed to some of its permissions (`scopes`); it can never do more than its role.
@@ -122,6 +122,6 @@ Role = Literal["viewer", "developer", "operator", "auditor", "admin", "worker"]
 
 
 def permissions_of(role: str, scopes: Collection[str] | None) -> frozenset[Permission]:
-    """Return what a role allows, narrowed to scopes; nothing for a role that there is not."""
+    """Return what a role allows, narrowed to scopes; nothing for an unknown role."""
     found = ROLES.get(role, frozenset())
     return found if scopes is None else frozenset(one for one in found if one in scopes)

@@ -1,1 +1,1 @@
-"""Bodies of what operators do over REST: following runs live, bulk operations, schedules, webhooks."""
+"""REST bodies for operators: following runs live, bulk operations, schedules, webhooks and more."""

@@ -1,4 +1,4 @@
-"""What waits for a person."""
+"""Approvals that wait for a person."""
 
 from datetime import datetime
 

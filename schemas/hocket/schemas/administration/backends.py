@@ -1,4 +1,4 @@
-"""Backends of models and their replicas: how they are at each gateway, and what operators want."""
+"""Backends of models and their replicas: their state at each gateway, and orders of operators."""
 
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Budgets of the configuration, and what is spent of them."""
+"""Configured budgets, and what has been spent of them."""
 
 from typing import Literal
 

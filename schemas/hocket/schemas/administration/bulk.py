@@ -1,5 +1,5 @@
-"""Many runs at once: submitted by one request, cancelled or retried by an operation that goes on by
-itself."""
+"""Many runs at once: submitted by one request, or cancelled or retried by an operation that runs in the
+background."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -13,16 +13,16 @@ from hocket.schemas.moments import Moment
 from hocket.schemas.rest import BudgetUsd, Key, Reply, Request, RunSubmission, Text, Token
 
 MAX_TASKS = 1_000
-"""Tasks of one request."""
+"""The most tasks in one request."""
 MAX_BULK_RUNS = 1_000_000
-"""Runs that one operation may change."""
+"""The most runs that one operation may change."""
 
 Action = Literal["cancel", "retry"]
 State = Literal["running", "done", "stopped"]
 
 
 def _plain(amount: Decimal) -> str:
-    """Return an amount without an exponent, as it is read again."""
+    """Return an amount without an exponent, so that it can be read back."""
     return format(amount, "f")
 
 

@@ -1,4 +1,4 @@
-"""What REST takes and gives where the data of a tenant, or of a customer by label, is deleted."""
+"""REST bodies for deleting the data of a tenant, or of a customer by label."""
 
 from collections.abc import Mapping
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Flow control by key: which limits hold runs back, who holds places, and who waits in which order."""
+"""Flow control by key: which limits hold runs back, which runs hold places, and which wait, in order."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""What is sent to those who follow runs live."""
+"""What is sent to clients that follow runs live."""
 
 from datetime import datetime
 

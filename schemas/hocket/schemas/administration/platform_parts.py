@@ -1,4 +1,4 @@
-"""What the platform is made of: tenants, workers, queues of steps, partitions."""
+"""The parts of the platform: tenants, workers, queues of steps, partitions."""
 
 from datetime import datetime
 from typing import Annotated

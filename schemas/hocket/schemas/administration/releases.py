@@ -1,4 +1,4 @@
-"""Which version of a pipeline its runs take that name none, and in what two versions differ."""
+"""Which version of a pipeline runs take if they name none, and how two versions differ."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from hocket.schemas.rest import NUMBER, Reply, Request, Version
 
 MAX_MIN_RUNS = 10_000
 MAX_CHANGES = 1_000
-"""Differences that are listed."""
+"""The most differences that are listed."""
 
 Verdict = Literal["undecided", "as_good", "worse"]
 Kind = Literal["added", "removed", "changed"]

@@ -1,4 +1,4 @@
-"""Lines that handlers of a run's steps logged, as people read them."""
+"""Log lines of the handlers of a run's steps, as people read them."""
 
 from datetime import datetime
 from typing import Any

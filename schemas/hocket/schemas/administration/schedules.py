@@ -1,4 +1,4 @@
-"""Tasks that are submitted by the clock, and what became of each of their times."""
+"""Tasks that are submitted on a schedule, and the outcome of each scheduled time."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -22,15 +22,15 @@ from hocket.schemas.rest import (
 )
 
 MAX_SCHEDULES = 1_000
-"""Of one tenant."""
+"""The most schedules of one tenant."""
 MAX_CRON_CHARS = 100
 MAX_ZONE_CHARS = 64
 MAX_JITTER_S = 3_600
 MAX_CATCH_UP_WINDOW_S = 7 * 86_400
 MAX_NEXT = 20
-"""Coming times in one answer."""
+"""The most coming times in one answer."""
 SHOWN_NEXT = 3
-"""Coming times that are shown with a schedule."""
+"""How many coming times are shown with a schedule."""
 
 CatchUp = Literal["none", "one", "all"]
 Overlap = Literal["allow", "skip", "cancel_running", "buffer_one"]

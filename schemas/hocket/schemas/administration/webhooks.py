@@ -1,4 +1,4 @@
-"""Webhooks: what is told about runs by HTTP, to whom, and what became of it."""
+"""Webhooks: which events of runs are sent by HTTP, where to, and what became of each delivery."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -11,10 +11,10 @@ from hocket.schemas.moments import Moment
 from hocket.schemas.rest import Reply, Request, Text, Token
 
 MAX_WEBHOOKS = 20
-"""Of one tenant."""
+"""The most webhooks of one tenant."""
 MAX_URL_CHARS = 2_048
 MAX_PIPELINES = 100
-"""That one webhook names."""
+"""The most pipelines that one webhook may name."""
 MAX_OVERLAP_S = 30 * 86_400
 
 RunEvent = Literal[
@@ -28,7 +28,7 @@ RUN_EVENTS: tuple[RunEvent, ...] = (
     "run.cancelled",
     "run.waiting",
 )
-"""How runs end, and that one waits for a person's approval."""
+"""The ways in which runs end, and a run that waits for a person's approval."""
 TEST_EVENT = "webhook.test"
 DeliveryState = Literal["pending", "delivered", "dead"]
 

@@ -1,1 +1,1 @@
-"""What values are checked for wherever they come in, and how faults are told."""
+"""Checks of values wherever they enter the platform, and how faults are reported."""

@@ -1,8 +1,8 @@
-"""What is wrong with a document that people write (a pipeline, the configuration, settings): faults,
-each with its field, the reason and the cure. One error tells all of them.
+"""The faults of a document that people write (a pipeline, the configuration, settings), each with its
+field, reason and cure. One error reports all of them.
 
-A reader that goes on after a fault gathers them in `Faults`; those of a pydantic model come from
-`faults_of`.
+A reader that continues after a fault collects them in `Faults`; `faults_of` returns those of a pydantic
+model.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ E = TypeVar("E", bound=DocumentInvalid)
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong: where, what, and what to do about it. `reason` has no full stop."""
+    """One fault: where it is, what is wrong, and what to do about it. `reason` has no full stop."""
 
     field: str
     reason: str
@@ -27,13 +27,13 @@ class Fault(NamedTuple):
 
 
 def refusal(kind: type[E], faults: Sequence[Fault]) -> E:
-    """Return the error that tells of all faults, the first in its fields."""
+    """Return one error that reports all faults, with the first in its fields."""
     first, *others = faults
     return kind(**first._asdict(), others=[one._asdict() for one in others])
 
 
 class Faults:
-    """Gathers the errors of the parts of a document, so that the first does not hide the others."""
+    """Collects the errors of the parts of a document, so that the first does not hide the others."""
 
     def __init__(self, kind: type[DocumentInvalid]) -> None:
         self._kind = kind
@@ -41,7 +41,7 @@ class Faults:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """Keep an error of this kind that ends the block."""
+        """Collect an error of this kind that ends the block."""
         try:
             yield
         except self._kind as error:
@@ -50,7 +50,7 @@ class Faults:
             self._found += (Fault(**one) for one in fields.get("others", ()))
 
     def check(self) -> None:
-        """Raise the refusal where anything was found."""
+        """Raise the refusal if any fault was found."""
         if self._found:
             raise refusal(self._kind, self._found)
 
@@ -63,7 +63,7 @@ def faults_of(
     error: ValidationError, *, field_of: Place, fault_of: Words | None = None
 ) -> list[Fault]:
     """Return one fault for each field that pydantic complains about, in its order. `field_of` names a
-    place; `fault_of` finds words for a complaint (a row of `ValidationError.errors`) about a field."""
+    place; `fault_of` words a complaint (a row of `ValidationError.errors`) about a field."""
     told = fault_of or usual_fault
     found: dict[str, Fault] = {}
     for complaint in error.errors(include_url=False):
@@ -79,8 +79,8 @@ def _same_place(one: str, other: str) -> bool:
 
 
 def usual_fault(complaint: Mapping[str, Any], field: str, *, quotes: bool = False) -> Fault:
-    """Return a complaint in the words of people who write YAML. It quotes the value where that is said
-    to be no secret."""
+    """Return a complaint in the terms of people who write YAML. `quotes` says that the value is not
+    secret and may be quoted."""
     kind = complaint["type"]
     if kind == "extra_forbidden":
         return Fault(field, "there is no such field", "Remove it, or check its spelling.")

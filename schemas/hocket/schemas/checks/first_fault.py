@@ -1,4 +1,4 @@
-"""What pydantic complains about first, as a field and a reason."""
+"""Pydantic's first complaint, as a field and a reason."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from pydantic import ValidationError
 
 
 class FirstFault(NamedTuple):
-    """A place in what was given (keys and indexes from the outside in), and what is wrong there. Nothing
-    of what was given stands in the reason."""
+    """A place in the input (keys and indexes from the outside in), and what is wrong there. The reason
+    never quotes the input."""
 
     place: tuple[int | str, ...]
     reason: str
 
     def field(self, whole: str) -> str:
-        """Return the place with dots; `whole` where the fault is in no single field."""
+        """Return the place as a dotted path, or `whole` if the fault is not in a single field."""
         return ".".join(map(str, self.place)) or whole
 
 

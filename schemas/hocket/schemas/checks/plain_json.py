@@ -1,11 +1,11 @@
 """Values that JSON, NATS and Postgres can all carry: docs/reference/values.md.
 
-Python's own parser accepts more than JSON has (`NaN`, a key given twice, UTF-16), and Postgres takes
-less than JSON has: no character U+0000, no half of a surrogate pair. What comes from outside is checked
-here once, so that no later station has to refuse it.
+Python's own parser accepts more than JSON (`NaN`, duplicate keys, UTF-16), and Postgres accepts less: no
+character U+0000, no unpaired surrogates. Values from outside are checked here once, so that no later
+component has to refuse them.
 
-A value is looked at level by level, without recursion, and only one that is refused is walked again to
-name the place.
+A value is checked level by level, without recursion. Only a refused value is walked again, to name the
+place.
 """
 
 import json
@@ -20,7 +20,7 @@ MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 1_000
 """Longer integers take quadratic time to read and print."""
 MAX_FIELD_CHARS = 200
-"""Of the name of a place in an error."""
+"""The limit on the name of a place in an error."""
 
 _INTEGER_LIMIT = 10**MAX_INTEGER_DIGITS
 _PLAIN_KINDS = (str, int, float, bool, type(None), dict, list, tuple)
@@ -31,8 +31,8 @@ class _KeyTwice(ValueError):
 
 
 def parse_json(body: bytes | str, field: str = "input", *, max_values: int | None = None) -> Any:
-    """Return the value of a JSON text, or raise InvalidInput naming the place in `field`. `max_values`
-    bounds how many keys, items and scalars it may have."""
+    """Return the value of a JSON text, or raise InvalidInput, naming the place in `field`. `max_values`
+    limits the number of keys, items and scalars."""
     try:
         text = body if isinstance(body, str) else body.decode()
         value = json.loads(
@@ -58,7 +58,7 @@ def parse_json(body: bytes | str, field: str = "input", *, max_values: int | Non
 
 
 def check_plain(value: Any, field: str = "input", *, max_values: int | None = None) -> None:
-    """Raise InvalidInput naming the place of the first part that cannot be carried."""
+    """Raise InvalidInput, naming the place of the first part that cannot be carried."""
     level, depth, values = [value], 0, 0
     while level:
         values += len(level)
@@ -84,17 +84,17 @@ def check_plain(value: Any, field: str = "input", *, max_values: int | None = No
                 carried = item is None or kind is bool
             if not carried:
                 _refuse(value, field, 0)
-                below.extend(_parts(item))  # of a kind that is derived from these, and well
+                below.extend(_parts(item))  # of a derived kind, and plain itself
         level, depth = below, depth + 1
 
 
 def shown_place(*parts: object) -> str:
-    """Return the name of a place, cut; what is not printable is escaped."""
+    """Return the name of a place, cut and with unprintable characters escaped."""
     return shown_text(".".join(map(str, parts)), MAX_FIELD_CHARS)
 
 
 def shown_text(text: str, limit: int = 80) -> str:
-    """Return the beginning of a text for a message: what is not printable is escaped."""
+    """Return the beginning of a text for a message, with unprintable characters escaped."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
         for char in text[:limit]
@@ -139,7 +139,7 @@ def _check_key(key: Any, field: str) -> None:
 
 
 def _parts(item: Any) -> list[Any]:
-    """Return what is in a mapping or list of a derived kind."""
+    """Return the contents of a mapping or list of a derived kind."""
     if type(item) in _PLAIN_KINDS:
         return []
     if isinstance(item, Mapping):

@@ -1,11 +1,11 @@
-"""Takes secrets out of texts that people read: logs and errors. Pure."""
+"""Removes secrets from texts that people read: logs and errors. Pure."""
 
 import re
 from collections.abc import Iterable
 
 HIDDEN = "***"
 MIN_SECRET_CHARS = 8
-"""Shorter values are no secrets, and would be found in ordinary words."""
+"""Shorter values do not count as secrets, because they would match parts of ordinary words."""
 
 _URL_PASSWORD = re.compile(r"(://[^\s/:@\"'<>]*:)[^\s/@\"'<>]+(?=@)")
 
@@ -16,7 +16,7 @@ def without_url_passwords(text: str) -> str:
 
 
 class Redactor:
-    """Hides the passwords of URLs, and secrets that are known."""
+    """Hides the passwords of URLs, and known secrets."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}

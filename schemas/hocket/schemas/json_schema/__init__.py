@@ -1,2 +1,2 @@
-"""JSON Schema (2020-12) in counted steps: schemas are held to bounds when a pipeline is applied, values
-to a budget when they are checked, and patterns run in linear time. `format` checks nothing."""
+"""JSON Schema (2020-12), checked in counted steps: schemas are bounded when a pipeline is applied,
+checks of values have a budget, and patterns run in linear time. `format` checks nothing."""

@@ -1,5 +1,5 @@
-"""Keywords that hand a value, or what is in it, to other schemas. Messages are in the words of the
-`jsonschema` package."""
+"""Keywords that apply other schemas to a value or its parts. Messages are worded as in the `jsonschema`
+package."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,5 +1,5 @@
-"""Keywords that look at a value itself: its type, its size. Messages are in `jsonschema`'s words; what
-looks at a whole text or list pays for that."""
+"""Keywords that check a value itself: its type, its size. Messages are worded as in `jsonschema`; a
+check that reads a whole text or list is charged for it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,7 +31,8 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def canonical(meter: Meter, value: Any) -> Any:
-    """Return what is equal for values that JSON takes for equal: `1` and `1.0`, not `1` and `true`."""
+    """Return a form that is equal for values that are equal in JSON: `1` and `1.0`, but not `1` and
+    `true`."""
     meter.spend(8)
     if isinstance(value, bool):
         return ("boolean", value)

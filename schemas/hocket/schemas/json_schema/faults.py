@@ -1,4 +1,4 @@
-"""Where a value breaks a schema, told in few words."""
+"""Where and how a value breaks a schema, in few words."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ MAX_SHOWN = 200
 
 
 class Fault:
-    """One breach: what it says is made when it is asked for, and its path grows on the way up."""
+    """One violation. Its message is built on demand, and its path is extended on the way up."""
 
     __slots__ = ("_say", "reversed_path")
 
@@ -29,7 +29,7 @@ class Fault:
 
 
 def shown(value: Any, room: int = MAX_SHOWN) -> str:
-    """Return a value as Python writes it, cut short where it is long."""
+    """Return a value as Python writes it, shortened if it is long."""
     text = _shown(value, room)
     return text if len(text) <= room else text[: room - 3] + "..."
 

@@ -1,5 +1,5 @@
-"""All keywords that check, in the order in which they are looked at: what the value itself breaks comes
-before what is in it."""
+"""All keywords that check something, in the order in which they are applied: faults of a value itself
+come before those of its parts."""
 
 from hocket.schemas.json_schema.applicators import APPLICATORS
 from hocket.schemas.json_schema.assertions import ASSERTIONS

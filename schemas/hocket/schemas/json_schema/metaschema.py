@@ -1,4 +1,4 @@
-"""The metaschema of JSON Schema 2020-12, its vocabularies laid together: what a schema may look like."""
+"""The metaschema of JSON Schema 2020-12, with its vocabularies merged: the form of a valid schema."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""The parts of a schema, and how one is checked: a node pays for its keywords, and how deep nodes call
-each other is bounded."""
+"""The parts of a schema, and how they check values: a node is charged for its keywords, and the depth of
+calls between nodes is bounded."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -9,14 +9,14 @@ from hocket.schemas.json_schema.patterns import Patterns
 from hocket.schemas.templates.budget import Meter, Refused
 
 MAX_CHECK_DEPTH = 150
-"""How deep the parts of a schema may call each other while a value is checked."""
+"""The maximum depth of calls between the parts of a schema while a value is checked."""
 
 Check = Callable[[Meter, Any], Fault | None]
 NODE_PRICE = 8
 
 
 class Node:
-    """A schema within a schema; its checks are set when all of it has been read."""
+    """A schema within a schema; its checks are set once all of it has been read."""
 
     __slots__ = ("allows", "checks", "price", "raw")
 
@@ -27,7 +27,7 @@ class Node:
         self.allows = raw is not False
 
     def check(self, meter: Meter, value: Any) -> Fault | None:
-        """Return the first fault of a value."""
+        """Return the first fault of a value, or None."""
         meter.spend(self.price)
         if not self.allows:
             return Fault(lambda: f"False schema does not allow {shown(value)}")
@@ -44,7 +44,7 @@ class Node:
 
 
 class Reader(Protocol):
-    """What reads the schemas below a keyword."""
+    """Reads the schemas below a keyword."""
 
     @property
     def patterns(self) -> Patterns: ...

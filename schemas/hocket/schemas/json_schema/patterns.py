@@ -1,7 +1,7 @@
-"""Patterns of schemas, run by RE2: in time that grows with the text alone, whatever the pattern.
+"""Patterns of schemas, run by RE2 in time linear in the text, whatever the pattern.
 
-Patterns are written as in ECMA-262, of which RE2 lacks what needs backtracking (`(?=`, `\\1`) and
-repetitions over 1,000.
+Patterns are written as in ECMA-262, except that RE2 has nothing that needs backtracking (`(?=`, `\\1`),
+and no repetitions over 1,000.
 """
 
 import re
@@ -15,13 +15,13 @@ from hocket.schemas.templates.budget import Meter, Refused
 MAX_PATTERN_CHARS = 1_000
 MAX_PROGRAM_BYTES = 1 << 17
 MAX_PATTERNS_SIZE = 100_000
-"""Instructions that all patterns of a schema are compiled to: 0.1 s."""
+"""The most instructions that all patterns of a schema compile to: 0.1 s."""
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.DOTALL)
 
 
 class Pattern:
-    """A pattern that is ready to search."""
+    """A compiled pattern."""
 
     __slots__ = ("_compiled", "_price", "size", "text")
 
@@ -31,17 +31,17 @@ class Pattern:
         self._price = self.size = compiled.programsize
 
     def found_in(self, meter: Meter, text: str) -> bool:
-        """Tell whether it matches anywhere in a text."""
+        """Tell whether the pattern matches anywhere in a text."""
         meter.spend((len(text) * self._price >> 5) + 8)
         try:
             return self._compiled.search(text) is not None
-        except UnicodeEncodeError:  # half a surrogate pair, which no pattern means
+        except UnicodeEncodeError:  # an unpaired surrogate, which no pattern matches
             return False
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
-    """Return a pattern; raise Refused for one that RE2 does not take, saying why."""
+    """Return a compiled pattern; raise Refused, saying why, if RE2 does not accept it."""
     if len(text) > MAX_PATTERN_CHARS:
         raise Refused(
             f"the pattern has {len(text):,} characters", f"Use up to {MAX_PATTERN_CHARS:,}."
@@ -59,16 +59,17 @@ def compile_pattern(text: str) -> Pattern:
 
 
 class Patterns:
-    """The patterns of one schema: each is compiled once, and together they have a bound."""
+    """The patterns of one schema: each is compiled once, and their total size is bounded."""
 
     def __init__(self, most: int = MAX_PATTERNS_SIZE) -> None:
         self.size = 0
-        """Instructions of all of them."""
+        """The total number of instructions."""
         self._most = most
         self._known: dict[str, Pattern] = {}
 
     def pattern(self, text: str) -> Pattern:
-        """Return a pattern; raise Refused for one that RE2 does not take, or that is one too many."""
+        """Return a compiled pattern; raise Refused if RE2 does not accept it, or the bound is
+        exceeded."""
         known = self._known.get(text)
         if known is None:
             known = self._known[text] = compile_pattern(text)

@@ -1,7 +1,8 @@
-"""A schema, made ready: read once, its references resolved within it, values checked in counted steps.
+"""Compiled schemas: read once, with references resolved within the schema; values are checked in counted
+steps.
 
-`compile_schema` is the one gate: what it returns can check any value within its budget, what it refuses
-names the place in the schema and the cure.
+`compile_schema` is the only entry: what it returns can check any value within its budget, and its
+refusals name the place in the schema and the cure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from hocket.schemas.templates.budget import (
 )
 
 MAX_SCHEMA_PARTS = 5_000
-"""Texts, numbers, lists and mappings in a schema."""
+"""The most texts, numbers, lists and mappings in a schema."""
 MAX_SCHEMA_DEPTH = 48
 """How deep a schema may nest."""
 
@@ -47,8 +48,8 @@ class Schema:
         self._least = least
 
     def check(self, value: Any, field: str, cure: str) -> None:
-        """Raise InvalidInput for the first place below `field` where a value breaks the schema, or where
-        telling takes too many operations."""
+        """Raise InvalidInput for the first place below `field` where a value breaks the schema, or if
+        the check takes too many operations."""
         try:
             fault = self.fault(value)
         except Refused as error:
@@ -59,13 +60,14 @@ class Schema:
             raise InvalidInput(field=place, reason=fault.message[:300], cure=cure)
 
     def fault(self, value: Any) -> Fault | None:
-        """Return the first breach of the schema; raise Refused where telling takes too much."""
+        """Return the first violation of the schema, or None; raise Refused if the check takes too
+        much."""
         return self._root.check(Meter(_operations_for(value, self._least)), value)
 
 
 def _operations_for(value: Any, least: int) -> int:
-    """Return how many operations the check of a value may take: what is honest grows with the value, a
-    schema that is a bomb takes all it gets for a small one."""
+    """Return how many operations the check of a value may take. Honest checks grow with the value; a
+    malicious schema uses up any budget even for a small one."""
     operations, level = least, [value]
     while level and operations < MAX_CHECK_OPERATIONS:
         operations += CHECK_OPERATIONS_PER_PART * len(level)
@@ -80,8 +82,10 @@ def _operations_for(value: Any, least: int) -> int:
 
 
 def compile_schema(raw: Any, field: str, patterns: Patterns | None = None) -> Schema:
-    """Return a schema; raise InvalidInput where it is none, is too large, refers to what is not in it,
-    has a pattern that does not run in linear time, or more of them than `patterns` has room for."""
+    """Return a compiled schema.
+
+    Raises InvalidInput if it is not a schema, is too large, refers to something outside itself, or has
+    patterns that do not run in linear time or exceed the room in `patterns`."""
     _check_size(raw, field)
     _metaschema().check(raw, field, _CURE)
     return _Reader(raw, field, patterns=patterns).read()
@@ -116,7 +120,7 @@ def _check_size(raw: Any, field: str) -> None:
 
 
 class _Reader:
-    """Reads a schema: each node once, its references to nodes of the same schema."""
+    """Reads a schema: each node once, resolving references to nodes of the same schema."""
 
     def __init__(
         self,
@@ -150,7 +154,7 @@ class _Reader:
         return Schema(root, self._least)
 
     def node(self, raw: Any, *place: str | int) -> Node:
-        """Return the node of a schema below the keyword that is read, which stands at `place` in it."""
+        """Return the node of a schema at `place` below the keyword that is being read."""
         return self._node(raw, (*self._place, *place))
 
     def _node(self, raw: Any, place: tuple[str | int, ...]) -> Node:
@@ -182,7 +186,7 @@ class _Reader:
         node.price = NODE_PRICE + 3 * len(checks)
 
     def reference(self, text: str) -> Node:
-        """Return the node that a reference names; raise InvalidInput for one that leads nowhere."""
+        """Return the node that a reference names; raise InvalidInput if there is none."""
         own = self._raw.get("$id") if isinstance(self._raw, Mapping) else None
         if own and text.startswith(own):
             text = text[len(own) :] or "#"
@@ -232,7 +236,7 @@ def _anchors(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _cycle(reader: _Reader, nodes: list[Node]) -> str | None:
-    """Return a reference by which a schema comes back to itself without going into the value."""
+    """Return a reference that leads a schema back to itself without descending into the value."""
     done: set[int] = set()
     for start in nodes:
         path: list[tuple[Node, Iterator[tuple[str, Node]]]] = [(start, _in_place(reader, start))]

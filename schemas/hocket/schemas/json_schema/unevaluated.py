@@ -1,4 +1,4 @@
-"""`unevaluatedProperties` and `unevaluatedItems`: what no other keyword of a value has looked at."""
+"""`unevaluatedProperties` and `unevaluatedItems`: the parts of a value that no other keyword covers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -93,7 +93,7 @@ def _mapping(node: Node) -> Mapping[str, Any]:
 
 
 def _valid_in_place(reader: Reader, meter: Meter, node: Node, value: Any) -> list[Node]:
-    """Return the schemas of the same value that hold, of which the value's parts count as seen."""
+    """Return the schemas of the same value that hold; the parts that they cover count as evaluated."""
     schema = node.raw
     found: list[Node] = []
     if "$ref" in schema:

@@ -1,2 +1,2 @@
-"""Answers and errors as OpenAI's API has them, made of ours: for the gateway's HTTP door, and for
-clients in handlers, whose calls go through the platform. Pure."""
+"""Converts our answers and errors to the form of OpenAI's API: for the gateway's HTTP door, and for
+clients inside handlers, whose calls go through the platform. Pure."""

@@ -1,5 +1,5 @@
-"""The bodies of answers: what a backend that speaks the API said goes on as it came, under the
-model's name that was asked for; what others said is written here."""
+"""The bodies of answers. The answer of a backend that speaks OpenAI's API is passed on unchanged, except
+for the model's name, which is the requested one; the answers of other backends are written here."""
 
 import base64
 import struct
@@ -15,7 +15,7 @@ EMBEDDINGS = "embeddings"
 
 @dataclass(frozen=True, slots=True)
 class ResponseOptions:
-    """What an answer depends on: the endpoint, the model's name as asked, and the wishes in the body."""
+    """What an answer depends on: the endpoint, the requested model name, and the options in the body."""
 
     path: str
     model: str
@@ -44,7 +44,7 @@ def whole(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
 
 
 def head(asked: ResponseOptions, kind: str) -> dict[str, Any]:
-    """Return the fields with which answers and chunks begin."""
+    """Return the fields that answers and chunks begin with."""
     return {
         "id": asked.call_id,
         "object": kind,
@@ -63,7 +63,7 @@ def _embeddings(asked: ResponseOptions, reply: CallReply) -> dict[str, Any]:
 
 
 def _vector(vector: Sequence[float], packed: bool) -> str | Sequence[float]:
-    """Packed is base64 of little-endian 32-bit floats."""
+    """Return a vector, if `packed` as base64 of little-endian 32-bit floats."""
     if not packed:
         return vector
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

@@ -1,6 +1,6 @@
 """Errors as OpenAI's clients expect them: a status, an `error` object, and whether to try again.
 
-The typed error stands whole under `error.hocket`, for whoever can read more than a message.
+The whole typed error is under `error.hocket`, for clients that can read more than a message.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Failure:
 
 
 def failure(error: ErrorInfo, now_ms: float) -> Failure:
-    """Return what a client is told of an error."""
+    """Return an error in the form that a client gets."""
     status = _STATUS_OF_CODE.get(error.code) or _STATUS_OF_CLASS[error.error_class]
     headers = {"x-should-retry": "true" if error.retryable else "false"}
     if error.retry_at_ms is not None:

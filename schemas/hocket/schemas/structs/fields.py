@@ -1,9 +1,9 @@
 """Field types of structs, with the bounds of `hocket.schemas.checks.bounded`, as msgspec checks them.
 
-A struct is a second, faster reader of a message of the contract (`hocket.schemas.messages`). It takes
-only what the contract takes and gives the same values. What it does not take is read again by the
-contract, which decides, and whose errors are told. So a struct may be stricter than the contract: it
-refuses fields that it does not know, text in the place of numbers, amounts that are not plain digits.
+A struct is a second, faster reader of a message of the contract (`hocket.schemas.messages`). It accepts
+only what the contract accepts, and gives the same values. Messages that it refuses are read again by the
+contract, which decides, and whose errors are reported. So a struct may be stricter than the contract: it
+refuses unknown fields, text in place of numbers, and amounts that are not plain digits.
 """
 
 import re
@@ -29,26 +29,26 @@ Labels = Annotated[
     Meta(max_length=labels.MAX_LABELS),
 ]
 Amount = Annotated[str, Meta(max_length=bounded.MAX_USD_PLACES)]
-"""US dollars as they stand in the message; see `is_amount`."""
+"""US dollars as the message has them; see `is_amount`."""
 
 NOT_READ = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises where it does not take a message."""
+"""What a decoder raises if it does not accept a message."""
 MAX_BRACKETS = 200
-"""The contract reads 201 levels; what has no more brackets than this is not deeper."""
+"""The contract reads 201 levels; a message with no more brackets than this is not deeper."""
 
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]+)?")
 
 
 def is_shallow(body: bytes) -> bool:
-    """Tell whether the contract would read a message that is well formed, however deep it nests."""
+    """Tell whether a well-formed message surely does not nest too deep for the contract."""
     return body.count(b"{") + body.count(b"[") <= MAX_BRACKETS
 
 
 def are_names(*texts: str) -> bool:
-    """Tell whether texts are surely free of control characters, as names and keys have to be."""
+    """Tell whether texts are surely free of control characters, as names and keys must be."""
     return "".join(texts).isprintable()
 
 
 def is_amount(text: str | None) -> bool:
-    """Tell whether a text is surely an amount that the contract takes."""
+    """Tell whether a text is surely an amount that the contract accepts."""
     return text is None or _AMOUNT.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""A journal's messages as coordinators read and write them: what handlers kept stays as it came."""
+"""A journal's messages as coordinators read and write them; values of handlers stay unparsed."""
 
 from typing import Annotated
 

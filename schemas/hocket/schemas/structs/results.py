@@ -1,7 +1,7 @@
-"""A worker's result as it is written: the message of AttemptFinished without the fields that are as
-they are by default, put together from parts that are JSON already.
+"""How a worker writes a result: the message AttemptFinished without the fields that have their default
+value, assembled from parts that are JSON already.
 
-Left out are 118 bytes of an ordinary result, of 690: NATS takes, keeps and hands on what is left."""
+This saves 118 of the 690 bytes of an ordinary result, which NATS receives, stores and delivers."""
 
 from collections.abc import Sequence
 
@@ -46,17 +46,17 @@ class FinishedAttempt(msgspec.Struct, omit_defaults=True):
 
 
 def spend_json(spend: Spend | None) -> Raw:
-    """Return the JSON of what a result spent."""
+    """Return the JSON of a result's spend."""
     return NO_SPEND if spend is None else Raw(encoded(spend))
 
 
 def timing_json(timing: Timing | None) -> Raw:
-    """Return the JSON of where a result's time went."""
+    """Return the JSON of a result's timing."""
     return NULL if timing is None else Raw(encoded(timing))
 
 
 def places_json(places: Sequence[HandlerPlace]) -> Raw:
-    """Return the JSON of places in a journal, and of what a handler waits for there."""
+    """Return the JSON of places in a journal, or of the waits of a handler there."""
     if not places:
         return NOTHING
     return Raw(b"[" + b",".join(encoded_without_defaults(one) for one in places) + b"]")

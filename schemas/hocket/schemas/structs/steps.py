@@ -65,7 +65,7 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
     traceparent: Name | None = None
 
     def contract(self) -> StepRequested:
-        """Return the message as the contract has it."""
+        """Return the message of the contract."""
         return StepRequested.model_construct(**self.contract_fields())
 
     def contract_fields(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class RequestedStep(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_step(body: bytes) -> RequestedStep:
-    """Return the step of a message; raise pydantic's ValidationError where it is no StepRequested."""
+    """Return the step in a message; raise pydantic's ValidationError if it is not a StepRequested."""
     if is_shallow(body):
         try:
             step = _decode(body)
@@ -95,7 +95,7 @@ def read_step(body: bytes) -> RequestedStep:
 
 
 def of_contract(step: StepRequested) -> RequestedStep:
-    """Return the struct of a message."""
+    """Return a message of the contract as a struct."""
     fields = {name: getattr(step, name) for name in RequestedStep.__struct_fields__}
     for amount in AMOUNTS:
         if fields[amount] is not None:

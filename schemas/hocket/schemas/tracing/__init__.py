@@ -1,1 +1,1 @@
-"""Traces of runs: the names of attributes, trace contexts, which traces are exported, spans. Pure."""
+"""Traces of runs: attribute names, trace contexts, sampling, and spans. Pure."""

@@ -1,7 +1,7 @@
-"""The names of all attributes of spans, and what each means: the table of docs/reference/traces.md.
+"""The names and meanings of all span attributes: the table of docs/reference/traces.md.
 
-Names that do not begin with `hocket.` are those of OpenTelemetry's semantic conventions (1.44, those
-for generative AI among them), with the meanings and values that stand there.
+Names that do not begin with `hocket.` are those of OpenTelemetry's semantic conventions (1.44, including
+those for generative AI), with the meanings and values defined there.
 """
 
 from collections.abc import Mapping
@@ -110,4 +110,4 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     EXPERIMENT: ("call", "the experiment that it was part of"),
     ARM: ("call", "its arm"),
 }
-"""By name: on which spans it stands, and what it says."""
+"""By name: the spans that have the attribute, and its meaning."""

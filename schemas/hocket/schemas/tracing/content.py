@@ -1,4 +1,4 @@
-"""Prompts and answers of model calls, as they are kept where a policy says so."""
+"""Prompts and answers of model calls, in the form in which they are kept if a policy says so."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from hocket.schemas.messages import Attribution, Message
 from hocket.schemas.rest import Reply
 
 MAX_BATCH = 200
-"""Calls of one message."""
+"""The most calls in one message."""
 
 Kept = Literal["redacted", "full"]
 

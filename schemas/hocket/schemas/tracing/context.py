@@ -1,11 +1,11 @@
-"""Trace contexts as https://www.w3.org/TR/trace-context/ has them. Pure."""
+"""Trace contexts as defined by https://www.w3.org/TR/trace-context/. Pure."""
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
 SAMPLED: Final = 1
-"""The flag of a caller that keeps its trace."""
+"""The flag that says that the caller keeps its trace."""
 _VERSION_0: Final = "00"
 _FORM = re.compile(
     r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]{0,128})?", re.ASCII
@@ -14,7 +14,8 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Where a span stands: its trace, its own id, and the flags of whoever began the trace."""
+    """The context of a span: its trace, its own id, and the flags of the process that began the
+    trace."""
 
     trace_id: str
     span_id: str
@@ -32,7 +33,7 @@ class TraceContext:
 
 
 def read_context(traceparent: str | None) -> TraceContext | None:
-    """Return the context of a `traceparent`; None for what is none, ids of zeros among it."""
+    """Return the context of a `traceparent`; None if it is malformed, or one of its ids is all zeros."""
     found = _FORM.fullmatch(traceparent) if traceparent else None
     if found is None:
         return None

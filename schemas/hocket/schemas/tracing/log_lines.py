@@ -1,6 +1,6 @@
-"""Lines that handlers of steps log, on their way from a worker to a ledger.
+"""Log lines of steps' handlers, on their way from a worker to a ledger.
 
-What is kept is bounded here: an attempt has MAX_ATTEMPT_LINES lines at most, a run MAX_RUN_LINES.
+The bounds on what is kept are here: at most MAX_ATTEMPT_LINES lines per attempt, MAX_RUN_LINES per run.
 """
 
 from functools import partial
@@ -13,11 +13,11 @@ from hocket.schemas.messages import Message
 
 MAX_TEXT_CHARS = 2_000
 MAX_FIELDS_CHARS = 4_000
-"""Of a line's fields, as JSON; longer ones are left out."""
+"""The limit on a line's fields, as JSON; longer ones are left out."""
 MAX_ATTEMPT_LINES = 1_000
-"""Of one delivery of an attempt."""
+"""The most lines of one delivery of an attempt."""
 MAX_ATTEMPT_CHARS = 256 * 1024
-"""Of the texts and fields of one delivery of an attempt."""
+"""The limit on all texts and fields of one delivery of an attempt."""
 MAX_RUN_LINES = 10_000
 MAX_BATCH_LINES = 500
 MAX_BATCH_BYTES = 512 * 1024

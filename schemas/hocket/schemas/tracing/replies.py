@@ -1,4 +1,4 @@
-"""What REST answers about traces."""
+"""REST replies about traces."""
 
 from datetime import datetime
 from typing import Any

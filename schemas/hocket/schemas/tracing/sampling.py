@@ -1,4 +1,4 @@
-"""Which traces are exported: a part of all, chosen at the head by the trace's id or by the caller, and
+"""Which traces are exported: a share of all, chosen at the head by the trace's id or by the caller, and
 at the tail every run that failed, was late, slow or expensive. Pure."""
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from hocket.schemas.tracing.spans import context_of_run
 Reason = Literal["sampled", "error", "late", "slow", "expensive"]
 _MAX = 1 << 56
 _DIGITS = 14
-"""The right 56 bits of a trace's id are random, as W3C has it."""
+"""The rightmost 56 bits of a trace's id are random, as the W3C specifies."""
 _GOOD = frozenset({"succeeded", "degraded", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """What the choice depends on."""
+    """The facts about an ended run that the choice depends on."""
 
     run_id: str
     traceparent: str | None
@@ -30,16 +30,16 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRule:
-    """The part of traces that are exported whatever became of the run (0 to 1), from when on a run is
-    slow and expensive; 0 is never."""
+    """The share of traces that are exported whatever the outcome of the run (0 to 1), and the bounds
+    from which a run counts as slow or expensive; 0 means never."""
 
     ratio: float
     slow_ms: float
     expensive_usd: Decimal
 
     def reason(self, run: EndedRun) -> Reason | None:
-        """Return why a run's trace is exported, None where it is not. One that is sampled goes out with
-        the run at the top, so its sub-runs do not by themselves."""
+        """Return why a run's trace is exported, or None if it is not. A sampled trace is exported with
+        its root run, and not again with the sub-runs."""
         if self.samples(run.run_id, run.traceparent):
             return None if run.is_sub_run else "sampled"
         if run.status not in _GOOD:
@@ -53,8 +53,8 @@ class SamplingRule:
         return None
 
     def samples(self, run_id: str, traceparent: str | None) -> bool:
-        """Tell whether a trace is chosen at its head: by its caller, where that keeps it, else by its
-        id, so that every process comes to the same."""
+        """Tell whether a trace is chosen at its head: by its caller if that keeps it, and otherwise by
+        its id, so that every process decides the same."""
         caller = read_context(traceparent)
         if caller is not None and caller.is_sampled:
             return True

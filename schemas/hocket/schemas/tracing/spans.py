@@ -1,5 +1,5 @@
-"""A span of a trace, and the ids of spans: each follows from what it is of, so that all processes know
-it without asking, and what is sent twice is the same span. Pure."""
+"""Spans of a trace and their ids. Each id is derived from what the span is about, so that all processes
+know it without asking, and a span that is sent twice is the same span. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Service = Literal["coordinator", "worker", "gateway"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of work with its time in microseconds since 1970; one that goes on has no end."""
+    """A piece of work with its times in microseconds since 1970; one that is in progress has no end."""
 
     trace_id: str
     span_id: str
@@ -32,8 +32,8 @@ class Span:
 
 
 def context_of_run(run_id: str, traceparent: str | None) -> TraceContext:
-    """Return the trace context of a run: in its caller's trace where it came with one, else in a trace
-    of its own."""
+    """Return the trace context of a run: in its caller's trace if it was submitted with one, and
+    otherwise in a trace of its own."""
     caller = read_context(traceparent)
     if caller is None:
         return TraceContext(ids.trace_id(run_id), run_span_id(run_id))
@@ -56,7 +56,7 @@ def attempt_span_id(run_id: str, step: str, attempt: int) -> str:
 
 
 def queue_span_id(of: str) -> str:
-    """Return the id of the wait before what another span is of."""
+    """Return the id of the span for the wait before another span."""
     return ids.span_id(of, "queue")
 
 
@@ -71,5 +71,5 @@ def call_span_id(call_id: str) -> str:
 
 
 def request_span_id(record_id: str) -> str:
-    """Return the id of the span of one request of a call to a backend, by the id of its usage record."""
+    """Return the id of the span of a call's request to a backend, from the id of its usage record."""
     return ids.span_id("request", record_id)
