@@ -1,5 +1,5 @@
-"""What contradicts itself over a whole pipeline: times that cannot be met, signals nobody can tell
-apart, a pipeline that always starts itself."""
+"""Contradictions across a whole pipeline: times that cannot be met, signals that cannot be told apart, a
+pipeline that always starts itself."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from hocket.schemas.pipeline.spec import (
 
 
 def check_infeasible(pipeline: Pipeline) -> None:
-    """Refuse fast variants that are never taken, and a pipeline that has nothing to degrade."""
+    """Refuse fast variants that are never used, and `degrade` for a pipeline with nothing to degrade."""
     every = list(all_nodes(pipeline.nodes, "nodes"))
     if pipeline.on_infeasible == "degrade":
         if not any(_may_be_spared(node) for _, node, _ in every):
@@ -41,13 +41,13 @@ def check_infeasible(pipeline: Pipeline) -> None:
 
 
 def _may_be_spared(node: Node) -> bool:
-    """Tell whether a node can be left out or replaced for want of time; what a planner emits may be."""
+    """Tell whether a node can be left out or replaced to save time; what a planner emits may be."""
     emits = isinstance(node, PlanningNode) and node.emit is not None
     return node.optional or node.fast is not None or emits
 
 
 def check_signals(pipeline: Pipeline) -> None:
-    """Refuse a signal that an approval hears to as well: an answer could go to either."""
+    """Refuse a signal with the name of an approval, because an answer could go to either."""
     every = list(all_nodes(pipeline.nodes, "nodes"))
     approvals = {name: field for name, node, field in every if isinstance(node, ApprovalNode)}
     for _, node, field in every:
@@ -79,7 +79,7 @@ def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, 
 
 
 def check_self_calls(pipeline: Pipeline) -> None:
-    """Refuse a pipeline that calls itself whenever it runs, and so without an end."""
+    """Refuse a pipeline that calls itself in every run, and so without end."""
     for field, node in _always(pipeline.nodes, "nodes"):
         if isinstance(node, PipelineNode) and node.pipeline == pipeline.pipeline:
             raise InvalidInput(
@@ -90,7 +90,7 @@ def check_self_calls(pipeline: Pipeline) -> None:
 
 
 def _always(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node]]:
-    """Yield the nodes that run whenever their scope does: nothing can skip them."""
+    """Yield the nodes that run whenever their scope does, because nothing can skip them."""
     dependents: dict[str, list[str]] = {}
     ready: list[str] = []
     for name, node in nodes.items():
@@ -124,7 +124,7 @@ def needs_of(node: Node, field: str) -> set[str]:
 
 
 def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
-    """Refuse an optional node whose failure would fail those that it must not fail."""
+    """Refuse an optional node whose failure would still fail something that reads its output."""
     needed = {need for name, node in nodes.items() for need in needs_of(node, f"{field}.{name}")}
     finals = [name for name in nodes if name not in needed]
     if output is None and len(finals) == 1 and nodes[finals[0]].optional:
@@ -149,7 +149,7 @@ def _check_reads_no_optional(node: Node, field: str, nodes: Mapping[str, Node]) 
 def _check_not_optional(
     reading: Reading, least: int, instead: str, nodes: Mapping[str, Node]
 ) -> None:
-    """Refuse a bare path of at least so many words that leads through an optional node's output."""
+    """Refuse a bare path of at least `least` words that leads through an optional node's output."""
     path = reading.only
     if path is None or len(path) < least or path[0] != "nodes" or path[2] != "output":
         return

@@ -15,15 +15,15 @@ from hocket.schemas.errors import InvalidInput
 
 MAX_DOCUMENT_BYTES = 1_000_000
 MAX_VALUES = 100_000
-"""Values in a document, those that aliases and merges repeat counted each time."""
+"""The most values in a document; values that aliases and merges repeat count each time."""
 MAX_YAML_DEPTH = 400
-"""Levels of a YAML text; of what they make, plain_json allows fewer."""
+"""The most levels of a YAML text; plain_json allows fewer in the resulting value."""
 MERGE = "tag:yaml.org,2002:merge"
 TOO_DEEP = "it nests too deep"
 
 
 def parse_document(text: str | bytes) -> Any:
-    """Return the JSON value of a pipeline file, or raise InvalidInput with the line and the cure."""
+    """Return the JSON value of a pipeline file; raise InvalidInput with the line and the cure."""
     if len(text) > MAX_DOCUMENT_BYTES:
         raise InvalidInput(
             field="(document)",
@@ -34,7 +34,7 @@ def parse_document(text: str | bytes) -> Any:
         try:
             return parse_json(text, "(document)")  # YAML refuses tabs, which JSON allows
         except InvalidInput as error:
-            if error.fields["field"] != "(document)":  # it is JSON, and a value in it is wrong
+            if error.fields["field"] != "(document)":  # valid JSON, but with an invalid value
                 raise
     try:
         value = load_yaml(text, _Loader, MAX_VALUES)
@@ -46,7 +46,7 @@ def parse_document(text: str | bytes) -> Any:
 
 def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: int) -> Any:
     """Return the value of a YAML text, or raise ValueError with the line and the reason. `max_values`
-    bounds what is in it, what aliases and merged keys repeat counted each time."""
+    limits its values; those that aliases and merged keys repeat count each time."""
     try:
         _check_size(text, max_values)
         reading = loader(text)
@@ -60,14 +60,14 @@ def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: in
         raise ValueError(TOO_DEEP) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise ValueError(_reason(error)) from None
-    except (AttributeError, LookupError, TypeError):  # PyYAML's way to say so
+    except (AttributeError, LookupError, TypeError):  # PyYAML reports wrong tags this way
         raise ValueError("a value is not what its tag (`!!...`) says; leave tags out") from None
     return value
 
 
 def _check_size(text: str | bytes, max_values: int) -> None:
-    """Read a text's events one by one, and stop before it becomes a value that is too large or deep: the
-    parser takes the square of the time for what nests deep."""
+    """Read a text's events one by one, and stop before they become a value that is too large or too
+    deep, because the parser takes quadratic time for deep nesting."""
     left, depth = max_values, 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -77,18 +77,18 @@ def _check_size(text: str | bytes, max_values: int) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent)
         if depth > MAX_YAML_DEPTH:
             raise ValueError(TOO_DEEP)
-        if left < -max_values:  # keys are no values of their own, but events
+        if left < -max_values:  # keys do not count as values, but they are events
             raise _too_many(max_values)
 
 
 class UniqueKeyLoader(yaml.CSafeLoader):
-    """YAML's safe loader; a key that is no word, or that is given twice, is an error. What merges (`<<`)
-    repeat is counted before it is made."""
+    """YAML's safe loader; a key that is not a string, or is given twice, is an error. Values that merges
+    (`<<`) repeat are counted before they are made."""
 
     merges_left = MAX_VALUES
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put the keys of merged mappings before a mapping's own."""
+        """Insert the keys of merged mappings before a mapping's own."""
         merged = [value for key, value in node.value if key.tag == MERGE]
         if not merged:
             return
@@ -125,7 +125,7 @@ class UniqueKeyLoader(yaml.CSafeLoader):
 
 
 class _Loader(UniqueKeyLoader):
-    """With JSON's idea of what a plain word means."""
+    """A loader that reads plain words as JSON would."""
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -1,8 +1,8 @@
-"""What a planner emits, taken as data: a model writes no programs. Pure.
+"""Treats what a planner emits as data, because models must not write programs. Pure.
 
-Text that a model emits is literal, whatever it looks like, with one exception: a value that is as a
-whole one reference, `{{ nodes.NAME.output.FIELD }}` or `{{ input.FIELD }}`: dotted names and nothing
-else. Where an expression stands (`when`, `map.over`, `until`, `valid`, `score`) it is one such path too.
+Text that a model emits is literal, whatever it looks like, with one exception: a value that consists
+entirely of one reference, `{{ nodes.NAME.output.FIELD }}` or `{{ input.FIELD }}`, with dotted names and
+nothing else. An expression (`when`, `map.over`, `until`, `valid`, `score`) must be one such path, too.
 docs/decisions/0009-what-a-planner-emits.md
 """
 
@@ -29,19 +29,19 @@ TEMPLATES = {
     "retrieval": ("query",),
     "sql": ("params",),
 }
-"""Fields that hold templates, by node type, besides `with`."""
+"""Fields that hold templates in addition to `with`, by node type."""
 
 
 def literal(text: str) -> str:
-    """Return a template that gives just this text: one string, however many marks are in it, for each
-    part of a template takes its time to read."""
+    """Return a template that gives exactly this text. It is a single string, whatever braces are in it,
+    because each part of a template takes time to parse."""
     if not _MARK.search(text):
         return text
     return f'{{{{ "{text.translate(_SPECIAL)}" }}}}'
 
 
 def as_data(value: Any) -> Any:
-    """Return a JSON value whose texts are literal, but for those that are one reference."""
+    """Return a JSON value whose texts are literal, except those that are one reference."""
     if isinstance(value, str):
         return value if _REFERENCE.fullmatch(value) else literal(value)
     if isinstance(value, Mapping):
@@ -52,7 +52,7 @@ def as_data(value: Any) -> Any:
 
 
 def literally(value: Any) -> Any:
-    """Return a JSON value whose texts are literal, all of them."""
+    """Return a JSON value whose texts are all literal."""
     if isinstance(value, str):
         return literal(value)
     if isinstance(value, Mapping):
@@ -63,8 +63,8 @@ def literally(value: Any) -> Any:
 
 
 def disarmed(spec: GraphNode, *, applied: bool = False) -> GraphNode:
-    """Return emitted steps with nothing to evaluate but references; raise PlanRefused for an
-    expression that is more. `applied`: they run already, and are not judged."""
+    """Return emitted steps in which only references are evaluated; raise PlanRefused for any other
+    expression, unless they are `applied`, which means that they run already and are not judged again."""
     document = spec.model_dump(mode="python", by_alias=True, exclude_unset=True)
     document["type"] = "graph"
     _disarm(document, "", applied=applied)

@@ -1,4 +1,4 @@
-"""The error classes and codes in `on` of a retry or a fallback: how many, and spelt as they are."""
+"""Checks the error classes and codes in `on` of a retry or a fallback: their number and spelling."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from hocket.schemas.errors import ErrorClass, InvalidInput
 
 CLASSES = tuple(str(name) for name in ErrorClass)
 MAX_ERRORS = 50
-"""Error classes and codes in one `on`."""
+"""The most error classes and codes in one `on`."""
 MAX_ERROR_CHARS = 200
 EVERY_ERROR = frozenset({"*", "all", "any", "error", "errors"})
 
 
 def check_errors(patterns: Sequence[str], field: str) -> None:
-    """Refuse what is no error class and can only be meant as one."""
+    """Refuse names that are clearly misspelt error classes."""
     longest = max(map(len, patterns), default=0)
     if len(patterns) > MAX_ERRORS or longest > MAX_ERROR_CHARS:
         raise InvalidInput(
@@ -42,8 +42,8 @@ def check_errors(patterns: Sequence[str], field: str) -> None:
 
 
 def _is_misspelt(word: str, name: str) -> bool:
-    """Tell whether a word is a name but for one slip of the pen, two in a long name: a letter that is
-    added, left out, mistaken, or swapped with the next."""
+    """Tell whether a word is a name with one typo, or two in a long name: a letter that is added,
+    missing, wrong, or swapped with the next."""
     slips = 2 if len(name) > 7 else 1
     if abs(len(word) - len(name)) > slips or len(set(word) ^ set(name)) > 2 * slips:
         return False
@@ -51,7 +51,7 @@ def _is_misspelt(word: str, name: str) -> bool:
 
 
 def _within(one: str, other: str, slips: int) -> bool:
-    """Tell whether so many slips, or fewer, lead from one word to another."""
+    """Tell whether at most `slips` typos lead from one word to the other."""
     if one == other:
         return True
     if not slips:

@@ -1,9 +1,9 @@
-"""Expressions and templates: Jinja2's language in counted steps, made to give JSON values.
+"""Expressions and templates: Jinja2's language, evaluated in counted steps and giving JSON values.
 
 A string that is one `{{ ... }}` gives the value itself (a list stays a list); other text is rendered.
 `when`, `until`, `over`, `valid` and `score` are expressions, with or without the braces. Dotted paths
-(`nodes.plan.output.queries`) skip all that: most expressions are. What an evaluation may use is bounded
-(`hocket.schemas.templates.budget`), and what it gives is held to size and depth.
+(`nodes.plan.output.queries`), which most expressions are, take a fast path. The cost of an evaluation is
+bounded (`hocket.schemas.templates.budget`), and so are the size and depth of its result.
 """
 
 import re
@@ -27,19 +27,19 @@ _MAX_CACHED_CHARS = 2_000
 
 NOT_CONSTANT = object()
 MAX_CONSTANT_OPERATIONS = 2_000
-"""Operations of an expression that is evaluated to see whether it makes sense: 0.1 ms."""
+"""The budget for evaluating an expression just to see whether it is constant: 0.1 ms."""
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
 Part = Callable[[Scope, Account], Any]
-"""A template of a value: what all of them use is counted together."""
+"""One template in a value; the cost of all templates in a value is counted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What one template reads: free `names`, siblings by `nodes.NAME`, and the dotted `paths` below
-    names. `guarded` are paths that it asks for before it reads them (`is defined`, `default`); `only`
-    is the path where the template is nothing but one."""
+    names. `guarded` are paths that it tests before reading them (`is defined`, `default`); `only` is the
+    path if the template consists of nothing else."""
 
     field: str
     names: frozenset[str]
@@ -64,7 +64,7 @@ class ExpressionStopped(ExpressionFailed):
 def compile_value(value: Any, field: str) -> Evaluate:
     """Return a function that evaluates every template inside a JSON value against a scope.
 
-    Raises InvalidInput for a template that does not parse, ExpressionFailed at evaluation."""
+    Raises InvalidInput for a template that does not parse; the function raises ExpressionFailed."""
     if isinstance(value, str):
         return _alone(_compile_text(value, field))
     evaluate = _compile_parts(value, field)
@@ -85,7 +85,7 @@ def compile_value(value: Any, field: str) -> Evaluate:
 
 
 def _alone(evaluate: Part) -> Evaluate:
-    """Return the function of a template that is a value of its own."""
+    """Return the function of a template that makes up a whole value."""
 
     def alone(scope: Scope) -> Any:
         account = account_of(scope)
@@ -114,8 +114,8 @@ def compile_expression(text: str, field: str) -> Evaluate:
 
 
 def fails_later(error: InvalidInput) -> Evaluate:
-    """Return the function of a template that is refused now and was not when its pipeline was applied:
-    its step fails."""
+    """Return a function that raises the error of a template that is refused now, but was accepted when
+    its pipeline was applied: only the step fails."""
     fields = error.fields
     field, reason, cure = fields["field"], fields["reason"], fields["cure"]
 
@@ -128,10 +128,11 @@ def fails_later(error: InvalidInput) -> Evaluate:
 def readings(
     value: Any, field: str, *, expression: bool = False, applied: bool = False
 ) -> Iterator[Reading]:
-    """Yield what each template in a JSON value reads (with `expression`, one that needs no braces).
+    """Yield what each template in a JSON value reads (with `expression`, the value is one expression and
+    needs no braces).
 
-    Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole; of one
-    that was `applied` earlier, nothing is known then."""
+    Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole; with
+    `applied`, such a template is skipped instead."""
     for text, place in _texts(value, field):
         try:
             if "{" in text:
@@ -144,8 +145,8 @@ def readings(
 
 
 def known_head(text: str, scope: Scope) -> tuple[str, bool]:
-    """Return a template's text as far as `scope` tells it, and whether that is all of it; of one that
-    does not parse, nothing."""
+    """Return the beginning of a template's text as far as `scope` determines it, and whether that is the
+    whole text; empty for a template that does not parse."""
     try:
         template = _template(text)
     except (TemplateSyntaxError, Refused):
@@ -154,7 +155,7 @@ def known_head(text: str, scope: Scope) -> tuple[str, bool]:
     frame = Frame(scope, account.meter())
     try:
         template.write(frame)
-    except Exception:  # what is not known yet, or what the step itself will fail with
+    except Exception:  # not known yet, or an error with which the step itself will fail
         return "".join(frame.out), False
     finally:
         account.used(frame.meter)
@@ -162,7 +163,7 @@ def known_head(text: str, scope: Scope) -> tuple[str, bool]:
 
 
 def constant(text: str) -> Any:
-    """Return the value of an expression that reads nothing and is soon told, NOT_CONSTANT for others."""
+    """Return the value of an expression that reads nothing and is cheap to compute, or NOT_CONSTANT."""
     whole = _WHOLE.fullmatch(text)
     try:
         expression = _expression(whole[1] if whole else text)
@@ -170,12 +171,12 @@ def constant(text: str) -> Any:
             return NOT_CONSTANT
         meter = Meter(MAX_CONSTANT_OPERATIONS)
         return plain(expression.evaluate({}, meter), meter)
-    except Exception:  # its step will fail with it, or it is much to compute
+    except Exception:  # the step will fail with it, or it is too expensive
         return NOT_CONSTANT
 
 
 def render_text(text: str, scope: Scope, field: str) -> str:
-    """Render a template to text at once (for workers: prompts)."""
+    """Compile and render a template to text in one go (for workers: prompts)."""
     result = _compile_text(text, field)(scope, account_of(scope))
     return result if isinstance(result, str) else str(result)
 
@@ -315,7 +316,7 @@ def _read(text: str) -> Reading:
 
 
 def _paths(tree: nodes.Template) -> list[tuple[str, ...]]:
-    """Return the longest dotted paths that a template reads, methods that it calls left out."""
+    """Return the longest dotted paths that a template reads, without the methods that it calls."""
     found: list[tuple[str, ...]] = []
     inner: set[int] = set()
     for node in walk(tree):
@@ -351,7 +352,7 @@ def _path_of(node: nodes.Node) -> tuple[str, ...] | None:
 
 
 def _guarded(tree: nodes.Template) -> frozenset[tuple[str, ...]]:
-    """Return the paths (first two words) that a template asks for with `is defined` or `default`."""
+    """Return the paths (first two words) that a template tests with `is defined` or `default`."""
     questions = ("defined", "undefined", "default", "d")
     asked = [q.node for q in tree.find_all((nodes.Test, nodes.Filter)) if q.name in questions]
     paths = (None if node is None else _path_of(node) for node in asked)
@@ -387,8 +388,8 @@ def _first_sentence(error: TemplateSyntaxError) -> str:
 
 
 def _failed(text: str, field: str, error: Exception) -> ExpressionFailed:
-    """Return the failure of an evaluation. Whatever was raised in it is of its own making: it has no
-    world that could be at fault."""
+    """Return the failure of an evaluation. Any exception in it is the expression's own fault, because an
+    evaluation touches nothing outside."""
     if isinstance(error, Refused):
         return _stopped(text, field, error)
     reason = _first_line(error)

@@ -1,7 +1,7 @@
-"""Pydantic's complaint about a pipeline document, told as a field, a reason and a cure.
+"""Turns pydantic's complaints about a pipeline document into a field, a reason and a cure.
 
-Pydantic names the place by its own way through the models (the type of a node stands behind the
-node's name) and speaks of inputs and tuples; who writes YAML sees fields, lists and words.
+Pydantic names places by its own path through the models (a node's type follows the node's name) and
+speaks of inputs and tuples; people who write YAML think in fields, lists and words.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,15 +21,15 @@ NAME_CURE = "Use letters, digits, `_` and `-`, at most 63, and begin with a lett
 
 
 def misuse(reason: str, cure: str) -> PydanticCustomError:
-    """Return what a validator raises."""
+    """Return the error that a validator raises."""
     return PydanticCustomError("misuse", "{reason}", {"reason": reason, "cure": cure})
 
 
 def faults_of_document(
     error: ValidationError, *, tags: Collection[str], fields: Mapping[str, Collection[str]]
 ) -> list[Fault]:
-    """Return what is wrong with a document; `tags` are the node types, `fields` the names of
-    fields by the field that holds them, "" for all."""
+    """Return the faults of a document. `tags` are the node types; `fields` maps each field to the names
+    of the fields in it, and "" to all names."""
 
     def field_of(place: tuple[int | str, ...]) -> str:
         return ".".join(_place(place, tags)) or "(document)"
@@ -50,7 +50,7 @@ def _fault(
     tags: Collection[str],
     fields: Mapping[str, Collection[str]],
 ) -> Fault | None:
-    """Return what only pipelines have words for."""
+    """Return a fault in terms specific to pipelines, or None if the usual words do."""
     kind, given = complaint["type"], complaint["input"]
     name = parts[-1] if parts else ""
     if kind == "union_tag_invalid":
@@ -75,7 +75,7 @@ def _fault(
 
 
 def _meant(parts: list[str], every: Mapping[str, Collection[str]]) -> str:
-    """Return what to do about a field that does not exist."""
+    """Return the cure for a field that does not exist."""
     name = parts[-1]
     fields = every.get(parts[-2] if len(parts) > 1 else "", every[""])
     if name in _ELSEWHERE:
@@ -88,7 +88,7 @@ def _meant(parts: list[str], every: Mapping[str, Collection[str]]) -> str:
 
 
 def _place(loc: tuple[int | str, ...], tags: Collection[str]) -> list[str]:
-    """Drop the type tags that pydantic puts behind a node's name, and its mark for a key."""
+    """Remove the type tags that pydantic puts after a node's name, and its mark for a key."""
     return [
         str(part)
         for i, part in enumerate(loc)
@@ -122,7 +122,7 @@ _ELSEWHERE = {
     "parallel": "concurrency",
     "deadline_ms": "slo_ms",
 }
-"""What other systems call some fields."""
+"""Names that other systems use for some fields."""
 _NOT_NAMES = {
     "handler": ("function", "Write `module:function`."),
     "type": ("node type", OWN_TYPE_CURE),
@@ -131,7 +131,7 @@ _NOT_NAMES = {
         "Begin with a lower-case letter, and use at most 31 lower-case letters, digits and `_`.",
     ),
 }
-"""What some names are names of, and what they may be."""
+"""What some fields name, and the valid form."""
 _EXPRESSIONS = {
     "over": 'Write an expression: `over: "{{ input.items }}"`, or a list in quotes: `over: "[1, 2]"`.',
     "until": 'Write an expression: `until: "output.done"`.',

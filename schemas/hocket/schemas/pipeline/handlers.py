@@ -1,8 +1,8 @@
 """Which functions `python` nodes may name. Pure.
 
 A worker runs functions of the modules that it was started for (`HOCKET_HANDLERS`, `hocket up
---handlers`, `node_types.python.modules`), with what is below them, and Hocket's own few for examples
-and tests. Nothing else: neither the standard library nor what happens to be installed beside it.
+--handlers`, `node_types.python.modules`), including their submodules, and a few of Hocket's own for
+examples and tests. It runs nothing else: neither the standard library nor other installed packages.
 """
 
 import re
@@ -31,7 +31,7 @@ ALWAYS_ALLOWED = (
 """Functions that every worker runs."""
 MAX_ENTRIES = 1_000
 SHOWN = 8
-"""Entries of the list that an error names."""
+"""The most entries of the list that an error shows."""
 
 _MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _ENTRY = re.compile(rf"{_MODULE}(?::[A-Za-z_]\w*)?", re.ASCII)
@@ -68,7 +68,7 @@ class AllowedHandlers:
 
     @classmethod
     def of(cls, entries: Iterable[str], field: str = "HOCKET_HANDLERS") -> "AllowedHandlers":
-        """Return the list of these entries, or raise InvalidInput for one that cannot be allowed."""
+        """Return the list of these entries; raise InvalidInput for one that cannot be allowed."""
         listed = tuple(entries)
         if len(listed) > MAX_ENTRIES:
             raise InvalidInput(
@@ -85,8 +85,8 @@ class AllowedHandlers:
         )
 
     def check(self, handler: object) -> tuple[str, str]:
-        """Return module and function of a handler, or raise HandlerNotAllowed: HandlerNotListed where
-        the list of another worker may have it."""
+        """Return the module and function of a handler; raise HandlerNotAllowed, or HandlerNotListed if
+        another worker's list may have it."""
         found = _HANDLER.fullmatch(handler) if isinstance(handler, str) else None
         if found is None:
             raise HandlerNotAllowed(
@@ -110,7 +110,7 @@ class AllowedHandlers:
         return module, name
 
     def allows_module(self, module: str | None) -> bool:
-        """Tell whether all functions of a module may be run: it is listed, or is below one that is."""
+        """Tell whether all functions of a module may run: it is listed, or is below a listed one."""
         while module:
             if module in self.modules:
                 return True
@@ -124,8 +124,9 @@ class AllowedHandlers:
 
 
 class HandlerQueues:
-    """The queues of packages: nodes that name none, and whose handler is in a package or below it, are
-    run by workers that serve its queue. Raises InvalidInput for what is no module or no queue."""
+    """The queues of packages. A node that names no queue, and whose handler is in a package or below it,
+    is run by workers that serve the package's queue. Raises InvalidInput for an invalid module or queue
+    name."""
 
     def __init__(self, queues: Mapping[str, str], field: str) -> None:
         for module, queue in queues.items():
@@ -140,8 +141,8 @@ class HandlerQueues:
         self._queues = dict(queues)
 
     def of(self, handler: str) -> str | None:
-        """Return the queue of a handler (`module:function`): that of the innermost package that has one;
-        None where none has."""
+        """Return the queue of a handler (`module:function`), which is that of the innermost package that
+        has one, or None."""
         module = handler.partition(":")[0]
         while module:
             if module in self._queues:
@@ -151,12 +152,12 @@ class HandlerQueues:
 
 
 def entries_of(text: str) -> tuple[str, ...]:
-    """Return the entries of a comma-separated list."""
+    """Return the entries in a comma-separated list."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def check_handlers(pipeline: Pipeline, allowed: AllowedHandlers) -> None:
-    """Raise InvalidInput for the first node of a pipeline whose handler may not be run."""
+    """Raise InvalidInput for the first node of a pipeline whose handler may not run."""
     for field, handler in _named(pipeline.nodes, "nodes"):
         try:
             allowed.check(handler)

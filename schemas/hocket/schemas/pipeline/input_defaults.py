@@ -1,8 +1,8 @@
-"""The `default`s of a pipeline's input schema: fields that a task leaves out get them.
+"""Applies the `default`s of a pipeline's input schema to fields that a task leaves out.
 
-They are taken from the `properties` of the schema, and of the objects inside it that the input has.
-`$ref`, `allOf` and their like are not followed, so that what is added is never more than stands in the
-schema once. A default that is an object is taken whole.
+Defaults are taken from the `properties` of the schema, and of nested objects that the input has. `$ref`,
+`allOf` and the like are not followed, so that never more is added than the schema itself contains. A
+default that is an object is taken whole.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _CURE = "Correct the default, or what the schema asks of it."
 
 
 def with_defaults(schema: Mapping[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    """Return an input with the defaults of its schema; the input itself where none is missing."""
+    """Return an input with the defaults of its schema; the same object if nothing is missing."""
     filled = _filled(schema, value, 0)
     assert isinstance(filled, dict)
     return filled

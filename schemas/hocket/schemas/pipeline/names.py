@@ -1,10 +1,10 @@
-"""Which names an expression may read, by its place; what reads others is refused before it runs.
+"""Which names an expression may read, depending on its place; others are refused before anything runs.
 
-Everywhere: `input`, `nodes` (the siblings), `run`. Beside them, from the layers around a step: the item
-(`item`, or what `as` says) and `index` in a map, `round` and `previous` in a loop, `error` in a
+Everywhere: `input`, `nodes` (the siblings), `run`. In addition, from the layers around a step: the item
+(`item`, or the name given by `as`) and `index` in a map, `round` and `previous` in a loop, `error` in a
 fallback; `output` in `until`, `valid` and `score`. Templates that a worker renders (prompts, queries,
-parameters) see `input` alone. What lies below `input` is known where the node's `with` names it, or
-where the pipeline's input schema allows nothing else.
+parameters) see only `input`. The fields of `input` are known if the node's `with` names them, or if the
+pipeline's input schema allows no others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,24 +48,24 @@ _WHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The fields that an input has, and what to do where another is read."""
+    """The fields of an input, and the cure if another one is read."""
 
     names: frozenset[str]
     cure: str
 
 
 _UNKNOWN = Keys(frozenset(), "")
-"""Those of an input that an owner has and nobody knows before the run."""
+"""The keys of an owner's input that are not known before the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What expressions of one place may read."""
+    """The names that expressions in one place may read."""
 
     names: frozenset[str]
     nodes: Mapping[str, Node]
     outer: frozenset[str]
-    """Nodes and names around the scope, which its expressions do not see."""
+    """Nodes and names of enclosing scopes, which expressions here cannot see."""
     input: Keys | None
 
     def also(self, *names: str) -> "Known":
@@ -73,12 +73,12 @@ class Known:
 
 
 def check_names(nodes: Mapping[str, Node], output: Any, *, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first expression of a pipeline that reads what is not there."""
+    """Raise InvalidInput for the first expression of a pipeline that reads something unavailable."""
     _check_scope(nodes, output, "nodes", "output", frozenset(), _schema_keys(schema))
 
 
 def check_flow_names(flow: Flow | None, *, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first key of a pipeline's `flow` that reads what is not there."""
+    """Raise InvalidInput for the first key of a pipeline's `flow` that reads something unavailable."""
     known = Known(frozenset({"input"}), {}, frozenset(), _schema_keys(schema))
     for kind in FLOW_KINDS if flow is not None else ():
         spec = getattr(flow, kind)
@@ -88,8 +88,8 @@ def check_flow_names(flow: Flow | None, *, schema: Mapping[str, Any]) -> None:
 
 
 def read_by(node: NodeBase, field: str, *, applied: bool = False) -> dict[str, str]:
-    """Return the siblings that a node reads, each with the place that reads it: in its own
-    expressions, and in those of its branches, fallbacks and fast variant. `applied` as in `readings`."""
+    """Return the siblings that a node reads, each with the field that reads it, in its own expressions
+    and in those of its branches, fallbacks and fast variant. `applied` as in `readings`."""
     found: dict[str, str] = {}
     for reading in _own_readings(node, field, applied=applied):
         for name in reading.nodes:
@@ -124,8 +124,8 @@ def _check_node(
     owner: Keys | None,
     itself: str = "Remove it, or read another node.",
 ) -> None:
-    """Check a node, or a branch or fallback, whose input without a `with` is its `owner`'s; `itself`
-    is what to do where it reads its own node."""
+    """Check a node, or a branch or fallback, whose input without a `with` is its `owner`'s. `itself` is
+    the cure if it reads its own node."""
     own = known
     if node.when is not None:
         _check_expression(name, node.when, f"{field}.when", known, itself)
@@ -155,7 +155,7 @@ def _check_node(
 
 
 def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | None) -> None:
-    """Check the nodes that a race or graph contains; `given` are the keys of its input."""
+    """Check the nodes inside a race or graph; `given` are the keys of its input."""
     if isinstance(node, RaceNode):
         cure = "Read `output`, the output of a branch."
         for text, place in ((node.valid, "valid"), (node.score, "score")):
@@ -175,7 +175,7 @@ def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | 
 
 
 def _check_tool(name: str, tool: AgentTool, field: str) -> None:
-    """Check what runs where a model calls a tool: `input` is the arguments, and nothing else is seen."""
+    """Check the node of a tool, which sees only the call's arguments as its `input`."""
     given = _schema_keys(tool.parameters or {})
     if given is not None:
         cure = f"Add `{{name}}` to `{field}.parameters.properties`, which allows nothing else."
@@ -191,7 +191,7 @@ def _check_tool(name: str, tool: AgentTool, field: str) -> None:
 
 
 def _check_called(name: str, node: Node, field: str) -> None:
-    """Check what a handler calls: `input` is what it says, and nothing else is seen."""
+    """Check a node that a handler calls, which sees only the call's `input`."""
     seen = Known(frozenset({"input", "run"}), {}, frozenset(), None)
     _check_node(name, node, field, seen, owner=_UNKNOWN)
 
@@ -202,7 +202,7 @@ def _check_expression(name: str, text: str, field: str, known: Known, itself: st
 
 
 def _check_own(name: str, reading: Reading, known: Known, itself: str) -> None:
-    """Check what a node reads, which cannot be itself."""
+    """Check what a node reads; it cannot read itself."""
     if name in reading.nodes:
         reason = "it reads the node itself, which has not ended"
         raise InvalidInput(field=reading.field, reason=reason, cure=itself)
@@ -319,7 +319,7 @@ def _inner(node: NodeBase, field: str) -> Iterator[tuple[str, NodeBase]]:
 
 
 def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
-    """Yield what the templates read that the node's worker renders over its input."""
+    """Yield the readings of the templates that the node's worker renders over its input."""
     templates: dict[str, Any] = {}
     if isinstance(node, LlmNode | AgentNode):
         templates = {"prompt": node.prompt, "system": node.system}

@@ -1,5 +1,5 @@
-"""Parts of a node in a pipeline spec: how it is repeated, tried again and cached, what a planner may
-emit, and what a model call requires."""
+"""Parts of a node in a pipeline spec: maps, loops, retries and caching, a planner's policy, and the
+requirements of a model call."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,9 +15,9 @@ MAX_LOOP_ROUNDS = 10_000
 MAX_WAIT_MS = 90 * 24 * 3_600_000
 DEFAULT_HANDLER_CALLS = 100
 MAX_HANDLER_CALLS = 1_000
-"""Calls of other nodes that one step makes: as many as its journal has entries."""
+"""The most calls of other nodes by one step: the same as the entries of its journal."""
 MAX_NAMED = 200
-"""Handlers, models and so on that a planner's policy names."""
+"""The most handlers, models and so on that a planner's policy names."""
 
 Name = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$")]

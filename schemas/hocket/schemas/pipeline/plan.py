@@ -1,8 +1,8 @@
-"""A pipeline made ready to run: checked as a whole, edges known both ways, templates compiled.
+"""Compiled pipelines: checked as a whole, with edges in both directions and compiled templates.
 
-`compile_pipeline` is the one gate: what it returns the coordinator can run; what it refuses names the
-field and the cure. Scopes are lexical: inside a `graph` node, `input` is that node's input and
-`nodes` are its siblings; branches and fallbacks see what their node sees.
+`compile_pipeline` is the only entry: the coordinator can run what it returns, and its refusals name the
+field and the cure. Scopes are lexical: inside a `graph` node, `input` is that node's input and `nodes`
+are the siblings there; branches and fallbacks see what their node sees.
 """
 
 from collections.abc import Container, Mapping
@@ -91,11 +91,11 @@ class NodePlan:
     fast: "NodePlan | None"
     """The fast variant; its path is that of a fallback with the number 0: `draft!0`."""
     calls: Mapping[str, "NodePlan"]
-    """What its handler may call; the paths are `draft/NAME`."""
+    """The nodes that its handler may call; their paths are `draft/NAME`."""
 
     @property
     def own_fields(self) -> dict[str, Any]:
-        """What its steps do follows from these fields and their input."""
+        """The fields that, together with the input, determine what its steps do."""
         if not self.calls:
             return dict(self.config)
         assert isinstance(self.node, CallingNode), self.path
@@ -107,7 +107,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopePlan:
-    """The nodes that see each other; `order` is topological, `finals` nobody needs."""
+    """Nodes that see each other; `order` is topological, and no node needs the `finals`."""
 
     path: str
     nodes: Mapping[str, NodePlan]
@@ -116,7 +116,7 @@ class ScopePlan:
     finals: tuple[str, ...]
     output: Evaluate | None
     tells_failures: bool = False
-    """Its output tells of nodes that failed: they fail neither the scope nor degrade it."""
+    """Whether the output reports nodes that failed, so that they neither fail nor degrade the scope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,7 @@ class Plan:
     root: ScopePlan
     by_path: Mapping[str, NodePlan]
     flow: tuple[FlowGate, ...] = ()
-    """What its runs pass before they start."""
+    """The gates that its runs pass before they start."""
 
 
 def compile_pipeline(
@@ -137,10 +137,10 @@ def compile_pipeline(
     known_models: Container[str] | None = None,
     applied: bool = False,
 ) -> Plan:
-    """Return the plan of a pipeline, or raise InvalidInput (a cycle, an unknown node, model or
-    reference, a template that does not parse, a bad input schema) naming the field and the cure.
+    """Return the plan of a pipeline; raise InvalidInput, naming the field and the cure, for a cycle, an
+    unknown node, model or reference, a template that does not parse, or a bad input schema.
 
-    `applied`: it was accepted before, by the rules of its day, and is not judged by newer ones."""
+    `applied` means that the pipeline was accepted by earlier rules and is not judged by newer ones."""
     spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
     if not applied:
         compile_schema(spec.input, "input")
@@ -157,12 +157,12 @@ def compile_pipeline(
 
 
 def complete_input(plan: Plan, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the input of a run: what its task says, and the schema's defaults for the rest."""
+    """Return the input of a run: the task's body, with the schema's defaults for missing fields."""
     return with_defaults(plan.pipeline.input, value)
 
 
 def check_input(plan: Plan, value: Any) -> None:
-    """Raise InvalidInput where a task's body, with the defaults, breaks the pipeline's input schema."""
+    """Raise InvalidInput if a task's body, with the defaults, breaks the pipeline's input schema."""
     if not isinstance(value, dict):
         raise InvalidInput(
             field="input",
@@ -181,9 +181,10 @@ def compile_emitted(
     known_models: Container[str] | None = None,
     applied: bool = False,
 ) -> tuple[ScopePlan, dict[str, NodePlan]]:
-    """Return the scope of the steps that a planner emitted (`{nodes, output}`) and its nodes by path,
-    or raise PlanRefused where they break the policy or could not run. Their texts are data
-    (see `emitted`). `applied` as in `compile_pipeline`."""
+    """Return the scope of the steps that a planner emitted (`{nodes, output}`) and its nodes by path.
+
+    Raises PlanRefused if they break the policy or could not run. Their texts are data (see `emitted`).
+    `applied` as in `compile_pipeline`."""
     try:
         spec = GraphNode.model_validate(
             {"type": "graph", "nodes": value["nodes"], "output": value.get("output")}
@@ -220,9 +221,10 @@ def compile_emitted(
 def compile_turn(
     agent: AgentNode, output: Any, *, path: str
 ) -> tuple[ScopePlan, dict[str, NodePlan]]:
-    """Return the scope of the tools that an agent's model called in a round, and its nodes by path;
-    raise TurnInvalid where a worker said of the round what cannot be. The scope's output has what the
-    tools gave, or their errors."""
+    """Return the scope of the tools that an agent's model called in a round, and its nodes by path. The
+    scope's output has the tools' results, or their errors.
+
+    Raises TurnInvalid if the worker's report of the round is impossible."""
     nodes = nodes_of(agent, calls_of(agent, path, output))
     by_path: dict[str, NodePlan] = {}
     compiler = _Compiler(by_path, None, applied=True)
@@ -234,7 +236,7 @@ def compile_turn(
 
 
 class _Compiler:
-    """Carries what the whole compilation shares: the nodes by path and the known models."""
+    """The state that a whole compilation shares: the nodes by path and the known models."""
 
     def __init__(
         self, by_path: dict[str, NodePlan], known_models: Container[str] | None, *, applied: bool
@@ -368,7 +370,7 @@ class _Compiler:
         return body, branches
 
     def _calls(self, node: Node, path: str, field: str, depth: int) -> dict[str, NodePlan]:
-        """Compile what a handler may call."""
+        """Compile the nodes that a handler may call."""
         if not isinstance(node, CallingNode):
             return {}
         return {
@@ -387,7 +389,7 @@ class _Compiler:
         depth: int,
         kind: str = "branch or fallback",
     ) -> NodePlan:
-        """Compile a branch, fallback or fast variant: its place in the graph is its owner's."""
+        """Compile a branch, fallback or fast variant, whose place in the graph is its owner's."""
         for refused in ("needs", "when", "fallback", "optional", "fast"):
             if getattr(node, refused):
                 raise InvalidInput(
@@ -398,7 +400,7 @@ class _Compiler:
         return self.node(name, node, path=path, field=field, depth=depth + 1)
 
     def _check_tools(self, agent: AgentNode, path: str, field: str, depth: int) -> None:
-        """Compile the nodes of an agent's tools, for they can be called only if that is possible."""
+        """Compile the nodes of an agent's tools, because only nodes that compile can be called."""
         if not self.applied:
             alone = _Compiler({}, self.known_models, applied=False)
             for name, tool in agent.tools.items():
@@ -406,7 +408,7 @@ class _Compiler:
                 alone.node(name, tool.node, path=f"{path}/{name}", field=place, depth=depth + 1)
 
     def _needs(self, name: str, node: Node, nodes: Container[str], field: str) -> tuple[str, ...]:
-        """Return what a node waits for: its `needs`, then the nodes that its expressions read."""
+        """Return the nodes that a node waits for: its `needs`, then those that its expressions read."""
         read = read_by(node, field, applied=self.applied)
         reads = (other for other in sorted(read) if other in nodes)
         found = tuple(dict.fromkeys((*node.needs, *reads)))
@@ -461,7 +463,7 @@ def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str,
 _COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}
 _CONTROL_FIELDS = frozenset({"nodes", "output", "branches", "pick", "valid", "score"})
 _CALL_FIELDS = frozenset({"calls", "max_calls"})
-"""Of nodes whose handlers call others; an agent's `max_calls` is its worker's."""
+"""Fields of nodes whose handlers call other nodes; an agent's `max_calls` is for its worker."""
 
 
 def _config(node: Node) -> dict[str, Any]:
@@ -477,8 +479,8 @@ def _config(node: Node) -> dict[str, Any]:
 
 
 def _described(tool: AgentTool) -> dict[str, Any]:
-    """Return what an agent's worker is told of a tool: what its model is told, and where that is to be
-    asked for."""
+    """Return the description of a tool for an agent's worker: what the model gets, or where the worker
+    must ask for it."""
     told: dict[str, Any] = {"description": tool.description}
     if tool.parameters is not None:
         told["parameters"] = tool.parameters

@@ -1,7 +1,7 @@
-"""Holds the steps that a planner emits to its policy: they use what it names and nothing else. Pure.
+"""Holds a planner's emitted steps to its policy: they may use only what it names. Pure.
 
-What is inside a graph, a race or a nested planner lies one deeper; a fallback stands in its node's
-place. How many steps run in the end is counted while they do
+Nodes inside a graph, a race or a nested planner are one level deeper; a fallback takes its node's place.
+The number of steps that actually run is counted at run time
 (`coordinator/core/run/constructs/planned.py`).
 """
 
@@ -51,7 +51,7 @@ BOUNDS = ("max_steps", "max_items", "max_attempts", "max_depth")
 def check_policy(
     nodes: Mapping[str, Node], policy: PlanPolicy, *, field: str = "nodes", depth: int = 1
 ) -> None:
-    """Raise PlanRefused for the first emitted node that goes beyond the policy."""
+    """Raise PlanRefused for the first emitted node that the policy does not allow."""
     if depth > policy.max_depth:
         raise _too_deep(field, depth, policy)
     if depth == 1 and (count := _count(nodes)) > policy.max_steps:
@@ -69,7 +69,7 @@ def check_policy(
 
 
 def named_by(node: Node) -> Iterator[tuple[str, str, str]]:
-    """Yield what a node uses from outside: the list of a policy, the node's field, and the name."""
+    """Yield the outside resources of a node: the policy's list, the node's field, and the name."""
     if isinstance(node, PythonNode):
         yield "handlers", "handler", node.handler
     elif isinstance(node, LlmNode | PlanningNode):
@@ -112,7 +112,7 @@ def _check_node(node: Node, policy: PlanPolicy, field: str, depth: int) -> None:
 
 
 def _check_its_authors(node: Node, field: str) -> None:
-    """Refuse what only the author of a pipeline chooses."""
+    """Refuse fields that only the author of a pipeline may set."""
     if isinstance(node, CallingNode) and node.calls:
         raise PlanRefused(
             field=f"{field}.calls",
@@ -172,7 +172,7 @@ def _count(nodes: Mapping[str, Node]) -> int:
 
 
 def _instead(node: Node, field: str) -> Iterator[tuple[str, Node]]:
-    """Yield the nodes that may stand in a node's place, with their fields."""
+    """Yield the nodes that may take a node's place, with their fields."""
     for i, fallback in enumerate(node.fallback):
         yield f"{field}.fallback.{i}.node", fallback.node
     if node.fast is not None:

@@ -1,7 +1,7 @@
-"""What a pipeline may not say although each of its fields is well formed: settings that can have no
-effect, that contradict each other, or that can only fail. Each is refused with its field and cure.
+"""Refuses pipelines whose fields are well formed, but have settings that can have no effect, contradict
+each other, or can only fail. Each refusal names the field and the cure.
 
-Nothing is refused that could be of use: a bound may be tight, a list empty, a node never wanted.
+Nothing is refused that could be useful: a bound may be tight, a list empty, a node never needed.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ from hocket.schemas.subjects import is_own_type
 from hocket.schemas.templates.parsing import MAX_PIPELINE_TOKENS, count_tokens
 
 MAX_ALL_PATTERNS_SIZE = 10 * MAX_PATTERNS_SIZE
-"""Instructions that the patterns of all answers' schemas of a pipeline are compiled to."""
+"""The most instructions that the patterns of all answer schemas of a pipeline compile to."""
 NESTING_TYPES = ("graph", "race")
 NAMED_BY_TYPE = {
     "python": "handlers",
@@ -58,7 +58,7 @@ NAMED_BY_TYPE = {
     "nats": "nats_services",
     "pipeline": "pipelines",
 }
-"""The list of a planner's policy without which no node of a type can be emitted."""
+"""By node type: the list of a planner's policy without which no such node can be emitted."""
 TAKEN = frozenset(
     {"input", "nodes", "run", "index", "round", "previous", "output", "error"}
     | {
@@ -78,21 +78,21 @@ TAKEN = frozenset(
     }
     | {"range", "dict", "namespace", "loop", "self"}
 )
-"""Names that an item may not have: they mean something else where it is read."""
+"""Names that an item may not have, because they mean something else where it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The time that something around a node leaves it."""
+    """The time that an enclosing construct leaves a node."""
 
     ms: float
     whose: str
 
 
 ADDRESSES = frozenset({"validate"})
-"""Names under which REST has something else than a pipeline: POST /v1/pipelines/validate."""
+"""Names that REST uses for something other than a pipeline: POST /v1/pipelines/validate."""
 EXPRESSIONS = frozenset({"when", "over", "until", "valid", "score", "key"})
-"""Fields that hold an expression, with or without braces."""
+"""Fields whose value is an expression, with or without braces."""
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
@@ -114,8 +114,8 @@ def check_pipeline(pipeline: Pipeline) -> None:
 
 
 def check_schemas(nodes: Mapping[str, Node], field: str, most: int) -> None:
-    """Raise InvalidInput for the first schema of an answer that is none, or whose patterns come, with
-    those of the schemas before it, to more than `most` instructions."""
+    """Raise InvalidInput for the first answer schema that is not valid, or whose patterns, together with
+    those of the schemas before it, compile to more than `most` instructions."""
     left = most
     for _, node, place in all_nodes(nodes, field):
         if isinstance(node, LlmNode) and node.response_schema is not None:
@@ -129,7 +129,7 @@ def check_schemas(nodes: Mapping[str, Node], field: str, most: int) -> None:
 
 
 def check_templates(spec: Pipeline | GraphNode) -> None:
-    """Refuse a pipeline, or emitted steps, whose templates would take long to read."""
+    """Refuse a pipeline, or emitted steps, whose templates would take too long to parse."""
     left = MAX_PIPELINE_TOKENS
     document = spec.model_dump(include={"nodes", "output"}, exclude_unset=True, by_alias=True)
     waiting: list[tuple[str, Any]] = [("", document)]
@@ -336,7 +336,7 @@ def _check_times(node: Node, field: str, limit: Limit | None) -> None:
 
 
 def _check_within(node: Node, field: str, limit: Limit) -> None:
-    """Refuse times that what is around the node cuts off."""
+    """Refuse times that exceed the limit set around the node."""
     if node.timeout_ms is not None and node.timeout_ms > limit.ms:
         raise InvalidInput(
             field=f"{field}.timeout_ms",

@@ -1,6 +1,6 @@
-"""The pipeline spec as users write it, in YAML or JSON: shapes and bounds of single fields.
+"""The pipeline spec as users write it, in YAML or JSON: the types and bounds of single fields.
 
-What concerns several nodes at once (cycles, references) is checked in `plan`. `pipeline_schema()`
+Rules that concern several nodes at once (cycles, references) are checked in `plan`. `pipeline_schema()`
 is published as `pipeline.schema.json` for editors.
 """
 
@@ -370,11 +370,11 @@ class SignalNode(NodeBase):
 
 
 OWN = "own"
-"""The tag of nodes whose type is somebody's own."""
+"""The tag of nodes of custom types."""
 
 
 def _tag_of(node: Any) -> str | None:
-    """Return by which model a node is read; None where it has no type."""
+    """Return the tag of the model that reads a node, or None if it has no type."""
     kind = node.get("type") if isinstance(node, Mapping) else getattr(node, "type", None)
     if kind is None:
         return None
@@ -404,7 +404,7 @@ WORKER_TYPES = ("planning", "retrieval", "sql", "llm", "agent", "python", "http"
 """Built-in node types that workers run; the coordinator runs the others itself."""
 WAIT_TYPES = ("approval", "signal")
 NODE_TYPES = (*WORKER_TYPES, *WAIT_TYPES, "graph", "race", "pipeline")
-"""The built-in ones."""
+"""The built-in node types."""
 
 
 def runs_in_worker(node_type: str) -> bool:
@@ -413,7 +413,7 @@ def runs_in_worker(node_type: str) -> bool:
 
 
 def pool_of(node: Node) -> str:
-    """Return the name of the steps that share workers with those of a node."""
+    """Return the pool of a node's steps: the name under which workers serve them."""
     return pool(node.type, node.queue)
 
 
@@ -470,8 +470,8 @@ for _model in (NodeBase, CallingNode, PythonNode, OwnNode, GraphNode, RaceNode, 
 
 
 def parse_pipeline(document: Any) -> Pipeline:
-    """Return the pipeline of a parsed YAML or JSON document, or raise InvalidInput with
-    its faults, each with the field and the cure."""
+    """Return the pipeline of a parsed YAML or JSON document; raise InvalidInput with all faults, each
+    with its field and cure."""
     if not isinstance(document, Mapping):
         raise InvalidInput(
             field="(document)",
@@ -493,14 +493,15 @@ def pipeline_schema() -> dict[str, Any]:
 
 
 def fault(error: ValidationError) -> InvalidInput:
-    """Return what is wrong with a document that pydantic refused."""
+    """Return the error for a document that pydantic refused."""
     faults = faults_of_document(error, tags=(*NODE_TYPES, OWN), fields=_fields())
     return refusal(InvalidInput, faults)
 
 
 @cache
 def _fields() -> Mapping[str, tuple[str, ...]]:
-    """Return the fields there are, as they are written, by the field that holds them; "" has all."""
+    """Return the names of all fields as they are written, by the field that contains them; "" has
+    all."""
     held: dict[str, type[SpecPart]] = {
         "map": Map,
         "loop": Loop,

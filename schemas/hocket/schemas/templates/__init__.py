@@ -1,2 +1,2 @@
-"""Jinja2 templates, run by an evaluator of our own in counted steps: nothing of a template becomes
-Python, and what it may use stands in tables (docs/decisions/0010-expressions-have-a-price.md)."""
+"""Jinja2 templates, run by our own evaluator in counted steps: no part of a template becomes Python
+code, and everything it may use is listed in tables (docs/decisions/0010-expressions-have-a-price.md)."""

@@ -1,8 +1,8 @@
-"""What one evaluation may use: operations and memory, both counted, never timed.
+"""The budget of one evaluation: operations and memory, both counted, never timed.
 
-An operation stands for about 50 ns: a node of the template, an item that a filter looks at, 16
-characters that are read or written. What is to be made is paid for before it is made. The counts depend
-on the template and its values alone, so that every process, and every replay, refuses the same.
+An operation corresponds to about 50 ns: a node of the template, an item that a filter visits, 16
+characters that are read or written. Values are charged for before they are made. The counts depend only
+on the template and its values, so that every process, and every replay, refuses the same evaluations.
 """
 
 from collections.abc import Mapping
@@ -11,29 +11,29 @@ from typing import Any, NoReturn
 from hocket.schemas.errors import HocketError
 
 MAX_OPERATIONS = 200_000
-"""Operations of one evaluation: 5 to 20 ms of one core."""
+"""The limit on the operations of one evaluation: 5 to 20 ms of one core."""
 MAX_TOGETHER_OPERATIONS = 12_000_000
-"""Operations of all evaluations that are made together, as for one event of a run: 0.3 to 1.2 s."""
+"""The limit on all evaluations that are made together, as for one event of a run: 0.3 to 1.2 s."""
 MAX_TOGETHER_BYTES = 64_000_000
-"""Bytes that the templates of one value (`with`, `output`) may have made and still hold."""
+"""The limit on the bytes that the templates of one value (`with`, `output`) have made and still hold."""
 MAX_CHECK_OPERATIONS = 600_000
-"""Operations of checking the largest values against a schema."""
+"""The limit on the operations of checking the largest values against a schema."""
 MIN_CHECK_OPERATIONS = 100_000
-"""Operations of checking a small one: 5 to 15 ms, in which its coordinator does nothing else."""
+"""The same for a small value: 5 to 15 ms, in which its coordinator does nothing else."""
 CHECK_OPERATIONS_PER_PART = 12
-"""Further operations for each text, number, list and mapping of the value."""
+"""Further operations allowed for each text, number, list and mapping of the value."""
 MAX_MADE_BYTES = 24_000_000
-"""Bytes of all values that one evaluation makes, those that it drops again included."""
+"""The limit on the bytes of all values that one evaluation makes, including those that it drops."""
 MAX_TEXT_CHARS = 2_000_000
-"""Characters of one text."""
+"""The limit on the characters of one text."""
 MAX_VALUE_BYTES = 16_000_000
-"""Size of a value that an expression gives, as JSON."""
+"""The limit on the result of an expression, as JSON."""
 MAX_VALUE_PARTS = 1_000_000
-"""Texts, numbers, lists and mappings in a value that an expression gives."""
+"""The limit on the texts, numbers, lists and mappings in the result of an expression."""
 MAX_CALL_DEPTH = 200
 """How deep macros and recursive loops may call each other, in levels of the template."""
 MAX_INTEGER = 2**63 - 1
-"""Integers that are computed stay within 64 bits."""
+"""Computed integers stay within 64 bits."""
 CHARS_PER_OPERATION = 16
 
 DEEP_CURE = "Compute a flatter value."
@@ -43,7 +43,7 @@ NUMBER_CURE = "Stay within 64 bits and finite numbers."
 
 
 class Refused(Exception):
-    """The evaluation was stopped for what it asks; `reason` and `cure` go into the error."""
+    """The evaluation was refused; `reason` and `cure` go into the error."""
 
     def __init__(self, reason: str, cure: str) -> None:
         super().__init__(reason)
@@ -64,24 +64,24 @@ class Meter:
         self.depth = 0
 
     def spend(self, operations: int) -> None:
-        """Count operations; raise Refused where they are used up."""
+        """Count operations; raise Refused if they are used up."""
         self.operations_left -= operations
         if self.operations_left < 0:
             raise Refused(f"it takes more than {self.limit:,} operations", LESS_CURE)
 
     def make(self, size: int) -> None:
-        """Count bytes that are about to be made; raise Refused where they are used up."""
+        """Count bytes that are about to be made; raise Refused if they are used up."""
         self.bytes_left -= size
         if self.bytes_left < 0:
             raise Refused(f"its values take more than {MAX_MADE_BYTES:,} bytes", SMALLER_CURE)
 
     @property
     def made(self) -> int:
-        """Bytes of all that was made."""
+        """The bytes made so far."""
         return MAX_MADE_BYTES - self.bytes_left
 
     def text(self, chars: int) -> None:
-        """Count a text of so many characters that is about to be made."""
+        """Count a text of `chars` characters that is about to be made."""
         if chars > MAX_TEXT_CHARS:
             raise Refused(f"a text grows beyond {MAX_TEXT_CHARS:,} characters", SMALLER_CURE)
         self.bytes_left -= 4 * chars + 64
@@ -90,7 +90,8 @@ class Meter:
             self._used_up()
 
     def items(self, count: int, each: int = 8) -> None:
-        """Count a list that is about to be made; `each` are the bytes of an item, 8 if it is there."""
+        """Count a list that is about to be made; `each` is the size of an item in bytes, 8 if the items
+        exist already."""
         self.bytes_left -= each * count + 64
         self.operations_left -= count // 4 + 1
         if self.operations_left < 0 or self.bytes_left < 0:
@@ -107,7 +108,7 @@ class Meter:
 
 
 class Account:
-    """What the evaluations that are made together use: each has a meter, and all share this."""
+    """The shared account of evaluations that are made together; each of them has a meter of its own."""
 
     __slots__ = ("held", "operations_left")
 
@@ -117,16 +118,16 @@ class Account:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no evaluation may be made any more."""
+        """Whether no further evaluation may be made."""
         return self.operations_left <= 0
 
     @property
     def operations(self) -> int:
-        """Operations that were counted so far."""
+        """The operations counted so far."""
         return MAX_TOGETHER_OPERATIONS - self.operations_left
 
     def meter(self) -> Meter:
-        """Return the meter of the next evaluation, which may use no more than is left for all."""
+        """Return a meter for the next evaluation, which may use at most what is left for all."""
         meter = Meter()
         if self.operations_left < MAX_OPERATIONS:
             meter.limit = MAX_TOGETHER_OPERATIONS
@@ -134,15 +135,15 @@ class Account:
         return meter
 
     def used(self, meter: Meter) -> None:
-        """Count what an evaluation used."""
+        """Add what an evaluation used."""
         self.operations_left -= meter.given - max(0, meter.operations_left)
 
     def spend(self, operations: int) -> None:
-        """Count work that is no evaluation."""
+        """Count work other than evaluations."""
         self.operations_left -= operations
 
     def hold(self, size: int) -> None:
-        """Count bytes that a value keeps; raise Refused where its templates make too much of them."""
+        """Count bytes that a value keeps; raise Refused if its templates make too many."""
         self.held += size
         if self.held > MAX_TOGETHER_BYTES:
             raise Refused(
@@ -151,7 +152,7 @@ class Account:
 
 
 class Names(dict[str, Any]):
-    """The names that an evaluation reads, with the account that it shares with others."""
+    """The names that an evaluation can read, with the account that it shares with others."""
 
     __slots__ = ("account",)
 
@@ -165,11 +166,11 @@ class Names(dict[str, Any]):
 
 
 def account_of(scope: Mapping[str, Any]) -> Account:
-    """Return the account that evaluations against a scope share; one of its own where it has none."""
+    """Return the account that evaluations against a scope share, or a new one if it has none."""
     return scope.account if isinstance(scope, Names) else Account()
 
 
 def stopped(error: HocketError) -> Refused:
-    """Return another check's error as a refusal of this evaluation."""
+    """Return the error of another check as a refusal of this evaluation."""
     fields = error.fields
     return Refused(str(fields.get("reason", error)), str(fields.get("cure", "")))

@@ -1,4 +1,4 @@
-"""Calls in an expression, compiled: filters, tests, methods, functions, macros, and their arguments."""
+"""Compiles the calls in an expression: filters, tests, methods, functions, macros, and arguments."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,10 +15,10 @@ from hocket.schemas.templates.names import Function, name_of
 from hocket.schemas.templates.values import Namespace, scalar_key, sequence
 
 MAX_RANGE = 100_000
-"""Numbers of one `range()`."""
+"""The most numbers in one `range()`."""
 
 Given = Callable[[Frame], tuple[list[Any], dict[str, Any]]]
-"""The arguments of a call, compiled: those without a name, and those with one."""
+"""The compiled arguments of a call: positional and named ones."""
 
 
 def filter_of(compiler: Compiler, node: nodes.Filter) -> Value:

@@ -1,7 +1,7 @@
-"""What the parts of the compiler share: the compiler as they see it, and constants.
+"""What the parts of the compiler share: the compiler's interface, and constants.
 
-A node costs one operation, paid by the template, loop or macro that it stands in. What an operator,
-filter, test, method or function does beyond that it pays itself.
+A node costs one operation, charged to the template, loop or macro that contains it. Operators, filters,
+tests, methods and functions charge for anything beyond that themselves.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,15 @@ PAGE = "docs/reference/constructs/expressions.md"
 
 
 class Compiler(Protocol):
-    """`scopes` knows the names that the template itself sets, `size` counts the nodes compiled."""
+    """The compiler's interface: `scopes` has the names that the template itself sets, `size` counts the
+    compiled nodes."""
 
     scopes: Scopes
     size: int
 
     def value(self, node: nodes.Node) -> Value:
-        """Return the function of an expression; raise Refused for what templates may not have."""
+        """Return the function of an expression; raise Refused for anything that templates may not
+        use."""
 
 
 def values_of(compiler: Compiler, parts: Sequence[nodes.Expr]) -> list[Value]:
@@ -33,7 +35,7 @@ def values_of(compiler: Compiler, parts: Sequence[nodes.Expr]) -> list[Value]:
 
 
 def constant_of(value: Any) -> Any:
-    """Return a constant of a template, or raise Refused for one that JSON or Postgres does not take."""
+    """Return a constant of a template; raise Refused for one that JSON or Postgres does not accept."""
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
         raise Refused("it has an integer beyond 64 bits", "Write it as text.")
     if isinstance(value, str) and not value.isascii():

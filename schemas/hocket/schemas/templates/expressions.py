@@ -1,4 +1,4 @@
-"""The expressions of a template, compiled to functions of a frame; nothing else of Python is made."""
+"""Compiles the expressions of a template to functions of a frame; no Python code is generated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,15 +15,16 @@ from hocket.schemas.templates.values import scalar_key
 
 
 class Expressions:
-    """Compiles expressions; `scopes` knows the names that the template itself sets."""
+    """Compiles expressions; `scopes` has the names that the template itself sets."""
 
     def __init__(self) -> None:
         self.scopes = Scopes()
         self.size = 0
-        """Nodes compiled so far."""
+        """The number of nodes compiled so far."""
 
     def value(self, node: nodes.Node) -> Value:
-        """Return the function of an expression; raise Refused for what templates may not have."""
+        """Return the function of an expression; raise Refused for anything that templates may not
+        use."""
         self.size += 1
         compile_node = _COMPILERS.get(type(node))
         if compile_node is None:

@@ -1,4 +1,4 @@
-"""What a template has at hand while it runs: names that it was given or set, its account, its text."""
+"""The state of a running template: the names that it was given or has set, its meter, and its text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ UNSET = object()
 
 
 class Frame:
-    """One evaluation, or one call of a macro or recursive loop in it, which has names of its own."""
+    """One evaluation, or one call of a macro or recursive loop in it, which has its own names."""
 
     __slots__ = ("chars", "depth", "local", "meter", "out", "scope")
 
@@ -33,7 +33,7 @@ class Frame:
         self.depth = 0
 
     def write(self, text: str) -> None:
-        """Add to the text; raise Refused where it grows too long."""
+        """Append to the text; raise Refused if it becomes too long."""
         self.chars += len(text)
         if self.chars > MAX_TEXT_CHARS:
             raise Refused(f"the text grows beyond {MAX_TEXT_CHARS:,} characters", SMALLER_CURE)
@@ -45,8 +45,8 @@ class Frame:
         return "".join(self.out)
 
     def call(self, levels: int, local: dict[int, Any]) -> "Frame":
-        """Return the frame of a call made from this one, whose body is so many levels deep; it begins
-        with the names that are set where it was defined."""
+        """Return the frame of a call from this one, whose body is `levels` deep. It starts with the
+        names that were set where the callee was defined."""
         frame = Frame(self.scope, self.meter)
         frame.depth = self.depth + levels + 1
         if frame.depth > MAX_CALL_DEPTH:
@@ -58,13 +58,14 @@ class Frame:
 
 
 Run = Callable[[Frame], None]
-"""A statement, compiled."""
+"""A compiled statement."""
 Value = Callable[[Frame], Any]
-"""An expression, compiled."""
+"""A compiled expression."""
 
 
 class Macro(Readable):
-    """What `{% macro %}` and `{% call %}` define; `call` takes the caller's frame and the arguments."""
+    """A macro defined by `{% macro %}` or `{% call %}`; `call` takes the caller's frame and the
+    arguments."""
 
     __slots__ = ("call", "name")
 
@@ -79,7 +80,7 @@ class Macro(Readable):
 
 
 class Loop(Readable):
-    """What `loop` is inside `{% for %}`."""
+    """The value of `loop` inside `{% for %}`."""
 
     __slots__ = ("before", "depth0", "index0", "recurse", "values")
 

@@ -1,4 +1,4 @@
-"""Names, attributes and items in an expression, compiled."""
+"""Compiles the names, attributes and items in an expression."""
 
 from collections.abc import Callable
 from typing import Any

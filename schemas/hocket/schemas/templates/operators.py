@@ -1,4 +1,4 @@
-"""The operators of templates, each paid for before it works."""
+"""The operators of templates, each charged for before it runs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -98,7 +98,7 @@ def greater_or_equal(meter: Meter, left: Any, right: Any) -> bool:
 
 
 def pay_comparison(meter: Meter, left: Any, right: Any, *, same_length: bool = False) -> None:
-    """Count a comparison; what has another length is never equal (`same_length`)."""
+    """Charge for a comparison; with `same_length`, values of different lengths are never equal."""
     if isinstance(left, str) and isinstance(right, str):
         meter.spend(min(len(left), len(right)) >> 7)
     elif (
@@ -132,14 +132,14 @@ def not_contains(meter: Meter, value: Any, within: Any) -> bool:
 
 
 def pay_search(meter: Meter, text: str, wanted: str) -> None:
-    """Count a search from the left: beyond these sizes Python's takes linear time."""
+    """Charge for a search from the left, for which Python takes linear time beyond these sizes."""
     length, short = len(text), len(wanted)
     linear = length > 30_000 or (length >= 2_500 and short >= 100)
     meter.spend(((length * min(short, 6 if linear else 100)) >> 6) + 1 + (short >> 4))
 
 
 def pay_search_from_right(meter: Meter, text: str, wanted: str) -> None:
-    """Count a search from the right, which may look at every pair of characters."""
+    """Charge for a search from the right, which may compare every pair of characters."""
     meter.spend(((len(text) * max(min(len(wanted), len(text) - len(wanted)), 1)) >> 6) + 1)
 
 

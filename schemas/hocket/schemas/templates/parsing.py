@@ -1,4 +1,4 @@
-"""Templates read by Jinja2's own lexer and parser, within bounds that are counted as it goes."""
+"""Parses templates with Jinja2's own lexer and parser, within bounds that are counted on the way."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -9,11 +9,11 @@ from jinja2.lexer import Token, TokenStream
 from jinja2.parser import Parser
 
 MAX_TEMPLATE_CHARS = 1_000_000
-"""Characters of one template, its plain text included."""
+"""The limit on the characters of one template, including its plain text."""
 MAX_TEMPLATE_TOKENS = 5_000
-"""Words and signs of a template, each piece of plain text counting as one."""
+"""The limit on the tokens of a template; each piece of plain text counts as one."""
 MAX_PIPELINE_TOKENS = 50_000
-"""The same of all templates of a pipeline together: reading them takes a second or less."""
+"""The same for all templates of a pipeline together: parsing them takes a second or less."""
 MAX_TEMPLATE_DEPTH = 100
 """How deep the parts of a template may nest; a chain of operators is as deep as it is long."""
 MAX_PARSER_DEPTH = 400
@@ -21,7 +21,7 @@ MAX_PARSER_DEPTH = 400
 
 
 class _Environment(Environment):
-    """Jinja2's environment, of which only lexer and parser serve here."""
+    """Jinja2's environment, of which only the lexer and parser are used."""
 
     def _tokenize(
         self,
@@ -35,22 +35,23 @@ class _Environment(Environment):
 
 
 def count_tokens(text: str, most: int, *, expression: bool = False) -> int:
-    """Return how many words and signs a template has, counting no further than `most`."""
+    """Return how many tokens a template has, counting no further than `most`."""
     tokens = _ENVIRONMENT.lexer.tokeniter(text, None, None, "variable" if expression else None)
     try:
         return sum(1 for _ in islice((one for one in tokens if one[1] != "whitespace"), most))
     except TemplateSyntaxError:
-        return 0  # it is refused with a better word
+        return 0  # it is refused later, with a better message
 
 
 def parse_template(text: str) -> nodes.Template:
-    """Return the tree of a template; raise TemplateSyntaxError for one that is wrong or too large."""
+    """Return the syntax tree of a template; raise TemplateSyntaxError if it is invalid or too large."""
     tree: nodes.Template = _checked(lambda: _parser(text, None).parse())
     return tree
 
 
 def parse_expression(text: str) -> nodes.Expr:
-    """Return the tree of an expression without braces; raise TemplateSyntaxError."""
+    """Return the syntax tree of an expression without braces; raise TemplateSyntaxError if it is invalid
+    or too large."""
 
     def parse() -> nodes.Expr:
         parser = _parser(text, "variable")
@@ -64,7 +65,7 @@ def parse_expression(text: str) -> nodes.Expr:
 
 
 def walk(tree: nodes.Node) -> Iterator[nodes.Node]:
-    """Yield a node and all below it, parents first."""
+    """Yield a node and all nodes below it, parents first."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -73,7 +74,7 @@ def walk(tree: nodes.Node) -> Iterator[nodes.Node]:
 
 
 class _Parser(Parser):
-    """Jinja2's parser, which counts how deep it calls itself."""
+    """Jinja2's parser, counting the depth of its own recursion."""
 
     frames = 0
 

@@ -1,7 +1,7 @@
-"""What an expression gives, held to what JSON, NATS and Postgres take: its size, its depth, its types.
+"""Holds the results of expressions to what JSON, NATS and Postgres accept: size, depth and types.
 
-The texts of given values are checked where they come in (`plain_json`), those of a template when it is
-compiled, and numbers where they are computed, so that only containers are gone through here.
+Texts in given values are checked on entry (`plain_json`), those in a template when it is compiled, and
+numbers where they are computed, so that only containers are traversed here.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def check_size(value: Any) -> None:
 def plain(value: Any, meter: Meter) -> Any:
     """Return the value of an expression as JSON: tuples become lists.
 
-    Raises Refused for one that is too large or too deep, TypeError for one that is not JSON."""
+    Raises Refused if it is too large or too deep, TypeError if it is not JSON."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -39,7 +39,7 @@ def plain(value: Any, meter: Meter) -> Any:
 
 
 def _is_json(value: Any, meter: Meter | None) -> bool:
-    """Tell whether all of a value is of JSON's own types; raise Refused where it is too large."""
+    """Tell whether all of a value has JSON's own types; raise Refused if it is too large."""
     is_json = True
     bytes_left, parts_left = MAX_VALUE_BYTES, MAX_VALUE_PARTS
     level: list[Any] = [value]
@@ -65,8 +65,8 @@ def _is_json(value: Any, meter: Meter | None) -> bool:
 
 
 def _measured(container: Any, below: list[Any]) -> tuple[int, bool]:
-    """Return the bytes of a container and its scalars, and whether all are of JSON's own types; what
-    it contains is added to `below`."""
+    """Return the size in bytes of a container with its scalars, and whether all of them have JSON's own
+    types; nested containers are added to `below`."""
     size = 4 * len(container) + 2
     parts: Any = container
     if isinstance(container, Mapping):

@@ -1,19 +1,19 @@
-"""Names that a template sets, by the rules of Jinja2: loops, macros, calls, `with`, filter and set
-blocks have their own; `if` has not. A name that may be unset when read is looked for further out."""
+"""The scopes of names that a template sets, by the rules of Jinja2: loops, macros, calls, `with`, filter
+and set blocks have their own scope; `if` does not. A name that may be unset is looked up further out."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Scope:
-    """One scope while the template is compiled: slots of its names, and those that are surely set."""
+    """One scope during compilation: the slots of its names, and the names that are certainly set."""
 
     slots: dict[str, int] = field(default_factory=dict)
     sure: set[str] = field(default_factory=set)
 
 
 class Scopes:
-    """The scopes around the place that is compiled, and the free names that were read."""
+    """The scopes around the place that is being compiled, and the free names read so far."""
 
     def __init__(self) -> None:
         self.stack = [Scope()]
@@ -38,7 +38,7 @@ class Scopes:
         return scope.slots[name]
 
     def find(self, name: str) -> tuple[tuple[int, ...], bool]:
-        """Return the slots that may hold a name, the innermost first, and whether one surely does."""
+        """Return the slots that may hold a name, innermost first, and whether one certainly does."""
         found: list[int] = []
         for scope in reversed(self.stack):
             if name in scope.slots:

@@ -11,8 +11,9 @@ from hocket.schemas.templates.frames import Frame, Value
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a macro takes: `params` with the slots they are bound to, and `extra` with those of
-    `varargs`, `kwargs` and `caller`. Those which the body reads (`read`) take what no parameter does."""
+    """The signature of a macro: `params` with the slots that they are bound to, and `extra` with those
+    of `varargs`, `kwargs` and `caller`. The ones that the body reads (`read`) take the arguments that no
+    parameter takes."""
 
     macro: str
     params: Sequence[tuple[str, int]]
@@ -21,7 +22,7 @@ class Signature:
     read: frozenset[str]
 
     def bind(self, frame: Frame, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-        """Set the names of a macro's frame; raise TypeError for arguments that it does not take."""
+        """Set the names in a macro's frame; raise TypeError for arguments that it does not take."""
         named = dict(given)
         if len(args) > len(self.params) and "varargs" not in self.read:
             raise TypeError(

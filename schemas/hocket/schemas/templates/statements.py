@@ -1,6 +1,6 @@
-"""The statements of a template, compiled: loops, conditions, names, macros and blocks.
+"""Compiles the statements of a template: loops, conditions, names, macros and blocks.
 
-A loop pays for its body, node by node, before its first round, and a macro when it is called.
+A loop is charged for the nodes of its body before its first round, and a macro when it is called.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _TAGS = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from"}
 
 
 class Template:
-    """A template or expression that is ready; `names` are those that it reads and does not set."""
+    """A compiled template or expression; `names` are those that it reads but does not set."""
 
     __slots__ = ("_run", "_size", "names")
 
@@ -32,25 +32,25 @@ class Template:
         self.names = names
 
     def evaluate(self, scope: Mapping[str, Any], meter: Meter) -> Any:
-        """Return the value, or the text; raise Refused where the budget ends."""
+        """Return the value, or the text; raise Refused if the budget is used up."""
         meter.spend(self._size)
         return self._run(Frame(scope, meter))
 
     def write(self, frame: Frame) -> None:
-        """Write a text into a frame, so that what stands before a failure can be read."""
+        """Write the text into a frame, so that the part before a failure can be read."""
         frame.meter.spend(self._size)
         self._run(frame)
 
 
 def compile_text(tree: nodes.Template) -> Template:
-    """Return a text template whose `write` writes; raise Refused for what it may not have."""
+    """Return a text template, for `write`; raise Refused for anything that it may not use."""
     compiler = _Statements()
     run = compiler.block(tree.body)
     return Template(run, compiler.size, frozenset(compiler.scopes.free))
 
 
 def compile_expression(tree: nodes.Expr) -> Template:
-    """Return an expression whose `evaluate` gives its value; raise Refused."""
+    """Return an expression, for `evaluate`; raise Refused for anything that it may not use."""
     compiler = _Statements()
     value = compiler.value(tree)
     return Template(value, compiler.size, frozenset(compiler.scopes.free))
@@ -58,7 +58,7 @@ def compile_expression(tree: nodes.Expr) -> Template:
 
 class _Statements(Expressions):
     def block(self, body: Sequence[nodes.Node]) -> Run:
-        """Return the function of statements that follow each other."""
+        """Return the function of a sequence of statements."""
         runs = [self._statement(node) for node in body]
         if len(runs) == 1:
             return runs[0]
@@ -179,7 +179,7 @@ class _Statements(Expressions):
         return _write_value(self._filtered(node.filter, self._captured(node.body)))
 
     def _captured(self, body: Sequence[nodes.Node]) -> Value:
-        """Return the function that gives what a body writes."""
+        """Return the function that returns what a body writes."""
         self.scopes.open()
         run = self.block(body)
         self.scopes.close()
@@ -241,7 +241,8 @@ class _Statements(Expressions):
         return run
 
     def _callable(self, node: nodes.Macro | nodes.CallBlock, name: str) -> Value:
-        """Return the function that makes a macro; its body has a scope and calls have frames."""
+        """Return the function that makes a macro; its body has its own scope, each call its own
+        frame."""
         size_before = self.size
         scope = self.scopes.open()
         params = [(arg.name, self.scopes.bind(arg.name)) for arg in node.args]
@@ -272,7 +273,7 @@ class _Statements(Expressions):
         )
 
     def _target(self, node: nodes.Node) -> Callable[[Frame, Any], None]:
-        """Return the function that sets what is assigned to."""
+        """Return the function that sets the target of an assignment."""
         if isinstance(node, nodes.Name):
             slot = self.scopes.bind(node.name)
 

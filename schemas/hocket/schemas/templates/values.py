@@ -1,8 +1,8 @@
-"""The values that templates handle, and what may be read of them: keys of mappings, places of lists and
-texts, nothing else. No Python attribute is ever looked up, so that none can be reached.
+"""The values that templates handle, and what may be read from them: keys of mappings, and items of lists
+and texts, nothing else. Python attributes are never looked up, so none can be reached.
 
-Values are JSON's, plus tuples, ranges, what is missing (Jinja2's strict Undefined), and the four objects
-of `Readable`.
+Values are those of JSON, plus tuples, ranges, missing values (Jinja2's strict Undefined), and the four
+kinds of `Readable`.
 """
 
 import math
@@ -15,26 +15,26 @@ from hocket.schemas.checks.plain_json import MAX_DEPTH
 from hocket.schemas.templates.budget import DEEP_CURE, NUMBER_CURE, Meter, Refused
 
 SURELY_SHORT = 2_000_000
-"""Texts that cannot be longer are made first and paid for then."""
+"""Texts that cannot be longer than this are made first and charged for afterwards."""
 
 
 _MISSING = 16
-"""Operations of making the object that stands for what is missing."""
+"""The operations for making the object that represents a missing value."""
 
 
 class Escaped(str):
-    """Text that was escaped for HTML, or is declared to be; `escape` leaves it as it is."""
+    """Text that was escaped for HTML, or is declared to be; `escape` leaves it unchanged."""
 
     __slots__ = ()
 
 
 class Readable:
-    """An object of the evaluator with named parts, for example `loop`."""
+    """An object of the evaluator that has named parts, such as `loop`."""
 
     __slots__ = ()
 
     def part(self, name: str) -> Any:
-        """Return a part, or what is missing."""
+        """Return a part, or a missing value."""
         return StrictUndefined(obj=self, name=name)
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Readable:
 
 
 class Namespace(Readable):
-    """What `namespace()` gives: names that inner loops may set."""
+    """The result of `namespace()`: names that inner loops may set."""
 
     __slots__ = ("parts",)
 
@@ -60,7 +60,7 @@ class Group(tuple[Any, ...]):
 
 
 def attribute(value: Any, name: str) -> Any:
-    """Return what `value.name` gives."""
+    """Return the value of `value.name`."""
     if isinstance(value, Mapping):
         try:
             return value[name]
@@ -76,7 +76,7 @@ def attribute(value: Any, name: str) -> Any:
 
 
 def item(meter: Meter, value: Any, key: Any) -> Any:
-    """Return what `value[key]` gives."""
+    """Return the value of `value[key]`."""
     if isinstance(value, Mapping):
         try:
             return value[scalar_key(key)]
@@ -116,7 +116,7 @@ def _sliced(meter: Meter, value: Any, cut: slice) -> Any:
 
 
 def scalar_key(key: Any) -> Any:
-    """Return the key of a mapping, or raise TypeError for one that is not text or a number."""
+    """Return a key of a mapping; raise TypeError if it is not text or a number."""
     if key is None or isinstance(key, str | int | float):
         return key
     if isinstance(key, Undefined):
@@ -125,7 +125,7 @@ def scalar_key(key: Any) -> Any:
 
 
 def sequence(value: Any) -> Sequence[Any]:
-    """Return what is gone through where a template goes through a value: items, keys or characters."""
+    """Return what a template iterates over in a value: items, keys or characters."""
     if isinstance(value, list | tuple | range | str):
         return value
     if isinstance(value, Mapping):
@@ -136,7 +136,7 @@ def sequence(value: Any) -> Sequence[Any]:
 
 
 def text_of(meter: Meter, value: Any) -> str:
-    """Return the text of a value as a template shows it, which for lists and mappings is Python's."""
+    """Return the text of a value as a template prints it, which for lists and mappings is Python's."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool | int | float):
@@ -157,12 +157,12 @@ def text_of(meter: Meter, value: Any) -> str:
 
 
 def printed_size(text: str) -> int:
-    """Return the length of Python's text of a text, quotes and escapes included."""
+    """Return the length of a text's `repr`, including quotes and escapes."""
     return len(text) + 2 if text.isalnum() else len(repr(text))
 
 
 class Weight:
-    """What a value comes to with all that is in it; what is in it twice counts twice."""
+    """The weight of a value with all its contents; parts that occur twice count twice."""
 
     __slots__ = ("chars", "depth", "values")
 
@@ -173,8 +173,8 @@ class Weight:
 
 
 def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
-    """Return the number of values in a value and the characters of its texts and numbers, each of them
-    paid for; raise Refused where it nests too deep. `size` is what a text counts."""
+    """Return the number of values in a value and the characters of its texts and numbers, charging for
+    each of them; raise Refused if it nests too deep. `size` gives the length of a text."""
     weight = Weight()
     level: list[Any] = [(value,)]
     while level:
@@ -207,7 +207,7 @@ def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
 
 
 def checked(value: Any) -> Any:
-    """Return a number that was computed, or raise Refused for one that JSON or Postgres may not take."""
+    """Return a computed number; raise Refused for one that JSON or Postgres may not accept."""
     kind = type(value)
     if kind is int:
         if not -(2**63) <= value < 2**63:

@@ -1,2 +1,2 @@
-"""Nodes that are called: the tools of `agent` nodes, what a model's calls of them unfold into, and what
-handlers call."""
+"""Nodes that are called: the tools of `agent` nodes, the steps that a model's tool calls unfold into,
+and the nodes that handlers call."""

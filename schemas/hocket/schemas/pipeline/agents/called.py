@@ -1,5 +1,5 @@
-"""Nodes that run when somebody calls them: tools of agents, and what handlers call. Their input is that
-of the call, so that nothing may be said of it, or of when they run."""
+"""Nodes that run when they are called: the tools of agents, and the nodes that handlers call. The call
+gives their input and decides when they run, so the nodes themselves may specify neither."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import AgentNode, CallingNode, Node
 
 IN_A_GRAPH = ("with_", "when", "map", "loop")
-"""Fields that a called node has no use for, but nodes inside of a `graph` have."""
+"""Fields that a called node cannot use, but nodes inside a `graph` can."""
 NOT_OF_CALLED = ("needs", "optional", "fast")
 
 
 def called_by(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the nodes that run when a node calls them, with their places in it."""
+    """Yield the nodes that a node can call, with their places in it."""
     if isinstance(node, AgentNode):
         for name, tool in node.tools.items():
             yield f"tools.{name}.node", tool.node
@@ -22,7 +22,7 @@ def called_by(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def check_calls(node: CallingNode, field: str) -> None:
-    """Raise InvalidInput for the first of the nodes that a handler calls that makes no sense as such."""
+    """Raise InvalidInput for the first node under `calls` that cannot be called by a handler."""
     if "max_calls" in node.model_fields_set and not node.calls:
         raise InvalidInput(
             field=f"{field}.max_calls",
@@ -34,8 +34,8 @@ def check_calls(node: CallingNode, field: str) -> None:
 
 
 def check_called(node: Node, field: str, given: str) -> None:
-    """Raise InvalidInput where a node says of itself what its calls say; `given` is what its input is,
-    as the error tells it."""
+    """Raise InvalidInput if a node specifies something that its calls decide; `given` says, for the
+    error, what its input is."""
     for name in (*IN_A_GRAPH, *NOT_OF_CALLED):
         if getattr(node, name):
             written = name.rstrip("_")

@@ -1,4 +1,4 @@
-"""What an agent may not say although each of its fields is well formed."""
+"""Rules for an agent as a whole, beyond the form of its single fields."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from hocket.schemas.pipeline.spec import AgentNode, AgentTool, McpNode
 
 def check_agent(node: AgentNode, field: str) -> None:
     """Raise InvalidInput for the first thing in an agent that makes no sense. The nodes of its tools are
-    checked besides."""
+    checked separately."""
     if node.loop is not None:
         raise InvalidInput(
             field=f"{field}.loop",
@@ -37,7 +37,7 @@ def check_agent(node: AgentNode, field: str) -> None:
 
 
 def check_schemas_of(node: AgentNode, field: str, patterns: Patterns) -> None:
-    """Raise InvalidInput for a schema that is none."""
+    """Raise InvalidInput if one of an agent's schemas is not valid."""
     if node.response_schema is not None:
         compile_schema(node.response_schema, f"{field}.response_schema", patterns)
     for name, tool in node.tools.items():

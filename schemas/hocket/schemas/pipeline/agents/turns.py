@@ -1,8 +1,8 @@
-"""An agent unfolds: it is a loop, a round of it is one call of its model, and what the model calls are
+"""Unfolds an agent: it is a loop whose rounds each call the model once, and the model's tool calls are
 steps below the round. Pure.
 
-What a worker says of a round is `{done, calls: [{step, tool, arguments}], ...}`. It names tools and
-never nodes: what runs is what the pipeline's author wrote, with the arguments as data.
+A worker reports a round as `{done, calls: [{step, tool, arguments}], ...}`. It names tools and never
+nodes: what runs is what the pipeline's author wrote, with the arguments as data.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from hocket.schemas.pipeline.node_parts import Loop, Name, ToolName
 from hocket.schemas.pipeline.spec import AgentNode, McpNode, Node
 
 PREVIOUS = "previous"
-"""The field of a round's input that has what the round before came to."""
+"""The field of a round's input that holds the outcome of the previous round."""
 MAX_CALLS = 32
-"""What `max_calls` allows at most."""
+"""The highest allowed `max_calls`."""
 
 
 class TurnInvalid(HocketError):
@@ -50,13 +50,13 @@ class Turn(BaseModel):
 
 
 def unfolded(node: AgentNode) -> AgentNode:
-    """Return an agent as the loop that it is."""
+    """Return an agent in the form of a loop."""
     loop = Loop(until="output.done", max_rounds=node.max_rounds)
     return node.model_copy(update={"loop": loop})
 
 
 def calls_of(agent: AgentNode, path: str, output: Any) -> tuple[ToolCall, ...]:
-    """Return the calls of a round; raise TurnInvalid where a worker said what cannot be."""
+    """Return the calls of a round; raise TurnInvalid if the worker's report is impossible."""
     try:
         turn = Turn.model_validate(output)
     except ValidationError as error:
@@ -78,12 +78,12 @@ def calls_of(agent: AgentNode, path: str, output: Any) -> tuple[ToolCall, ...]:
 
 
 def nodes_of(agent: AgentNode, calls: tuple[ToolCall, ...]) -> dict[str, Node]:
-    """Return the nodes that calls unfold into, by the names of their steps."""
+    """Return the nodes that calls unfold into, by step name."""
     return {call.step: _node_of(agent.tools[call.tool].node, call.arguments) for call in calls}
 
 
 def outcome_of(turn: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a round came to: what its worker said, and what each call gave."""
+    """Return the outcome of a round: its worker's report, and the result of each call."""
     results = {
         name: {"output": step["output"], "error": step["error"]} for name, step in steps.items()
     }

@@ -1,1 +1,1 @@
-"""Flow control by key: what a pipeline says of when its runs start."""
+"""Flow control by key: a pipeline's rules for when its runs start."""

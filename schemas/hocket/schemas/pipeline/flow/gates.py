@@ -1,4 +1,5 @@
-"""The gates of a pipeline's `flow` made ready: their keys compiled, and checked for what they read."""
+"""The gates of a pipeline's `flow`, ready to use: their keys are compiled, and checked for what they
+read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class FlowKeyInvalid(HocketError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowGate:
-    """A gate ready to be asked. `rule` is what it says beside its key."""
+    """A gate that is ready to use. `rule` holds its settings other than the key."""
 
     kind: FlowKind
     key: Evaluate | None
@@ -28,7 +29,7 @@ class FlowGate:
     rule: Mapping[str, Any]
 
     def key_of(self, names: Mapping[str, Any]) -> str:
-        """Return a run's key; raises FlowKeyInvalid, or what its template raises."""
+        """Return a run's key; raise FlowKeyInvalid, or the error of its template."""
         if self.key is None:
             return ""
         value = self.key(names)
@@ -59,7 +60,7 @@ class FlowGate:
 
 
 def compile_flow(flow: Flow | None, *, applied: bool) -> tuple[FlowGate, ...]:
-    """Return the gates of a pipeline in their order; raise InvalidInput for a key that does not parse.
+    """Return the gates of a pipeline in order; raise InvalidInput for a key that does not parse.
     `applied` as in `compile_pipeline`."""
     if flow is None:
         return ()
@@ -74,7 +75,7 @@ def compile_flow(flow: Flow | None, *, applied: bool) -> tuple[FlowGate, ...]:
 
 
 def check_flow(flow: Flow | None) -> None:
-    """Raise InvalidInput for the first key that is the same for all runs, as written without braces."""
+    """Raise InvalidInput for the first key that is the same for all runs, for example without braces."""
     for kind in FLOW_KINDS:
         spec: FlowGateSpec | None = None if flow is None else getattr(flow, kind)
         if spec is None or spec.key is None:

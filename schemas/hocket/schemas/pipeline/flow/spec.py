@@ -1,7 +1,7 @@
-"""Flow control by key, as a pipeline's `flow` says it: when its runs start, and which of them do not.
+"""Flow control by key, as specified in a pipeline's `flow`: when its runs start, and which do not start.
 
 A run passes the gates of its pipeline one after the other, in the order of FLOW_KINDS, before its first
-step starts. Runs of one pipeline whose keys are equal at a gate share its limit; versions do not matter.
+step starts. Runs of one pipeline with equal keys at a gate share its limit, across all versions.
 """
 
 from typing import Final, Literal
@@ -19,11 +19,11 @@ FLOW_KINDS: Final[tuple[FlowKind, ...]] = (
     "concurrency",
     "throttle",
 )
-"""In the order in which a run passes them."""
+"""The kinds of gates, in the order in which a run passes them."""
 MAX_KEY_TEMPLATE_CHARS = 2_000
 MAX_CONCURRENT_RUNS = 10_000
 MAX_STARTS = 1_000
-"""Starts that a rate counts in its period."""
+"""The most starts that a rate may count in its period."""
 MAX_PERIOD_S = 86_400.0
 
 

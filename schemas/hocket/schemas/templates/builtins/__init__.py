@@ -1,1 +1,1 @@
-"""What templates may call: filters, tests and methods, each paid for before it works."""
+"""What templates may call: filters, tests and methods, each charged for before it runs."""

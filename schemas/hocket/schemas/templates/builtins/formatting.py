@@ -10,7 +10,7 @@ from hocket.schemas.templates.budget import Meter, Refused
 from hocket.schemas.templates.values import attribute, item, text_of
 
 MAX_FIELD = 1_000
-"""Width and precision of a field."""
+"""The limit on the width and precision of a field."""
 _FIELD_CURE = f"Use widths and precisions up to {MAX_FIELD:,}."
 
 _PERCENT = re.compile(
@@ -56,7 +56,7 @@ def percent(meter: Meter, text: str, values: Any) -> str:
 
 
 def _has_items(values: Any) -> bool:
-    """Tell whether Python does not ask if all of a value was used: it could be a mapping."""
+    """Tell whether Python skips the check that all values were used, because this may be a mapping."""
     return hasattr(type(values), "__getitem__") and not isinstance(values, tuple | str)
 
 

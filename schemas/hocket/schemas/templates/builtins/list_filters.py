@@ -1,5 +1,5 @@
-"""Filters that go through lists, each paid for before it works; what they do is Jinja2's, but that
-`map`, `select` and their like give lists, where Jinja2 gives what can be gone through once."""
+"""Filters that iterate over lists, each charged for before it runs. They behave as in Jinja2, except
+that `map`, `select` and the like return lists, where Jinja2 returns iterators."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
@@ -22,7 +22,7 @@ def batched(meter: Meter, value: Any, linecount: int, fill_with: Any = None) -> 
     meter.items(len(values))
     meter.items(len(values) // max(linecount, 1) + 1, 80)
     meter.spend(8 * (len(values) // max(linecount, 1)))
-    if linecount < 1:  # as Jinja2: the first row takes all
+    if linecount < 1:  # as in Jinja2: the first row takes all
         linecount = len(values)
     rows = [list(values[i : i + linecount]) for i in range(0, len(values), linecount or 1)]
     if rows and fill_with is not None and len(rows[-1]) < linecount:
@@ -197,7 +197,7 @@ def ordered(
         get = gets[0]
         try:
             return _sorted(meter, values, lambda one: fold(get(one)), reverse)
-        except TypeError:  # in lists, as Jinja2 compares them, equal values need no order
+        except TypeError:  # wrapped in lists, as in Jinja2, equal values need no order
             return _sorted(meter, values, lambda one: [fold(get(one))], reverse)
     return _sorted(meter, values, lambda one: [fold(get(one)) for get in gets], reverse)
 
@@ -267,7 +267,7 @@ def getter(meter: Meter, path: str | int | None, default: Any = None) -> Get:
 
 
 def _each(meter: Meter, value: Any, price: int) -> Iterator[Any]:
-    """Go through a value, of which each item costs so much and 8 bytes of the result."""
+    """Iterate over a value, charging `price` operations and 8 bytes of the result per item."""
     if isinstance(value, Undefined):
         value._fail_with_undefined_error()
     values = sequence(value) if value else ()
@@ -318,7 +318,7 @@ def _sorted(meter: Meter, values: Any, key: Get, reverse: bool) -> list[Any]:
 
 
 def _weigh_keys(meter: Meter, keys: list[Any], times: int) -> None:
-    """Count the comparisons of keys, each of which is compared so often."""
+    """Charge for the comparisons of keys, each of which is compared `times` times."""
     chars = sum(len(key) for key in keys if isinstance(key, str))
     meter.spend(times * ((chars >> 7) + (len(keys) >> 1)))
     for key in keys:

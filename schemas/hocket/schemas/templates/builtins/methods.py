@@ -1,6 +1,6 @@
-"""The methods that templates may call on texts, lists and mappings, each paid for before it works.
+"""The methods that templates may call on texts, lists and mappings, each charged for before it runs.
 
-`METHODS` is all there are: a method of another name is refused when the template is compiled.
+`METHODS` lists all of them: any other method is refused when the template is compiled.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from hocket.schemas.templates.operators import contains, pay_search, pay_search_
 from hocket.schemas.templates.values import attribute, scalar_key
 
 Method = Callable[..., Any]
-"""Takes the meter, the value, and the arguments of the call."""
+"""A method: takes the meter, the value, and the arguments of the call."""
 
 SPACES = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"
 _WIDE_SPACES = "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
@@ -23,7 +23,7 @@ _PIECE_BYTES = 64
 
 
 def call_method(meter: Meter, value: Any, name: str, args: Any, named: Any) -> Any:
-    """Call a method of a value, or raise TypeError where values of its kind have none such."""
+    """Call a method of a value; raise TypeError if values of its kind do not have it."""
     if isinstance(value, str):
         found, kind = TEXT_METHODS.get(name), "text"
     elif isinstance(value, Mapping):
@@ -42,7 +42,7 @@ def call_method(meter: Meter, value: Any, name: str, args: Any, named: Any) -> A
 
 
 def _read(name: str) -> Method:
-    """A method that looks at each character and gives no text."""
+    """Return a method that reads each character and returns no text."""
     method: Method = getattr(str, name)
 
     def call(meter: Meter, text: str, *args: Any) -> Any:
@@ -53,7 +53,7 @@ def _read(name: str) -> Method:
 
 
 def _case(name: str) -> Method:
-    """A method that gives a text of up to three characters for each."""
+    """Return a method whose result has up to three characters for each one in the text."""
     method: Method = getattr(str, name)
 
     def call(meter: Meter, text: str) -> str:
@@ -65,7 +65,7 @@ def _case(name: str) -> Method:
 
 
 def _cut(name: str) -> Method:
-    """A method that gives a part of the text."""
+    """Return a method whose result is a part of the text."""
     method: Method = getattr(str, name)
 
     def call(meter: Meter, text: str, *args: str | None) -> str:
@@ -116,7 +116,7 @@ def _begins(name: str) -> Method:
 
 
 def replace(meter: Meter, text: str, old: str, new: str, count: int = -1) -> str:
-    """Return the text with one text in it replaced by another, up to `count` times."""
+    """Return the text with `old` replaced by `new`, up to `count` times."""
     pay_search(meter, text, _text(old))
     times = text.count(old)
     times = times if count < 0 else min(times, count)

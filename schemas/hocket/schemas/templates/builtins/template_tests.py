@@ -1,4 +1,4 @@
-"""The tests of templates (`is even`), each paid for before it works; what they tell is Jinja2's."""
+"""The tests of templates (`is even`), each charged for before it runs; they behave as in Jinja2."""
 
 from collections.abc import Mapping
 from typing import Any

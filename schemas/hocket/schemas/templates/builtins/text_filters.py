@@ -1,4 +1,4 @@
-"""Filters that give texts and numbers, each paid for before it works; what they do is Jinja2's."""
+"""Filters that return texts and numbers, each charged for before it runs; they behave as in Jinja2."""
 
 import json
 import math
@@ -30,7 +30,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _as_text(name: str) -> Method:
-    """A method of texts as a filter, which takes every value as its text."""
+    """Return a method of texts as a filter, which converts any value to text first."""
     method = TEXT_METHODS[name]
 
     def call(meter: Meter, value: Any) -> Any:
