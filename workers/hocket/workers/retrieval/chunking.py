@@ -1,4 +1,4 @@
-"""Cut a document into chunks that are searched and cited. Pure.
+"""Cuts a document into chunks that are searched and cited. Pure.
 
 For every chunk `document.text[chunk.start:chunk.end] == chunk.text`. A chunk never has more than
 `max_chars`; it ends at the best break it can find (paragraph, line, sentence, word) and the next one of
@@ -14,7 +14,7 @@ from typing import Final
 from hocket.workers.retrieval.extraction import Extracted, Section
 
 VERSION: Final = 1
-"""Raised when the same text gives other chunks."""
+"""Increased when the same text would give different chunks."""
 
 _BREAKS: Final = (
     re.compile(r"\n[ \t]*\n"),
@@ -43,7 +43,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document; `id` is the hash of where and what it is."""
+    """A piece of a document; `id` is the hash of its place and its text."""
 
     id: str
     text: str
@@ -57,7 +57,7 @@ DEFAULT_SIZES: Final = Sizes()
 
 
 def chunks(document: Extracted, source: str, sizes: Sizes = DEFAULT_SIZES) -> list[Chunk]:
-    """Return the chunks of a document in their order."""
+    """Return the chunks of a document, in order."""
     text = document.text
     return [
         Chunk(
@@ -74,9 +74,9 @@ def _id(source: str, start: int, text: str) -> str:
 
 
 def _parts(document: Extracted, sizes: Sizes) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Yield (start, end, heading path): sections, the short ones joined with those after them.
+    """Yield (start, end, heading path) of sections; short ones are joined with those after them.
 
-    A heading without a body always goes with what follows it.
+    A heading without a body is always joined with what follows it.
     """
     text = document.text
     ends = [*(section.start for section in document.sections[1:]), len(text)]
@@ -106,7 +106,7 @@ def _joined(text: str, parts: list[tuple[Section, int]]) -> tuple[int, int, tupl
 
 
 def _pieces(text: str, begin: int, finish: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the pieces of a part, without blanks around them."""
+    """Yield (start, end) of the pieces of a part, without surrounding whitespace."""
     start = _skip_blanks(text, begin, finish)
     while start < finish:
         end = _end(text, start, finish, sizes)
@@ -135,9 +135,9 @@ def _end(text: str, start: int, finish: int, sizes: Sizes) -> int:
 
 
 def _next_start(text: str, start: int, end: int, after: int, sizes: Sizes) -> int:
-    """Return where the next piece begins: at a sentence inside the overlap, else at a word, else after.
+    """Return where the next piece begins: at a sentence inside the overlap, or at a word, or after it.
 
-    It is always beyond `start`, so that cutting ends.
+    It is always beyond `start`, so that the cutting terminates.
     """
     earliest = max(end - sizes.overlap_chars, start + 1)
     for pattern in (_SENTENCE_START, _WORD_START):

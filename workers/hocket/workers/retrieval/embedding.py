@@ -1,4 +1,4 @@
-"""Vectors of texts: what an embedder is, and a check of what it returns."""
+"""Vectors of texts: the interface of embedders, and a check of the vectors that they return."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from typing import Protocol
 from hocket.workers.retrieval.errors import EmbeddingInvalid
 
 MAX_DIMENSION = 16_000
-"""What pgvector can store."""
+"""The most dimensions that pgvector can store."""
 MAX_INDEXED_DIMENSION = 2_000
-"""What an HNSW index of pgvector can hold; beyond it every vector is compared."""
+"""The most dimensions of an HNSW index of pgvector; beyond that, every vector is compared."""
 
 
 LEAST_LENGTH, MAX_LENGTH = 1e-15, 1e15
-"""Beyond these the squares that pgvector adds up, in numbers of 32 bits, are 0 or infinite, and the
-distance is NaN."""
+"""Beyond these lengths the sums of squares that pgvector computes in 32-bit numbers become 0 or
+infinite, and distances become NaN."""
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. `model` names it: vectors of different models are never mixed."""
+    """Turns texts into vectors. `model` identifies them: vectors of different models are never mixed."""
 
     @property
     def model(self) -> str:
@@ -26,17 +26,17 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector per text, in their order."""
+        """Return one vector per text, in the same order."""
         ...
 
 
 async def embedded(
     embedder: Embedder, texts: Sequence[str], dimension: int | None
 ) -> list[list[float]]:
-    """Return the vectors of texts, all of `dimension` (where None: of one and the same).
+    """Return the vectors of texts, all of dimension `dimension` (if None, all of the same dimension).
 
-    Raises EmbeddingInvalid where a vector is missing, of another dimension, all zero or not finite,
-    or so short or long that it comes to that.
+    Raises EmbeddingInvalid if a vector is missing, has another dimension, is all zero or not finite, or
+    is so short or long that its squares are.
     """
     vectors = await embedder.embed(texts)
     if len(vectors) != len(texts):
@@ -63,5 +63,5 @@ def _fault(vector: Sequence[float], dimension: int) -> str:
 
 
 def as_literal(vector: Sequence[float]) -> str:
-    """Return a vector as pgvector reads it."""
+    """Return a vector in the text form that pgvector reads."""
     return "[" + ",".join(map(repr, map(float, vector))) + "]"

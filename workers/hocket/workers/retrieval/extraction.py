@@ -1,8 +1,8 @@
-"""The text of a file, with its title and its sections. Pure: bytes in, text out.
+"""Extracts the text of a file, with its title and its sections. Pure: bytes in, text out.
 
-Markdown and plain text stay as they are, but for line ends and a front matter; HTML keeps its blocks,
-PDF its pages. Offsets anywhere in Hocket count characters (code points) of this extracted text.
-What cannot be read raises DocumentUnreadable with the reason.
+Markdown and plain text stay unchanged except for line ends and front matter; HTML keeps its blocks, PDF
+its pages. All offsets in Hocket count characters (code points) of this extracted text. A file that
+cannot be read raises DocumentUnreadable with the reason.
 """
 
 import io
@@ -20,11 +20,11 @@ from pypdf.errors import PyPdfError
 from hocket.workers.retrieval.errors import DocumentUnreadable
 
 VERSION: Final = 1
-"""Raised when the same bytes give another text, so that documents are indexed again."""
+"""Increased when the same bytes would give a different text, so that documents are indexed again."""
 MAX_PDF_PAGES: Final = 5_000
 MAX_TEXT_CHARS: Final = 20_000_000
 MAX_HEADING_CHARS: Final = 500
-"""What is kept of a title and of a heading, which stand beside every chunk."""
+"""The limit on a title and a heading, which are stored with every chunk."""
 
 MEDIA_TYPES: Final = {
     ".md": "text/markdown",
@@ -39,12 +39,12 @@ MEDIA_TYPES: Final = {
 }
 
 _NOT_STORED = re.compile("[\x00\ud800-\udfff]")
-"""Characters that Postgres has no place for."""
+"""Characters that Postgres cannot store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where a heading's part begins; it ends where the next one begins."""
+    """The start of a heading's section; it ends where the next one starts."""
 
     start: int
     heading_path: tuple[str, ...]
@@ -61,7 +61,8 @@ class Extracted:
 
 
 def extract(data: bytes, source: str) -> Extracted:
-    """Return the text of a file named `source`; the name's ending tells its kind."""
+    """Return the text of a file named `source`; its extension tells the kind. Raises
+    DocumentUnreadable."""
     media_type = MEDIA_TYPES.get(PurePosixPath(source).suffix.lower())
     if media_type is None:
         raise DocumentUnreadable(source=source, reason="its kind is not known by its name")
@@ -105,7 +106,7 @@ def _markdown(data: bytes, source: str) -> _Read:
 
 
 def _markdown_headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield (start, level, heading), outside of fenced code."""
+    """Yield (start, level, heading) of the headings outside fenced code."""
     fence = ""
     offset, previous, previous_start = 0, "", 0
     for line in text.splitlines(keepends=True):
@@ -129,7 +130,7 @@ def _markdown_headings(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _without_closing(heading: str) -> str:
-    """Return a heading without the `##` that may end it."""
+    """Return a heading without an optional closing `##`."""
     bare = heading.strip()
     open_end = bare.rstrip("#")
     return open_end.strip() if open_end[-1:] in ("", " ", "\t") else bare
@@ -158,7 +159,7 @@ _SPACE = re.compile(r"[ \t\n\f\r]+")
 
 
 def _html(data: bytes, source: str) -> _Read:
-    del source  # anything is HTML to a browser
+    del source  # anything can be read as HTML
     page = BeautifulSoup(data, "html.parser")
     named = page.title.get_text(" ", strip=True) if page.title is not None else ""
     writer = _HtmlWriter()
@@ -169,7 +170,7 @@ def _html(data: bytes, source: str) -> _Read:
 
 
 class _HtmlWriter:
-    """Writes what a reader would see, a break for each block; without recursion, however deep."""
+    """Writes the visible text, with a break for each block; without recursion, however deep it nests."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -249,7 +250,7 @@ def _pdf(data: bytes, source: str) -> _Read:
     except DocumentUnreadable:
         raise
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        # pypdf meets malformed files with whatever its parsing runs into
+        # for malformed files pypdf raises whatever error its parsing runs into
         reason = f"it is not a PDF that can be read ({type(error).__name__}: {error})"
         raise DocumentUnreadable(source=source, reason=reason) from error
     parts: list[str] = []

@@ -1,7 +1,7 @@
-"""Reciprocal rank fusion: several rankings of the same things become one. Pure.
+"""Reciprocal rank fusion: combines several rankings of the same items into one. Pure.
 
 Cormack, Clarke and Buettcher, SIGIR 2009: score(d) = sum over rankings of 1 / (k + rank(d)), k = 60.
-Only ranks count, so scores that cannot be compared (text rank, cosine distance) need not be.
+Only ranks count, so scores that are not comparable (text rank, cosine distance) need not be compared.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -1,10 +1,10 @@
-"""Fill collections: folders of files become documents and chunks in the schema `retrieval`.
+"""Fills collections: turns folders of files into documents and chunks in the schema `retrieval`.
 
-Adding a folder again is cheap and safe: files whose bytes and recipe are as before are left alone,
-changed ones are replaced, and documents whose file is gone are dropped. Each document is one
-transaction, so a search sees it as before or as after, and an interrupted run goes on where it ended.
-An advisory lock lets one run at a time fill a collection. Files that cannot be read are reported, and
-what was indexed of them before is dropped; a database that is away raises asyncpg's error.
+Adding a folder again is cheap and safe: files with unchanged bytes and recipe are skipped, changed ones
+are replaced, and documents whose file is gone are dropped. Each document is one transaction, so that a
+search sees either its old or its new state, and an interrupted run continues where it stopped. An
+advisory lock allows one run at a time per collection. Files that cannot be read are reported, and their
+earlier index is dropped; if the database is unavailable, asyncpg's error is raised.
 """
 
 import asyncio
@@ -41,7 +41,8 @@ from hocket.workers.retrieval.reader import Reader
 MAX_FILES = 100_000
 MAX_FILE_BYTES = 100 * 1024 * 1024
 MAX_NAME_BYTES = 2_000
-"""Of a folder and a file in it; an index of Postgres takes no more than 2,704 in one entry."""
+"""The limit on a folder's name plus a file's name; an index entry of Postgres has at most 2,704
+bytes."""
 MAX_REPORTED = 1_000
 EMBED_BATCH = 64
 STATEMENT_TIMEOUT_MS = 60_000
@@ -55,7 +56,7 @@ log = structlog.get_logger()
 
 @dataclass
 class IndexReport:
-    """What one run did: files by what became of them. `unreadable` holds (source, reason)."""
+    """What one run did: its files by outcome. `unreadable` holds (source, reason)."""
 
     collection: str
     added: int = 0
@@ -89,11 +90,11 @@ async def add_folder(
     statement_timeout_ms: float = STATEMENT_TIMEOUT_MS,
     lock_wait_ms: float = LOCK_WAIT_MS,
 ) -> IndexReport:
-    """Index the files of a folder and its subfolders for a tenant; what it held before and holds no more
-    is dropped.
+    """Index the files of a folder and its subfolders for a tenant; documents whose file is gone are
+    dropped.
 
-    The pool needs two connections: one holds the lock. Raises FolderUnusable, CollectionBusy,
-    EmbeddingInvalid, EmbedderMissing (other folders in the collection have vectors of another model).
+    The pool needs two connections, one of which holds the lock. Raises FolderUnusable, CollectionBusy,
+    EmbeddingInvalid, or EmbedderMissing (other folders in the collection have vectors of another model).
     """
     root, files = await asyncio.to_thread(_files_of, folder)
     timeout_s = statement_timeout_ms / 1000
@@ -109,7 +110,7 @@ async def add_folder(
 async def collections(
     pool: asyncpg.Pool, *, tenant: str, timeout_ms: float = STATEMENT_TIMEOUT_MS
 ) -> list[CollectionInfo]:
-    """Return a tenant's collections by name."""
+    """Return a tenant's collections, sorted by name."""
     rows = await pool.fetch(_COLLECTIONS, tenant, timeout=timeout_ms / 1000)
     return [CollectionInfo(**row) for row in rows]
 
@@ -191,11 +192,12 @@ class _Run:
         return self._report
 
     def close(self) -> None:
-        """End what reads."""
+        """End the process that reads documents."""
         self._reader.close()
 
     async def _check_model(self) -> None:
-        """Make our model the collection's; documents of other folders would keep vectors of theirs."""
+        """Make our model the collection's; raise EmbedderMissing if documents of other folders have
+        vectors of another model."""
         row = await self._pool.fetchrow(
             _MODEL_OF, self._collection_id, self._root, timeout=self._timeout_s
         )
@@ -266,7 +268,7 @@ class _Run:
         )
         self._dimension = dimension
         if dimension <= MAX_INDEXED_DIMENSION:
-            # a constant predicate and type, so that one table serves every dimension
+            # a constant predicate and type, so that one table can hold vectors of every dimension
             await self._pool.execute(
                 f"CREATE INDEX IF NOT EXISTS {_index_name(self._collection_id)}"
                 f" ON retrieval.chunk USING hnsw"
@@ -347,7 +349,7 @@ def _searched(piece: Chunk) -> str:
 async def _sole_writer(
     pool: asyncpg.Pool, collection: str, collection_id: int, wait_ms: float, timeout_s: float
 ) -> AsyncIterator[None]:
-    """Hold the collection's lock on a connection of its own; the lock ends with the connection."""
+    """Hold the collection's lock on a separate connection; the lock ends with the connection."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
     keys = (LOCK_CLASS, collection_id % 2**31)
@@ -370,7 +372,7 @@ async def _sole_writer(
 
 
 def _files_of(folder: Path) -> tuple[str, list[tuple[str, Path]]]:
-    """Return the folder's own path and (path in it, path) of each file of a known kind, sorted."""
+    """Return the folder's own path, and (path in it, path) of each file of a known kind, sorted."""
     try:
         root = folder.resolve(strict=True)
     except OSError as error:
@@ -386,7 +388,7 @@ def _files_of(folder: Path) -> tuple[str, list[tuple[str, Path]]]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Yield documents; hidden files and folders and links to elsewhere are left out."""
+    """Yield documents; hidden files, hidden folders and links that lead outside are skipped."""
 
     def refuse(error: OSError) -> None:
         raise FolderUnusable(folder=str(root), reason=str(error)) from error
@@ -401,7 +403,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _check_name(root: str, source: str) -> None:
-    """Raise DocumentUnreadable for a name that Postgres has no place for."""
+    """Raise DocumentUnreadable for a name that Postgres cannot store."""
     try:
         size = len(root.encode()) + len(source.encode())
     except UnicodeEncodeError:
@@ -426,7 +428,7 @@ def _index_name(collection_id: int) -> str:
     return f"chunk_embedding_{collection_id:d}"
 
 
-# An update that changes nothing gives the row back, also one that somebody added since this began.
+# An update that changes nothing returns the row, even one that was added since this statement began.
 _ADD_COLLECTION = """
 INSERT INTO retrieval.collection (tenant, name) VALUES ($1, $2)
 ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name

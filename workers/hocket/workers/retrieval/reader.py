@@ -1,7 +1,8 @@
-"""Documents are read in a process of their own: one that takes too long or too much ends, alone.
+"""Reads documents in a separate process, which is ended if a document takes too long or too much memory.
 
-What is in a file can make its parser compute for hours, take all memory or end the process (nested
-tags, page trees, fonts). So a child reads: it has READ_TIMEOUT_S for each document and MAX_MEMORY_BYTES.
+The contents of a file can make its parser compute for hours, take all memory or crash the process
+(nested tags, page trees, fonts). So a child process reads documents, with a limit of READ_TIMEOUT_S for
+each and of MAX_MEMORY_BYTES.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ Cut = tuple[Extracted, list[Chunk]]
 
 
 class Reader:
-    """Reads one document at a time. `close` it."""
+    """Reads one document at a time. Must be closed."""
 
     def __init__(self, timeout_s: float = READ_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
@@ -53,7 +54,7 @@ class Reader:
         return result
 
     def close(self) -> None:
-        """End the child, whatever it does."""
+        """End the child process, whatever it is doing."""
         child, self._child = self._child, None
         if child is not None:
             processes = list((child._processes or {}).values())
@@ -63,7 +64,7 @@ class Reader:
 
 
 def _bound_memory() -> None:
-    with suppress(ValueError, OSError):  # where the system has no such bound
+    with suppress(ValueError, OSError):  # the system may not support this limit
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
 
 
@@ -74,5 +75,5 @@ def _cut(data: bytes, source: str, sizes: Sizes) -> Cut | str:
         return document, chunking.chunks(document, source, sizes)
     except DocumentUnreadable as error:
         return str(error.fields["reason"])
-    except Exception as error:  # parsers meet hostile files with whatever they run into
+    except Exception as error:  # for hostile files parsers may raise anything
         return f"its parser ends with {type(error).__name__}: {error}"[:500]

@@ -1,8 +1,8 @@
-"""Hybrid search over a collection: full text and, where there are vectors, meaning; ranks are fused.
+"""Hybrid search over a collection: full text and, if there are vectors, meaning; the ranks are fused.
 
 Three rankings per query: `text` (all words of the query, `websearch_to_tsquery`, by `ts_rank_cd`),
-`words` (any of its words, each weighed by how rare it is in the collection) and `vector` (cosine
-distance). Nothing found is an empty list; an unknown collection raises CollectionUnknown. Reads only.
+`words` (any of its words, weighted by their rarity in the collection) and `vector` (cosine distance).
+The result is empty if nothing is found; an unknown collection raises CollectionUnknown. Read-only.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A found chunk. `start` and `end` are offsets into the extracted text of the document `source`
-    (a path in the indexed folder `root`); `ranks` tells where each ranking had it."""
+    """A chunk that was found. `start` and `end` are offsets into the extracted text of the document
+    `source` (a path in the indexed folder `root`); `ranks` holds its rank in each ranking."""
 
     id: str
     text: str
@@ -48,7 +48,7 @@ class Passage:
     ranks: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a retrieval node puts it out."""
+        """Return the passage in the form of a retrieval node's output."""
         return {
             "id": self.id,
             "text": self.text,
@@ -73,10 +73,10 @@ async def search(
     timeout_ms: float,
     embedder: Embedder | None = None,
 ) -> list[Passage]:
-    """Return the `top_k` best chunks of a tenant's collection for one or several queries, best first.
+    """Return the `top_k` best chunks of a tenant's collection for one or more queries, best first.
 
-    Of the queries, the first 16 are used and 2,000 characters of each. `timeout_ms` holds for each
-    statement. Raises CollectionUnknown, EmbedderMissing (vectors of another model are stored).
+    At most 16 queries are used, and 2,000 characters of each. `timeout_ms` applies to each statement.
+    Raises CollectionUnknown, or EmbedderMissing (the stored vectors are of another model).
     """
     asked = [query.strip()[:MAX_QUERY_CHARS] for query in queries if query.strip()][:MAX_QUERIES]
     wanted = min(max(4 * top_k, MIN_CANDIDATES), MAX_CANDIDATES)
@@ -110,7 +110,7 @@ async def search(
 async def document_text(
     pool: asyncpg.Pool, collection: str, source: str, *, tenant: str, timeout_ms: float
 ) -> str | None:
-    """Return the extracted text that offsets of a source count in; None where it is not indexed."""
+    """Return the extracted text of a source, to which offsets refer; None if it is not indexed."""
     text: str | None = await pool.fetchval(
         _TEXT, tenant, collection, source, timeout=timeout_ms / 1000
     )
@@ -132,7 +132,7 @@ async def _query_vectors(
 async def _nearest(
     connection: Any, row: asyncpg.Record, vector: Sequence[float], wanted: int, timeout_s: float
 ) -> list[_Key]:
-    """Rank by cosine distance; the constants in the statement are those of the collection's index."""
+    """Rank by cosine distance, with the same constants in the statement as in the collection's index."""
     dimension, collection_id = row["dimension"], row["collection_id"]
     kind = f"vector({dimension:d})" if dimension <= MAX_INDEXED_DIMENSION else "vector"
     if dimension <= MAX_INDEXED_DIMENSION:

@@ -1,9 +1,9 @@
-"""Rows as they come from a driver, no more than an answer may hold.
+"""Reads rows from a driver, no more than an answer may hold.
 
-Counted are the characters of text and JSON, the bytes of blobs and VALUE_CHARS for any other value,
-those in JSON included.
-Reading ends with the row that goes beyond MAX_ANSWER_CHARS; that row is left out, unless it is the
-first. A first row beyond MAX_ROW_CHARS is an error. JSON is parsed only where its row is in the answer.
+The size of an answer counts the characters of text and JSON, the bytes of blobs, and VALUE_CHARS for any
+other value, including values inside JSON.
+Reading stops at the row that exceeds MAX_ANSWER_CHARS; that row is left out, unless it is the first. A
+first row beyond MAX_ROW_CHARS is an error. JSON is parsed only if its row is in the answer.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from hocket.workers.sql.errors import SqlAnswerTooLarge
 MAX_ANSWER_CHARS: Final = 8_000_000
 MAX_ROW_CHARS: Final = 32_000_000
 VALUE_CHARS: Final = 16
-"""What a value that is not text is counted as."""
+"""The size that a value other than text counts as."""
 
 
 class JsonText(str):
-    """A value of type json, not parsed yet."""
+    """A value of type json that has not been parsed."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Raw rows with the names of their columns; `cut` where there were more."""
+    """Raw rows with their column names; `cut` if there were more rows."""
 
     columns: tuple[str, ...]
     rows: list[Sequence[Any]]
@@ -36,8 +36,8 @@ class Answer:
 
 
 def read_answer(result: CursorResult[Any], max_rows: int, database: str) -> Answer:
-    """Read at most `max_rows` rows, one at a time, and stop where the answer is full; else raise
-    SqlAnswerTooLarge."""
+    """Read at most `max_rows` rows, one at a time, and stop when the answer is full; raise
+    SqlAnswerTooLarge if the first row alone is too large."""
     columns = tuple(result.keys())
     rows: list[Sequence[Any]] = []
     chars = 0
@@ -62,7 +62,7 @@ def _size(value: Any) -> int:
         return len(value)
     if isinstance(value, list | tuple):
         size = VALUE_CHARS * (1 + len(value))
-        if size > MAX_ROW_CHARS:  # too large, whatever its elements are
+        if size > MAX_ROW_CHARS:  # already too large, whatever its elements are
             return size
         return VALUE_CHARS + sum(map(_size, value))
     return VALUE_CHARS

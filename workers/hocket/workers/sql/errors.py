@@ -1,4 +1,4 @@
-"""What can go wrong with a query, as typed errors; `component` is `sql:<database>` where known."""
+"""The typed errors of a query; `component` is `sql:<database>` if the database is known."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

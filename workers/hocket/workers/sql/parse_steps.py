@@ -1,9 +1,9 @@
-"""Parsers of sqlglot that count what they do, so that no text takes them long.
+"""sqlglot parsers that count their steps, so that no text takes them long.
 
-sqlglot tries a reading, goes back and tries another one. Where such tries nest (`date(date(...))`,
-`{a: {a: ...}}`, `char(char(...))`), each level doubles the work: 25 levels, 150 characters, would
-take hours. So every step from word to word is counted, back ones too. Ordinary queries need up to
-four for each word.
+sqlglot backtracks: it tries one reading, goes back and tries another. If such tries nest
+(`date(date(...))`, `{a: {a: ...}}`, `char(char(...))`), each level doubles the work: 25 levels, in 150
+characters, would take hours. So every step from token to token is counted, backward ones too. Ordinary
+queries need up to four steps per token.
 """
 
 from typing import Final
@@ -18,17 +18,17 @@ FREE_STEPS: Final = 1_000
 
 
 class TooManySteps(Exception):
-    """A text is not read within its steps."""
+    """A text needs more steps than it may take."""
 
 
 class CountedParser:
-    """To be put before a parser of sqlglot: raises TooManySteps."""
+    """A mixin for a sqlglot parser, which raises TooManySteps."""
 
     _tokens_size: int
     _steps = 0
 
     def reset(self) -> None:
-        """Begin another text."""
+        """Start another text."""
         self._steps = 0
         super().reset()  # type: ignore[misc]
 
@@ -40,7 +40,7 @@ class CountedParser:
 
 
 def _counted(base: type[Dialect]) -> type[Dialect]:
-    """Return a dialect that counts, known to sqlglot as `hocket...`."""
+    """Return a dialect whose parser counts; sqlglot knows it as `hocket...`."""
     parser = type("Parser", (CountedParser, base.parser_class), {})
     return type(f"Hocket{base.__name__}", (base,), {"Parser": parser})
 
@@ -50,4 +50,4 @@ COUNTED: Final[dict[str, str]] = {
     "mysql": _counted(MySQL).__name__.lower(),
     "duckdb": _counted(DuckDB).__name__.lower(),
 }
-"""By dialect: under which name sqlglot knows the grammar that counts."""
+"""By dialect: the name under which sqlglot knows the counting grammar."""

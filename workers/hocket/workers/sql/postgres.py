@@ -1,9 +1,9 @@
-"""Connections to Postgres: their bounds, and how parameters reach it: as literals of their kind would.
+"""Connections to Postgres: their limits, and parameters that behave like literals.
 
-Text goes unknown, as a quoted literal does: Postgres infers its type and reads it (`day >= :since` with
-"2024-01-01" works, and so does `CAST(:since AS date)`). Numbers and booleans carry the type that the
-same literal has; a fraction is `numeric`, never binary floating point. asyncpg on its own would want a
-Python object of the inferred type, so these types travel as text.
+Text is sent with an unknown type, like a quoted literal: Postgres infers its type and parses it (`day >=
+:since` with "2024-01-01" works, and so does `CAST(:since AS date)`). Numbers and booleans have the type
+of the same literal; a fraction is `numeric`, never binary floating point. asyncpg on its own would
+require a Python object of the inferred type, so these types are sent as text.
 """
 
 import json
@@ -26,13 +26,13 @@ MAX_BIGINT: Final = 2**63 - 1
 
 
 MAX_TEMPORARY_KB: Final = 4 * 1024 * 1024
-"""What a query's sorts and joins may write to the server's disk, where the user may set it."""
+"""How much a query's sorts and joins may write to the server's disk, if the user may set this."""
 
 _WIRE: Final = "hocket_wire"
 
 
 def prepare(connection: Any, record: Any) -> None:
-    """Prepare a new asyncpg connection of SQLAlchemy's: codecs and bounds."""
+    """Prepare a new asyncpg connection of SQLAlchemy: set its codecs and limits."""
     values = ValueCount()
     connection.run_async(partial(_set_codecs, values))
     connection.run_async(_bound_temporary_files)
@@ -40,7 +40,7 @@ def prepare(connection: Any, record: Any) -> None:
 
 
 async def wire_of(connection: AsyncConnection) -> BoundedWire:
-    """Return what counts the bytes and values of a connection."""
+    """Return the object that counts the bytes and values of a connection."""
     pooled = await connection.get_raw_connection()
     wire = pooled.info[_WIRE]
     assert isinstance(wire, BoundedWire)
@@ -48,7 +48,7 @@ async def wire_of(connection: AsyncConnection) -> BoundedWire:
 
 
 def type_of(value: Any) -> str | None:
-    """Return the type that `value` has as a literal; None where Postgres is to infer it."""
+    """Return the type that `value` has as a literal, or None to let Postgres infer it."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
@@ -100,7 +100,7 @@ def _no_interval(_value: Any) -> Any:
 
 
 def _interval(parts: tuple[int, int, int]) -> timedelta:
-    """Read months, days and microseconds; a month has 30 days and a year 365, as asyncpg has it."""
+    """Read months, days and microseconds; as in asyncpg, a month has 30 days and a year 365."""
     months, days, us = parts
     sign = -1 if months < 0 else 1
     years, months = divmod(abs(months), 12)
@@ -108,12 +108,12 @@ def _interval(parts: tuple[int, int, int]) -> timedelta:
 
 
 def _geometry(text: str) -> Any:
-    """Read a point, or what is made of points, as lists of numbers."""
+    """Read a point, or a shape made of points, as lists of numbers."""
     return json.loads(text.translate(_BRACKETS), parse_int=float)
 
 
 def _or_text(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Read a value, or keep the text of one that Python has no value for (`infinity`, years BC)."""
+    """Read a value, or keep the text of one that Python cannot represent (`infinity`, years BC)."""
 
     def decode(text: str) -> Any:
         try:
@@ -158,4 +158,4 @@ _DEAR_DECODERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "varbit": str,
     "timetz": _or_text(time.fromisoformat),
 }
-"""Of types that asyncpg makes objects of, uncounted, or that take long to read."""
+"""Decoders for types that asyncpg would turn into objects without counting them, or reads slowly."""

@@ -1,8 +1,8 @@
-"""Run one checked query on a target and shape its answer as JSON.
+"""Runs one checked query on a target and shapes its answer as JSON.
 
-Numbers stay exact: an integral numeric is an integer, any other numeric its decimal text. Times are
-ISO 8601, intervals seconds, UUIDs and addresses text, NaN and the infinities of floats null; bytes are
-refused by name. The answer has at most `max_rows` rows and MAX_ANSWER_CHARS characters of text.
+Numbers stay exact: an integral numeric becomes an integer, any other numeric its decimal text. Times are
+ISO 8601, intervals are seconds, UUIDs and addresses are text, float NaN and infinities are null; bytes
+are refused, naming the column. The answer has at most `max_rows` rows and MAX_ANSWER_CHARS characters.
 """
 
 import asyncio
@@ -52,10 +52,10 @@ GRACE_S = 1.0
 MAX_EXACT_INTEGER = 2**53
 MAX_CHECKED = 512
 MAX_INLINE_CHARS = 2_000
-"""Longer queries are checked in a thread, one at a time: up to seconds, beside the event loop."""
+"""Longer queries, which take up to seconds to check, are checked in a thread, one at a time."""
 QUERY_CANCELED = "57014"
 OWN_TIMEOUT_SHARE = 0.9
-"""A statement that was cancelled sooner was cancelled by somebody else."""
+"""A statement cancelled before this share of its time was cancelled by somebody else."""
 FOR_NOW = ("40", "53", "55P03", "57P0", QUERY_CANCELED)
 SQLITE_FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
 UNREACHABLE = ("08",)
@@ -66,7 +66,7 @@ _checking = ThreadPoolExecutor(1, thread_name_prefix="sql-check")
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The answer of a query; `truncated` where there were more than the allowed rows."""
+    """The answer of a query; `truncated` if there were more rows than allowed."""
 
     sql: str
     columns: tuple[str, ...]
@@ -89,8 +89,8 @@ async def run_query(
     max_rows: int,
     tables: Sequence[str] = (),
 ) -> QueryResult:
-    """Check a query, run it within `timeout_ms`, and return its answer, or raise a typed error
-    (SqlRefused and its kinds, SqlTimeout, SqlFailed and its kinds)."""
+    """Check a query, run it within `timeout_ms`, and return its answer; raise a typed error (SqlRefused
+    and its subclasses, SqlTimeout, SqlFailed and its subclasses)."""
     max_rows = min(max_rows, target.settings.max_rows)
     check = partial(
         _check,
@@ -144,7 +144,7 @@ def _check(
     types: tuple[str, ...],
     max_rows: int,
 ) -> CheckedQuery:
-    """Check a query, once for as long as it is among the last MAX_CHECKED ones (3 ms each)."""
+    """Check a query (3 ms); the results of the last MAX_CHECKED checks are cached."""
     try:
         return check_query(
             sql,
@@ -156,15 +156,15 @@ def _check(
             types_allowed=types,
             max_rows=max_rows,
         )
-    except (RecursionError, ValueError, TypeError) as error:  # sqlglot, of what it did not foresee
+    except (RecursionError, ValueError, TypeError) as error:  # sqlglot, for unforeseen input
         raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error
 
 
 def _statement(
     checked: CheckedQuery, params: Mapping[str, Any]
 ) -> tuple[TextClause, dict[str, Any]]:
-    """Return the statement for the driver and its values: every occurrence of a parameter is bound
-    by itself, so that each may have the type its place asks for."""
+    """Return the statement for the driver and its values. Every occurrence of a parameter is bound
+    separately, so that each may have the type that its place requires."""
     missing = [name for name in checked.parameters if name not in params]
     if missing:
         raise SqlParametersWrong(
@@ -175,7 +175,7 @@ def _statement(
     bound: dict[str, Any] = {}
     for i, segment in enumerate(checked.segments):
         if i % 2 == 0:
-            parts.append(segment.replace(":", "\\:"))  # all that `text` takes for its own
+            parts.append(segment.replace(":", "\\:"))  # the only character special to `text`
             continue
         name, value = f"p{len(bound)}", _bindable(params[segment], segment, checked.dialect)
         bound[name] = value
@@ -185,7 +185,7 @@ def _statement(
 
 
 def _bindable(value: Any, name: str, dialect: str) -> Any:
-    """Return a JSON value as the driver takes it: objects as JSON text, fractions exact."""
+    """Return a JSON value in the driver's form: objects as JSON text, fractions exact."""
     if isinstance(value, dict):
         return json.dumps(value)
     if dialect == "postgres":
@@ -234,7 +234,7 @@ def _kind_of(error: Exception, state: str, code: int) -> type[SqlFailed]:
 
 
 def _sqlite_code(error: BaseException) -> int:
-    """Return the primary result code of an SQLite error; SQLITE_OK of any other."""
+    """Return the primary result code of an SQLite error; SQLITE_OK for any other error."""
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
     return sqlite3.SQLITE_OK if code is None else int(code) & 0xFF
 
@@ -291,7 +291,7 @@ _SHOWN_AS_TEXT = (
 
 
 def _parsed(value: Any, column: str) -> Any:
-    """Return the value of JSON text, and any other value as it is."""
+    """Return the parsed value of JSON text, and any other value unchanged."""
     if isinstance(value, list):
         return [_parsed(item, column) for item in value]
     if not isinstance(value, JsonText):
@@ -327,7 +327,7 @@ def _json(value: Any, column: str) -> Any:
 
 
 def _number(value: float | Decimal) -> int | float | str | None:
-    """Return a number as JSON can hold it: text where a double would round it, None for NaN."""
+    """Return a number in JSON form: text if a double would round it, None for NaN."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, Decimal):

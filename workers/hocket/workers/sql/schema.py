@@ -1,4 +1,4 @@
-"""What there is to ask: the allowed tables of a database as compact JSON for a planner or a model.
+"""Describes the allowed tables of a database as compact JSON for a planner or a model.
 
     {"database": "shop", "dialect": "postgres", "tables": [
         {"name": "public.orders", "comment": "...", "primary_key": ["id"],
@@ -6,8 +6,9 @@
          "foreign_keys": [{"columns": ["user_id"], "to": "public.users", "to_columns": ["id"]}]}],
      "left_out": []}
 
-The size is bounded: what does not fit goes in this order: values, comments, foreign keys, then whole
-tables, the last first, whose names `left_out` keeps while there is room. Errors: those of a query.
+The size is bounded. If the description does not fit, parts are dropped in this order: values, comments,
+foreign keys, then whole tables from the last on, whose names `left_out` keeps while there is room. The
+errors are those of a query.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ MAX_COLUMNS: Final = 200
 MAX_COMMENT_CHARS: Final = 300
 MAX_BYTES: Final = 65_536
 MAX_VALUES: Final = 20
-"""A text column with more values among its first SAMPLE_ROWS rows is no list to choose from."""
+"""The most distinct values, among its first SAMPLE_ROWS rows, for which a text column's are listed."""
 MAX_VALUE_CHARS: Final = 60
 SAMPLE_ROWS: Final = 5_000
 MAX_SAMPLED_COLUMNS: Final = 100
@@ -48,8 +49,8 @@ async def describe(
     values: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Description:
-    """Describe the tables that match `tables` (without it, all that the target allows), with the
-    `values` of text columns that have few; at most `max_bytes` of JSON."""
+    """Describe the tables that match `tables` (if empty, all that the target allows), optionally with
+    the `values` of text columns that have few; return at most `max_bytes` of JSON."""
     begun_s = monotonic()
     deadline_s = begun_s + timeout_ms / 1000
     wanted = _wanted(target, tables)
@@ -98,7 +99,7 @@ def _is_allowed(schema: str, name: str, patterns: Sequence[TablePattern]) -> boo
 
 
 def _tables(inspector: Any, schema: str, names: list[str]) -> list[Description]:
-    """Read everything about these tables of one schema in one query each kind, not each table."""
+    """Read everything about these tables of one schema, with one query per kind instead of per table."""
     if not names:
         return []
     chosen = {"schema": schema, "filter_names": names, "kind": ObjectKind.ANY}
@@ -172,7 +173,7 @@ def _short(text: str | None) -> str | None:
 
 
 async def _add_values(target: Target, tables: list[Description], deadline_s: float) -> None:
-    """Add the values of text columns that have few; stop where the time ends, keeping what there is."""
+    """Add the values of text columns that have few; stop when time runs out, keeping what was added."""
     columns = [
         (table["name"], column)
         for table in tables

@@ -1,11 +1,11 @@
 """SQLite connections that can only read: the file opened `mode=ro`, `query_only`, an authorizer.
 
-The authorizer is asked by SQLite itself, after its own parsing, so it holds whatever the guard thought
-of the text: no ATTACH, no PRAGMA, no catalog that is not named, no function that reaches outside.
+SQLite itself calls the authorizer, after its own parsing, so it works even if the guard misread the
+text: no ATTACH, no PRAGMA, no catalog that is not named, no function that reaches outside.
 
-SQLite looks at the clock between two steps of its machine, never within one. So no single step may
-take long: values and patterns are bounded, functions that take the product of two lengths are ours.
-What it sorts and sets aside stays in memory, where MAX_HEAP_BYTES bounds it.
+SQLite checks the clock between two steps of its virtual machine, never within one. So no single step may
+take long: values and patterns are bounded, and functions that take the product of two lengths are
+replaced by ours. Sorts and temporary results stay in memory, where MAX_HEAP_BYTES limits them.
 """
 
 import sqlite3
@@ -19,12 +19,13 @@ from hocket.workers.sql import sqlite_text as linear
 from hocket.workers.sql.guard import functions
 
 PROGRESS_STEPS: Final = 1_000
-"""Virtual machine steps between two looks at the clock: under a millisecond, where values are small."""
+"""Virtual machine steps between two checks of the clock: under a millisecond for small values."""
 MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
 MAX_LIKE_PATTERN_BYTES: Final = 250
-"""SQLite takes as many steps for LIKE and GLOB as the text has bytes times those of the pattern."""
+"""The limit on patterns: for LIKE and GLOB, SQLite takes the bytes of the text times those of the
+pattern in steps."""
 MAX_HEAP_BYTES: Final = 256 * 1024 * 1024
-"""What SQLite may have in memory for all queries of a process (its own limit, for the process)."""
+"""The memory that SQLite may use for all queries of a process (its own, process-wide limit)."""
 BUSY_TIMEOUT_S: Final = 5.0
 _TABLE_FUNCTIONS: Final = ("json_each", "json_tree", "jsonb_each", "jsonb_tree")
 
@@ -49,10 +50,10 @@ def connect(file: Path) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA query_only = ON")
     connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP_BYTES}")
-    for function in _TABLE_FUNCTIONS:  # once: SQLite makes their tables, which is not reading
+    for function in _TABLE_FUNCTIONS:  # once: SQLite creates their tables, which is not reading
         with suppress(sqlite3.OperationalError):
             connection.execute(f"SELECT 1 FROM {function}('[]')")
-    connection.execute("PRAGMA temp_store = MEMORY")  # else sorting fills the disk
+    connection.execute("PRAGMA temp_store = MEMORY")  # otherwise sorting can fill the disk
     for called, (arguments, ours) in linear.FUNCTIONS.items():
         connection.create_function(called, arguments, ours, deterministic=True)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
@@ -63,7 +64,7 @@ def connect(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def only_reading(connection: sqlite3.Connection, tables: Sequence[str]) -> Iterator[None]:
-    """Let statements read tables, and catalogs that `tables` names, and nothing else."""
+    """Let statements read tables, and catalogs that `tables` names, and do nothing else."""
     named = {text.lower().partition(".")[2].strip('"') for text in tables}
 
     def authorize(
@@ -85,7 +86,7 @@ def only_reading(connection: sqlite3.Connection, tables: Sequence[str]) -> Itera
 
 
 class RunningQueries:
-    """How many queries of this process share SQLite's memory."""
+    """Counts the queries of this process, which share SQLite's memory."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -104,7 +105,7 @@ class RunningQueries:
 
     @property
     def are_several(self) -> bool:
-        """Whether a query that got no memory may have been short of it because of another."""
+        """Whether a query that ran out of memory may have done so because of another one."""
         return self._count > 1
 
 
@@ -112,5 +113,5 @@ running = RunningQueries()
 
 
 def stop_when(connection: sqlite3.Connection, is_over: Callable[[], bool]) -> None:
-    """Interrupt this connection's statements once `is_over()`."""
+    """Interrupt this connection's statements once `is_over()` is true."""
     connection.set_progress_handler(lambda: int(is_over()), PROGRESS_STEPS)

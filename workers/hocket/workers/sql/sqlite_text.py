@@ -1,7 +1,7 @@
 """Functions of SQLite over texts, in linear time.
 
-SQLite's own `instr`, `replace` and `trim` compare at every place anew: two values of some megabytes
-take it hours, and nothing can stop it meanwhile. These give the same. Pure.
+SQLite's own `instr`, `replace` and `trim` compare again at every position: two values of a few megabytes
+take hours, and nothing can stop it meanwhile. These functions give the same results. Pure.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def as_text(value: Any) -> str:
 
 
 def instr(value: Any, part: Any) -> int | None:
-    """Return where `part` begins in a value, from 1; 0 where it does not occur."""
+    """Return where `part` begins in a value, counted from 1; 0 if it does not occur."""
     if value is None or part is None:
         return None
     if isinstance(value, bytes) and isinstance(part, bytes):
@@ -31,7 +31,7 @@ def instr(value: Any, part: Any) -> int | None:
 
 
 def replace(value: Any, part: Any, other: Any) -> Any:
-    """Return a value with `other` in every place of `part`."""
+    """Return a value with every `part` replaced by `other`."""
     if value is None or part is None or other is None:
         return None
     text, old = as_text(value), as_text(part)
@@ -55,4 +55,4 @@ FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "ltrim": (-1, _trimmed(str.lstrip)),
     "rtrim": (-1, _trimmed(str.rstrip)),
 }
-"""By name: how many arguments, and the function."""
+"""By name: the number of arguments, and the function."""

@@ -1,15 +1,15 @@
-"""The databases that queries may run on, by name: their connections, and the walls around a query.
+"""The databases that queries may run on, by name: their connections, and the protections around a query.
 
-Whatever the guard let through runs read-only: on Postgres in a READ ONLY transaction with a statement
-timeout, as a role (where one is set), and with names looked up in `pg_catalog` only, so that no
-operator, cast or field reaches a function that somebody else wrote; on SQLite on a connection opened
-`mode=ro` with `query_only` and an authorizer that only knows reading. On other dialects the guard and
-the database user's own rights are all there is. asyncpg runs in the loop, other drivers in THREADS
-threads.
+Every query that passes the guard still runs read-only. On Postgres it runs in a READ ONLY transaction
+with a statement timeout, as a role (if one is set), and with names looked up in `pg_catalog` only, so
+that no operator, cast or field reaches a function that somebody else wrote. On SQLite it runs on a
+connection opened `mode=ro` with `query_only` and an authorizer that allows only reading. On other
+dialects the guard and the database user's own permissions are the only protection. asyncpg runs on the
+event loop, other drivers in THREADS threads.
 
-A cancelled caller stops its statement: asyncpg asks the server to, SQLite looks at a flag. A thread of
-another driver ends when its statement does. The caller goes on when the thread has ended, so that its
-slot is taken for as long.
+When a caller is cancelled, its statement is stopped: asyncpg asks the server to, SQLite checks a flag.
+With other drivers a thread ends when its statement does. The caller continues only when the thread has
+ended, so that its slot stays taken until then.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ ROWS_AT_ONCE = 100
 CONNECT_TIMEOUT_S = 10
 THREADS = 8
 PAUSES_S = (0.05, 0.1, 0.2, 0.4)
-"""Before a query of SQLite that got no memory beside others is tried again, within its time."""
+"""The pauses before an SQLite query that got no memory because of others is retried within its time."""
 _DIALECTS = {
     "postgresql": "postgres",
     "sqlite": "sqlite",
@@ -113,8 +113,9 @@ class Target:
     async def fetch(
         self, statement: TextClause, params: Mapping[str, Any], *, timeout_ms: float, max_rows: int
     ) -> Answer:
-        """Run a statement and return at most `max_rows` rows and MAX_ANSWER_CHARS characters; raise
-        SqlAnswerTooLarge, or the driver's errors."""
+        """Run a statement and return at most `max_rows` rows and MAX_ANSWER_CHARS characters.
+
+        Raises SqlAnswerTooLarge, or the driver's errors."""
 
         def execute(connection: Connection) -> Answer:
             with self._only_reading(connection):
@@ -204,7 +205,7 @@ class Target:
             for pause_s in PAUSES_S:
                 try:
                     return tried()
-                except SqlMemoryTaken:  # what took it fails for it, too, and gives it back
+                except SqlMemoryTaken:  # the queries that took it fail, too, and release it
                     given_up.wait(min(pause_s, max(0.0, deadline_s - monotonic())))
             return tried()
 
@@ -239,14 +240,14 @@ class Target:
 
 
 class Targets:
-    """The configured databases; connections are made when they are first needed."""
+    """The configured databases; connections are opened on first use."""
 
     def __init__(self, section: Mapping[str, Any]) -> None:
         self._settings = {name: _settings(name, value) for name, value in section.items()}
         self._targets: dict[str, Target] = {}
 
     def get(self, name: str, tenant: str) -> Target:
-        """Return a database, or raise TargetUnknown; also where it is not for that tenant."""
+        """Return a database; raise TargetUnknown if it does not exist, or is not for that tenant."""
         known = {
             known
             for known, settings in self._settings.items()
@@ -259,7 +260,8 @@ class Targets:
         return self._targets[name]
 
     def check(self) -> None:
-        """Raise TargetInvalid for the first database that could not be used, without a connection."""
+        """Raise TargetInvalid for the first database with an unusable configuration; does not
+        connect."""
         for name, settings in self._settings.items():
             Target(name, settings)
 
@@ -274,12 +276,12 @@ async def _ended(running: "asyncio.Future[Any]") -> None:
     while not running.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({running})
-    running.cancelled() or running.exception()  # it is nobody's any more
+    running.cancelled() or running.exception()  # retrieved, because nobody awaits it
 
 
 @cache
 def _walls(names: tuple[str, ...]) -> TextClause:
-    """Return the statement that sets these for the transaction, in one round trip."""
+    """Return the statement that sets these settings for the transaction, in one round trip."""
     return text("SELECT " + ", ".join(f"set_config('{name}', :{name}, true)" for name in names))
 
 

@@ -1,11 +1,11 @@
-"""A bound on what a Postgres server may send for one query, whatever the query makes of it.
+"""Limits how much a Postgres server may send for one query.
 
-asyncpg keeps a whole answer, and a whole message, in memory before anybody can count it. So the bytes
-are counted where they come in: between the transport and asyncpg's own protocol. Beyond the bound the
-connection is aborted, and the server ends the statement with it.
+asyncpg keeps a whole answer, and a whole message, in memory before anything can count it. So bytes are
+counted as they arrive, between the transport and asyncpg's own protocol. Beyond the limit the connection
+is aborted, and with it the server ends the statement.
 
-Bytes say little of arrays: millions of elements have room in them, and asyncpg reads an array as a
-whole, on the event loop. So values are counted too, while they are read.
+Bytes say little about arrays: the limit leaves room for millions of elements, and asyncpg decodes an
+array as a whole on the event loop. So values are counted as well, while they are decoded.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 MAX_ANSWER_VALUES: Final = 1_000_000
-"""Values of one answer, elements of arrays included, but for nulls. Numbers of points, and values that
-are `dear`, count as DEAR_VALUE."""
+"""The most values in one answer, including array elements but not nulls. Numbers in points, and values
+that are expensive to read (`is_dear`), count as DEAR_VALUE."""
 DEAR_VALUE: Final = 5
 
 
@@ -32,11 +32,11 @@ class ValueCount:
         self._left = MAX_ANSWER_VALUES
 
     def begin(self) -> None:
-        """Count anew."""
+        """Start counting another answer."""
         self._left = MAX_ANSWER_VALUES
 
     def counted(self, read: Callable[[Any], Any], *, is_dear: bool = False) -> Callable[[Any], Any]:
-        """Return what reads a value and counts it, or raises TooManyValues."""
+        """Return a function that reads a value and counts it; it raises TooManyValues."""
 
         def decode(value: Any) -> Any:
             self._left -= 1
@@ -55,7 +55,7 @@ class ValueCount:
 
 
 class BoundedWire(asyncio.Protocol):
-    """Stands before a connection's protocol and counts what it gets."""
+    """Wraps a connection's protocol and counts the bytes that it receives."""
 
     def __init__(self, connection: Any, values: ValueCount) -> None:
         """Take the place of the protocol of an open asyncpg connection."""
@@ -67,12 +67,12 @@ class BoundedWire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def begin(self) -> None:
-        """Count anew."""
+        """Start counting another answer."""
         self._left = MAX_ANSWER_BYTES
         self._values.begin()
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came, or give the connection up."""
+        """Pass data on, or abort the connection beyond the limit."""
         self._left -= len(data)
         if self._left >= 0:
             self._inner.data_received(data)
@@ -81,18 +81,18 @@ class BoundedWire(asyncio.Protocol):
             self._transport.abort()
 
     def eof_received(self) -> bool | None:
-        """Hand it on."""
+        """Pass it on."""
         kept: bool | None = self._inner.eof_received()
         return kept
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand it on."""
+        """Pass it on."""
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Hand it on."""
+        """Pass it on."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand it on."""
+        """Pass it on."""
         self._inner.resume_writing()

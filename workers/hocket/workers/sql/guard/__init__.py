@@ -1,1 +1,2 @@
-"""Which SQL a query may be: read, checked part by part, and written anew."""
+"""Decides which SQL may run: a query is parsed, checked part by part, and written again from its
+tree."""

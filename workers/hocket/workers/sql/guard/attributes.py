@@ -1,14 +1,15 @@
-"""Attribute notation in Postgres: `(x).f`, `x.f` and `x[1].f` call `f(x)` where `x` has no field `f`.
+"""Attribute notation in Postgres: `(x).f`, `x.f` and `x[1].f` call `f(x)` if `x` has no field `f`.
 
-A field's name is therefore the name of a function: of any function that takes one argument and is
-in reach of the session's `search_path`, which is `pg_catalog` (see `targets`). Refused is
+So a field's name may be the name of a function: of any function that takes one argument and can be
+reached by the session's `search_path`, which is `pg_catalog` (see `targets`). The following are refused:
 
 - a field of a value that cannot have fields (a literal, a parameter, a cast, an operation);
-- a field of anything else (a column, an element, a subquery, a call) whose name is that of a
-  denied function, or of a built-in one that is not known to be harmless;
-- the same behind the name of a function in FROM, `FROM generate_series(1, 9) AS g`: `g.f` is a
-  column where the alias lists it, and otherwise may be `f(g)`;
-- behind the name of a table, CTE or subquery only what takes whole rows: nothing else can be called.
+- a field of anything else (a column, an element, a subquery, a call) with the name of a denied function,
+  or of a built-in one that is not known to be harmless;
+- the same after the name of a function in FROM, `FROM generate_series(1, 9) AS g`: `g.f` is a column if
+  the alias lists it, and otherwise may be `f(g)`;
+- after the name of a table, CTE or subquery, only functions that take whole rows: no others can be
+called.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ _NEVER_HAVE_FIELDS: Final = (
 
 
 def check_attributes(tree: exp.Query) -> None:
-    """Refuse what Postgres would read as a call of a function that the query may not call."""
+    """Refuse fields that Postgres would read as a call of a function that the query may not call."""
     sources = _Sources(tree)
     for node in tree.walk():
         if isinstance(node, exp.Dot) and not _is_type(node):
@@ -54,7 +55,7 @@ def _check_field(dot: exp.Dot) -> None:
     while isinstance(base, exp.Paren | exp.Bracket):
         base = base.this
     if isinstance(base, exp.Dot):
-        pass  # it is looked at by itself
+        pass  # it is checked separately
     elif not isinstance(base, _MAY_HAVE_FIELDS) or isinstance(base, _NEVER_HAVE_FIELDS):
         raise SqlConstructRefused(
             construct=f"a field of a value without fields (`{_excerpt(dot)}`), which Postgres "
@@ -66,7 +67,7 @@ def _check_field(dot: exp.Dot) -> None:
 
 
 def _is_type(dot: exp.Dot) -> bool:
-    """Tell whether a dotted name is a type's, which `casts` looks at."""
+    """Tell whether a dotted name names a type, which `casts` checks."""
     top: exp.Expr = dot
     while isinstance(top.parent, exp.Dot):
         top = top.parent
@@ -100,7 +101,7 @@ def _refuse(name: str, node: exp.Expr) -> None:
 
 
 class _Sources:
-    """What the names before a column can stand for, over the whole query: scopes only narrow it."""
+    """What the names before a column can refer to in the whole query; scopes would only narrow that."""
 
     def __init__(self, tree: exp.Query) -> None:
         self._rows: set[str] = set()
@@ -111,11 +112,11 @@ class _Sources:
                 self._add(node)
 
     def may_be_function(self, name: str) -> bool:
-        """Tell whether a name may stand for the value of a function in FROM, which has no fields."""
+        """Tell whether a name may refer to the value of a function in FROM, which has no fields."""
         return self._all or name in self._columns or name not in self._rows
 
     def is_column(self, source: str, name: str) -> bool:
-        """Tell whether every function in FROM of this name is known to have the column."""
+        """Tell whether every function in FROM with this name is known to have the column."""
         return not self._all and name in self._columns.get(source, ())
 
     def _add(self, node: exp.Expr) -> None:
@@ -128,7 +129,7 @@ class _Sources:
         elif _is_named_elsewhere(node, name):
             return
         elif not name:
-            self._all = True  # Postgres names it, by rules of its own
+            self._all = True  # Postgres names it by its own rules
         else:
             listed = {_fold(column) for column in _listed(alias)}
             self._columns[name] = self._columns.get(name, listed) & listed
@@ -141,8 +142,8 @@ def _gives_rows(node: exp.Expr) -> bool:
 
 
 def _is_named_elsewhere(node: exp.Expr, name: str) -> bool:
-    """Tell whether a function's alias is one level up, or it has none because it is called for its
-    value."""
+    """Tell whether a function's alias is one level up, or the function is called for its value and so
+    has no alias."""
     if isinstance(node.parent, exp.Lateral) or node.arg_key == "rows_from":
         return True
     return not name and isinstance(node, exp.Func) and not _is_in_from(node)

@@ -1,4 +1,4 @@
-"""Which functions a query calls, by name, and whether it may."""
+"""Checks by name which functions a query calls, and whether it may."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,21 +36,21 @@ _FUNCTIONS_REFUSED = (
 
 @dataclass(frozen=True)
 class Calls:
-    """What a query may call: built-in functions, and those of the database's own that are allowed."""
+    """The functions that a query may call: built-in ones, and allowed ones of the database itself."""
 
     dialect: str
     home: str | None
-    """The schema of allowed functions that are named without one."""
+    """The schema of allowed functions that are named without a schema."""
     allowed: frozenset[str]
 
     def check(self, node: exp.Expr) -> None:
-        """Refuse a call of a function that is denied, or not known to be harmless."""
+        """Refuse a call of a function that is denied or not known to be harmless."""
         if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
             self._check_spelling(node)
             self._check_name(node, self._qualifier_of(node))
 
     def qualify(self, tree: exp.Query) -> None:
-        """Write the schema of the database's own functions: Postgres looks for others elsewhere."""
+        """Add the schema to the database's own functions, because Postgres would look elsewhere."""
         if self.dialect != "postgres" or self.home is None:
             return
         for node in list(tree.find_all(exp.Func)):
@@ -71,7 +71,8 @@ class Calls:
         )
 
     def _check_spelling(self, node: exp.Func) -> None:
-        """Write a quoted name as it is folded: it would be written in capitals, which is another."""
+        """Write a quoted name in its folded form: otherwise it is written in capitals, which is a
+        different name."""
         name = node.this if isinstance(node, exp.Anonymous) else None
         if not isinstance(name, exp.Identifier):
             return
@@ -126,7 +127,7 @@ class Calls:
             )
 
     def knows(self, name: str) -> bool:
-        """Tell whether a function by name is one that an unqualified call may use."""
+        """Tell whether an unqualified call may use the function with this name."""
         modelled = exp.FUNCTION_BY_NAME.get(name.upper())
         if modelled is not None and modelled.__module__ in functions.MODULES:
             return not issubclass(modelled, _FUNCTIONS_REFUSED)

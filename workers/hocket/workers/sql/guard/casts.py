@@ -1,10 +1,10 @@
 """The types that a query may name on Postgres: built-in ones that hold values.
 
 A cast runs the input function of its type, the conversion functions between two types, and the CHECK
-of a domain, which calls whatever its owner wrote. So a query names only types of `pg_catalog` that
-hold values, and types that the operator lists (`types` of the database). Types that look names up in
-the catalog (`regclass` and its kind) are refused, and so are padding to a great length and XML, which
-libxml2 reads to its end whatever time a query has.
+of a domain, which calls whatever its owner wrote. So a query may name only types of `pg_catalog` that
+hold values, and types that the operator lists (`types` of the database). Types that look up names in the
+catalog (`regclass` and the like) are refused. So are padding to a great length, and XML, which libxml2
+parses to the end regardless of the query's timeout.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from sqlglot.expressions import DType
 from hocket.workers.sql.errors import SqlConstructRefused
 
 MAX_PADDED_CHARS: Final = 4_096
-"""`char(n)` and `bit(n)` fill a value up to n."""
+"""The largest allowed n in `char(n)` and `bit(n)`, which pad a value to length n."""
 
 _REFUSED: Final = frozenset(
     (
@@ -75,12 +75,12 @@ def check_type(node: exp.DataType, allowed: Iterable[str]) -> None:
 
 
 def is_built_in(name: str) -> bool:
-    """Tell whether a name is that of a built-in type that a query may cast to."""
+    """Tell whether a name names a built-in type that a query may cast to."""
     return name in _BUILT_IN
 
 
 def type_name(node: exp.DataType) -> str:
-    """Return the name of a type as Postgres compares it, with its schema where the query says it."""
+    """Return the name of a type as Postgres compares it, with its schema if the query gives one."""
     if node.this != DType.USERDEFINED:
         return str(node.this.value if isinstance(node.this, DType) else node.this).lower()
     kind = node.args.get("kind")

@@ -1,4 +1,4 @@
-"""What parts a query may have: known node classes with known arguments, and types that hold values."""
+"""The parts that a query may have: known node classes with known arguments, and types of values."""
 
 import re
 from collections.abc import Collection
@@ -76,7 +76,7 @@ def check_construct(node: exp.Expr, dialect: str, types_allowed: Collection[str]
 
 
 def _check_reads_only(node: exp.Expr) -> None:
-    """Refuse what writes, locks, or looks into the catalog."""
+    """Refuse parts that write, lock, or look into the catalog."""
     if isinstance(node, exp.Into):
         raise SqlNotOneSelect(found="SELECT INTO, which writes a table")
     if isinstance(node, exp.Lock):
@@ -105,7 +105,7 @@ def _is_allowed_class(node: exp.Expr) -> bool:
     module, name = type(node).__module__, type(node).__name__
     if isinstance(node, OWN):
         return True
-    if isinstance(node, exp.Operator):  # not by way of a schema that somebody else writes to
+    if isinstance(node, exp.Operator):  # none from a schema that somebody else can write to
         return _BUILT_IN_OPERATOR.fullmatch(str(node.args.get("operator"))) is not None
     if isinstance(node, _CORE_REFUSED):
         return False

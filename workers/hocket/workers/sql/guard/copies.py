@@ -1,8 +1,10 @@
-"""How often the queries of WITH stand in a statement once a database has put them where they are named.
+"""How many copies of WITH queries a statement has once the database has inlined them where they are
+named.
 
-Postgres does so with `NOT MATERIALIZED`, SQLite and others always, and while it plans, where no timeout
-stops it: twenty queries that each name the one before twice are a million, and gigabytes of the server's
-memory. Counted is at most too much: a name counts as the largest query that has it.
+Postgres inlines with `NOT MATERIALIZED`, SQLite and others always do. They do it while planning, when no
+timeout applies: twenty queries that each name the previous one twice become a million copies and take
+gigabytes of the server's memory. The count may be too high but never too low: a name counts as the
+largest query that has it.
 """
 
 from collections import Counter
@@ -16,12 +18,12 @@ MAX_COPIES: Final = 1_000
 
 
 def check_copies(tree: exp.Query, dialect: str) -> None:
-    """Raise SqlConstructRefused where there would be more than MAX_COPIES; tables must be qualified, so
+    """Raise SqlConstructRefused if there would be more than MAX_COPIES. Tables must be qualified, so
     that a name without a schema is that of a query."""
     ctes = list(tree.find_all(exp.CTE))
     if dialect == "postgres":
         if all(cte.args.get("materialized") is not False for cte in ctes):
-            return  # what is named twice is worked out once
+            return  # a query that is named twice is computed once
         opaque = {id(cte) for cte in ctes if cte.args.get("materialized")}
     else:
         opaque = set()
@@ -42,7 +44,7 @@ def check_copies(tree: exp.Query, dialect: str) -> None:
 def _named(cte: exp.CTE, used: Counter[str]) -> Counter[str]:
     named = Counter(table.name for table in cte.this.find_all(exp.Table) if _is_of(table, used))
     if used[cte.alias] == 1:
-        named.pop(cte.alias, None)  # it is recursive, which is no copy
+        named.pop(cte.alias, None)  # a recursive reference, which makes no copy
     return named
 
 

@@ -1,9 +1,9 @@
 """Which functions a query may call, by dialect.
 
-A function that sqlglot knows by name is an ordinary SQL function and is allowed unless it is denied
-here. One that it does not know must be listed as known or be named by the operator (`functions` of
-the database). `DENIED` holds whatever an operator says: these reach files, the network, other
-sessions, settings or text that is run as SQL.
+A function that sqlglot knows by name is an ordinary SQL function, and is allowed unless it is denied
+here. Any other function must be listed as known, or be named by the operator (`functions` of the
+database). An operator cannot override `DENIED`: these functions reach files, the network, other
+sessions, settings, or text that is run as SQL.
 """
 
 import re
@@ -23,7 +23,7 @@ MODULES: Final = frozenset(
         "temporal",
     )
 )
-"""Where sqlglot defines ordinary functions."""
+"""The modules in which sqlglot defines ordinary functions."""
 
 DENIED: Final[Mapping[str, re.Pattern[str]]] = {
     "postgres": re.compile(
@@ -67,8 +67,8 @@ OUTLAST_THEIR_TIME: Final[Mapping[str, frozenset[str]]] = {
         """.split()
     ),
 }
-"""Built-in functions that the database cannot stop at a query's time: libxml2 reads a document, and
-works out a path, to its end. An operator may allow them."""
+"""Built-in functions that the database cannot stop at a query's timeout: libxml2 parses a document and
+evaluates a path to the end. An operator may allow them."""
 
 KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "postgres": frozenset(
@@ -177,7 +177,8 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         """.split()
     ),
 }
-"""Allowed beside those that sqlglot knows: built-in functions that only compute from their arguments."""
+"""Functions allowed in addition to those that sqlglot knows: built-in ones that only compute from their
+arguments."""
 
 
 _OF_EXTENSIONS: Final = frozenset(
@@ -187,7 +188,7 @@ _OF_EXTENSIONS: Final = frozenset(
     cosine_distance l2_distance inner_product l1_distance vector_dims vector_norm
     """.split()
 )
-"""Postgres: known functions that are in the schema where their extension was installed."""
+"""Postgres: known functions that belong to the schema in which their extension was installed."""
 
 
 def is_denied(dialect: str, name: str) -> bool:
@@ -196,7 +197,7 @@ def is_denied(dialect: str, name: str) -> bool:
 
 
 def outlasts_its_time(dialect: str, name: str) -> bool:
-    """Tell whether a built-in function goes on when a query's time is over."""
+    """Tell whether a built-in function continues after a query's timeout."""
     return name.lower() in OUTLAST_THEIR_TIME.get(dialect, ())
 
 
@@ -206,5 +207,5 @@ def is_known(dialect: str, name: str) -> bool:
 
 
 def is_of_extension(name: str) -> bool:
-    """Tell whether a known function of Postgres is an extension's."""
+    """Tell whether a known function of Postgres belongs to an extension."""
     return name.lower() in _OF_EXTENSIONS

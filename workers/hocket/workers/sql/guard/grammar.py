@@ -1,9 +1,9 @@
-"""Postgres as sqlglot reads and writes it, without what it changes on the way.
+"""sqlglot's grammar of Postgres, without the changes that it makes when it writes a query.
 
-sqlglot translates between dialects: it knows functions by their meaning and operators by their name
-in other databases, and writes what it takes for the same. What is checked must be what runs, word for
-word, so here a call stays a call of that name, and an operator that operator. Added is what sqlglot
-does not read: SQL/JSON's clauses, `@ x`, `!! x`, `JOIN ... USING (...) AS j`.
+sqlglot translates between dialects: it knows functions by their meaning and operators by their name in
+other databases, and writes what it considers equivalent. But what is checked must be what runs, word for
+word. So here a call stays a call of that name, and an operator stays that operator. The grammar also
+adds syntax that sqlglot does not read: SQL/JSON's clauses, `@ x`, `!! x`, `JOIN ... USING (...) AS j`.
 """
 
 import re
@@ -33,7 +33,7 @@ _SPECIAL_SYNTAX: Final = (
     "XMLELEMENT",
     "XMLTABLE",
 )
-"""Calls whose arguments are more than a list."""
+"""Calls whose arguments are more than a plain list."""
 _SQL_JSON: Final = (
     "JSON_ARRAY",
     "JSON_ARRAYAGG",
@@ -56,19 +56,19 @@ _BEFORE_A_CLAUSE: Final = ("ON", "RETURNING")
 
 
 class Prefix(exp.Unary):
-    """An operator before its operand; `operator` is how it is written."""
+    """A prefix operator; `operator` is its spelling."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "operator": True}
 
 
 class Infix(exp.Expression, exp.Binary):
-    """An operator that sqlglot would write as a function, or as another one."""
+    """An infix operator that sqlglot would write as a function, or as another operator."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True, "operator": True}
 
 
 class SqlJson(exp.Anonymous):
-    """A call of a SQL/JSON function: `expressions` are its arguments and words in their order."""
+    """A call of a SQL/JSON function; `expressions` holds its arguments and keywords in order."""
 
 
 OWN: Final = (Prefix, Infix, SqlJson)
@@ -103,19 +103,19 @@ class _Parser(CountedParser, PostgresParser):
     }
 
     def parse_prefix(self, operator: str) -> exp.Expr:
-        """Read the operand of an operator before it."""
-        if operator == "@" and self._prev.text != "@":  # sqlglot takes `$1` for one kind with `@1`
+        """Parse the operand of a prefix operator."""
+        if operator == "@" and self._prev.text != "@":  # to sqlglot `$1` is the same as `@1`
             self.raise_error("Parameters are written `:name`")
         return self.expression(Prefix(this=self._parse_unary(), operator=operator))
 
     def parse_infix(self, this: exp.Expr | None, operator: str) -> exp.Expr:
-        """Read the right operand of an operator."""
+        """Parse the right operand of an operator."""
         return self.expression(
             Infix(this=this, expression=self._parse_bitwise(), operator=operator)
         )
 
     def parse_sql_json(self, name: str) -> exp.Expr:
-        """Read what stands between the parentheses of a SQL/JSON function."""
+        """Parse the contents of the parentheses of a SQL/JSON function."""
         parts: list[exp.Expr] = []
         last = ""
         while self._curr and not self._match(TokenType.R_PAREN, advance=False):
@@ -142,7 +142,7 @@ class _Parser(CountedParser, PostgresParser):
         if is_clause or word in (",", ":"):
             self._advance()
             return exp.Var(this=word)
-        if last == "value":  # `TABLE x` would be two of them, and a query
+        if last == "value":  # otherwise `TABLE x` would pass as two values, and it is a query
             return None
         if self._match_set((TokenType.SELECT, TokenType.WITH), advance=False):
             return self._parse_select()
@@ -154,7 +154,7 @@ class _Parser(CountedParser, PostgresParser):
             return None
         kind = self._prev.text.upper()
         self._match_text_seq("FIRST", "BY")
-        columns = self._parse_csv(self._parse_id_var)  # sqlglot reads one only
+        columns = self._parse_csv(self._parse_id_var)  # sqlglot itself reads only one
         return self.expression(
             exp.RecursiveWithSearch(
                 kind=kind,
@@ -187,28 +187,28 @@ class _Generator(PostgresGenerator):
         return f"{node.name.upper()}({parts.replace(' ,', ',').replace(' :', ':')})"
 
     def now_sql(self, name: str, node: exp.Expr) -> str:
-        """Write one of the moments that are called without parentheses."""
+        """Write one of the time functions that are called without parentheses."""
         digits = self.sql(node, "this")
         return f"{name}({digits})" if digits else name
 
 
 class HocketPostgres(Postgres):
-    """Registers itself with sqlglot as NAME."""
+    """The dialect, which registers itself with sqlglot as NAME."""
 
     INDEX_OFFSET = (
-        0  # else sqlglot computes the index of `x[1]` anew, which takes long where many nest
+        0  # otherwise sqlglot recomputes the index of `x[1]`, which is slow for deep nesting
     )
     Parser = _Parser
     Generator = _Generator
 
 
 def grammar_of(dialect: str) -> str:
-    """Return the name of the grammar by which a dialect is read and written."""
+    """Return the name of the grammar with which a dialect is read and written."""
     return NAME if dialect == "postgres" else COUNTED[dialect]
 
 
 def respelled(sql: str) -> str:
-    """Return a text of Postgres with the few spellings changed that sqlglot misreads: numbers such as
+    """Return a Postgres text with the few spellings replaced that sqlglot misreads: numbers such as
     `0x1F` and `1_000`, `bit varying`, and `box '(...)'`. Raises ValueError for `1abc` and `! x`."""
     parts: list[str] = []
     end = 0
@@ -234,7 +234,7 @@ _NAMED_LITERALS: Final = frozenset("box circle line lseg polygon tsquery tsvecto
 def _respelling(
     sql: str, before: Token | None, token: Token, after: Token | None
 ) -> tuple[str | None, int]:
-    """Return how a token is to be spelled, None for as it is, and where what it replaces ends."""
+    """Return the new spelling of a token, or None to keep it, and where the replaced text ends."""
     text, stop = sql[token.start : token.end + 1], token.end + 1
     adjoining = after if after is not None and after.start == stop else None
     if text == "!":
@@ -253,13 +253,13 @@ def _respelling(
 
 
 def _check_operator(adjoining: Token | None) -> None:
-    """Raise ValueError where `!` does not begin an operator, as of `!~`."""
+    """Raise ValueError if `!` does not begin an operator such as `!~`."""
     if adjoining is None or not adjoining.text.startswith("~"):
         raise ValueError("`!` is no operator of its own")
 
 
 def _end_of_number(sql: str, stop: int, adjoining: Token | None) -> int:
-    """Return where a number ends that the tokenizer may have cut in two, as `0x1F`."""
+    """Return the end of a number that the tokenizer may have split, such as `0x1F`."""
     if adjoining is not None and _WORD.match(sql[adjoining.start]):
         return adjoining.end + 1
     return stop
@@ -274,7 +274,7 @@ def _is_named_literal(text: str, after: Token) -> bool:
 
 
 def _number(text: str) -> str:
-    """Return a number of Postgres in digits; raise ValueError where it is none."""
+    """Return a Postgres number in decimal digits; raise ValueError if it is not a number."""
     if text[:2].lower() in ("0x", "0o", "0b"):
         return str(int(text, 0))
     if not _GROUPED.fullmatch(text):

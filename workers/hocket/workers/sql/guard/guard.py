@@ -1,8 +1,8 @@
-"""Decide whether a text may run as a query, and write the statement that runs in its place.
+"""Decides whether a text may run as a query, and writes the statement that runs in its place.
 
 What is checked is what runs: the text is parsed (`reading`), checked as a tree, and the statement is
-written anew from that tree (`writing`), without comments, with every table qualified and with a row
-limit. A reader that understood the text otherwise than we did therefore has nothing to understand.
+written from that tree (`writing`), without comments, with every table qualified and with a row limit. So
+it does not matter if the database would have understood the original text differently.
 Rules are of the allowing kind wherever they can be: known parts (`constructs`), built-in types
 (`casts`), known functions (`calls`, also those that Postgres calls for a field: `attributes`), listed
 tables (`tables`).
@@ -29,7 +29,7 @@ from hocket.workers.sql.guard.writing import check_written, limit, named, write
 DIALECTS: Final = ("postgres", "sqlite", "mysql", "duckdb")
 MAX_NODES: Final = 10_000
 MAX_LEVELS: Final = 500
-"""How deep a query nests; a chain of ANDs or UNIONs is as deep as it is long."""
+"""How deep a query may nest; a chain of ANDs or UNIONs is as deep as it is long."""
 
 _DEFAULT_SCHEMA: Final = {"postgres": "public", "sqlite": "main", "duckdb": "main"}
 
@@ -50,7 +50,7 @@ class CheckedQuery:
 
     @property
     def sql(self) -> str:
-        """The statement with `:name` parameters, for people."""
+        """The statement with `:name` parameters, for people to read."""
         return named(self.segments)
 
     @property
@@ -91,7 +91,7 @@ def check_query(
         levels[id(node)] = levels.get(id(node.parent), 0) + 1
         if levels[id(node)] > MAX_LEVELS:
             raise SqlUnreadable(dialect=dialect, reason=f"it nests deeper than {MAX_LEVELS} levels")
-        if node.error_messages():  # the parser takes a few that it cannot make sense of itself
+        if node.error_messages():  # the parser accepts a few nodes that are incomplete
             raise SqlUnreadable(dialect=dialect, reason=f"a {node.key} in it is not complete")
         check_construct(node, dialect, types)
         calls.check(node)

@@ -1,4 +1,4 @@
-"""How databases compare names, and the lists of tables that a query may read."""
+"""How databases compare names, and the allow-lists of tables."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TablePattern:
 
 
 def parse_pattern(text: str, dialect: str) -> TablePattern:
-    """Read `schema.table` or `schema.*` (quoted names keep their case); else SqlRefused."""
+    """Parse `schema.table` or `schema.*` (quoted names keep their case); raise SqlRefused otherwise."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise SqlRefused(
@@ -36,7 +36,7 @@ def parse_pattern(text: str, dialect: str) -> TablePattern:
 
 
 def fold(name: str, quoted: bool, dialect: str) -> str:
-    """Return the name as the database compares it; only ASCII letters change, as the databases do."""
+    """Return a name as the database compares it; as in the databases, only ASCII letters change."""
     if dialect == "mysql" or (dialect == "postgres" and quoted):
         return name
     return name.translate(_ASCII_LOWER)
@@ -49,13 +49,13 @@ def fold_identifier(node: Any, dialect: str) -> str:
 
 
 def set_name(node: exp.Identifier, name: str, dialect: str) -> None:
-    """Write into the tree the name that was checked, quoted where a reader could fold it otherwise."""
+    """Write the checked name into the tree, quoted if a reader could fold it differently."""
     node.set("this", name)
     node.set("quoted", bool(node.args.get("quoted")) or not is_plain(name, dialect))
 
 
 def identifier(name: str, dialect: str) -> exp.Identifier:
-    """Return the identifier of a folded name, quoted where it must be."""
+    """Return the identifier of a folded name, quoted if necessary."""
     return exp.to_identifier(name, quoted=not is_plain(name, dialect))
 
 

@@ -1,6 +1,6 @@
-"""Names of Postgres' own that attribute notation reaches: see `attributes`.
+"""Built-in names of Postgres that attribute notation reaches: see `attributes`.
 
-Taken from PostgreSQL 18; `tests/integration/sql/test_implicit_calls.py` holds them to the server.
+Taken from PostgreSQL 18; `tests/integration/sql/test_implicit_calls.py` checks them against the server.
 """
 
 from typing import Final

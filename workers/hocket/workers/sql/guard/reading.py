@@ -1,4 +1,4 @@
-"""Read a text as one query: a tree of sqlglot, or a refusal that says why it is none."""
+"""Parses a text as one query, to a tree of sqlglot; a refusal says why it is not one."""
 
 import re
 from typing import Final
@@ -20,7 +20,7 @@ _WORD_AS_PARAMETER = re.compile(
 
 
 def parse(sql: str, dialect: str) -> exp.Query:
-    """Return the one query that a text holds, or raise SqlUnreadable, SqlNotOneSelect."""
+    """Return the single query in a text; raise SqlUnreadable or SqlNotOneSelect."""
     if len(sql) > MAX_SQL_CHARS:
         raise SqlUnreadable(dialect=dialect, reason=f"it is longer than {MAX_SQL_CHARS} characters")
     if _CONTROL.search(sql):
@@ -60,13 +60,13 @@ def is_bare(query: exp.Subquery) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of sqlglot says, without its colours."""
+    """Return the first line of a sqlglot error, without its colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
     return text[0][:200] if text else type(error).__name__
 
 
 def name_of(node: exp.Expr) -> str:
-    """Return what a part of a query is called, in words of SQL."""
+    """Return the name of a part of a query in SQL terms."""
     if isinstance(node, exp.Command):
         return str(node.this).upper()
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()

@@ -1,4 +1,4 @@
-"""Which tables a query reads, by scope: checked against the lists, and qualified in the tree."""
+"""Finds the tables that a query reads, by scope; checks them against the lists and qualifies them."""
 
 import re
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ _SYSTEM_NAME: Final = {
     "mysql": re.compile(r"(?!)"),
     "duckdb": re.compile(r"(sqlite_|pragma_|duckdb_|pg_).*|.*[^a-z0-9_$].*"),
 }
-"""Names that reach a catalog (or, in DuckDB, a file) from an ordinary schema: a wildcard does not
-allow them, only the name itself does."""
+"""Names that reach a catalog (or, in DuckDB, a file) from an ordinary schema. A wildcard does not allow
+them; only their own name does."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Tables:
     dialect: str
     lists: tuple[tuple[TablePattern, ...], ...]
     home: str | None
-    """The schema of tables that are named without one."""
+    """The schema of tables that are named without a schema."""
 
     def resolve(self, tree: exp.Query) -> set[str]:
-        """Check and qualify every table, telling CTEs apart by scope; return the tables."""
+        """Check and qualify every table, distinguishing CTEs by scope; return the tables."""
         found: set[str] = set()
         unseen = {id(table) for table in tree.find_all(exp.Table)}
         stack: list[tuple[exp.Expr, _Names]] = [(tree, _Names())]
@@ -60,7 +60,7 @@ class Tables:
     def _enter_with(
         self, with_: exp.With, names: "_Names", stack: list[tuple[exp.Expr, "_Names"]]
     ) -> "_Names":
-        """Queue each CTE with the names it can see (the earlier ones, and itself if recursive)."""
+        """Queue each CTE with the names that it can see: earlier ones, and itself if recursive."""
         own = [fold_identifier(cte.args["alias"].this, self.dialect) for cte in with_.expressions]
         looks_ahead = bool(with_.recursive) or self.dialect == "sqlite"
         for i, (cte, name) in enumerate(zip(with_.expressions, own, strict=True)):
@@ -88,7 +88,7 @@ class Tables:
         found.add(f"{home}.{name}")
 
     def _is_no_table(self, table: exp.Table, name: str, names: "_Names") -> bool:
-        """Tell whether a name without a schema is that of a CTE, or MySQL's `dual`."""
+        """Tell whether a name without a schema refers to a CTE, or to MySQL's `dual`."""
         if name in names.ctes:
             set_name(table.this, name, self.dialect)
             return True
@@ -126,7 +126,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class _Names:
-    """The CTEs that a place in the text can read, and those that some dialects let it read too."""
+    """The CTEs that a place in the text can read, and those that it can read in some dialects only."""
 
     ctes: frozenset[str] = frozenset()
     later: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Write the statement that runs: from the checked tree, without comments, with a row limit."""
+"""Writes the statement that runs: from the checked tree, without comments, with a row limit."""
 
 import itertools
 import re
@@ -27,7 +27,7 @@ _PLACEHOLDER = re.compile(f"{_OPEN}([A-Za-z_][A-Za-z0-9_]*){_CLOSE}")
 
 
 def limit(tree: exp.Query, rows: int) -> exp.Query:
-    """Bound the rows: in the query's own LIMIT where that keeps its meaning, else around it."""
+    """Limit the rows, in the query's own LIMIT if that keeps its meaning, and otherwise around it."""
     own = tree.args.get("limit")
     if own is None and not isinstance(tree, exp.Subquery):
         return tree.limit(rows, copy=False)
@@ -55,7 +55,7 @@ def _plain_number(node: Any) -> int | None:
 
 
 def write(tree: exp.Query, dialect: str) -> tuple[str, ...]:
-    """Return SQL text and parameter names, in turns."""
+    """Return SQL text and parameter names, alternating."""
     placeholders = list(tree.find_all(exp.Placeholder))
     if len(placeholders) > MAX_PARAMETERS:
         raise SqlParametersWrong(
@@ -79,7 +79,7 @@ def write(tree: exp.Query, dialect: str) -> tuple[str, ...]:
 
 
 def check_written(sql: str, dialect: str) -> None:
-    """Read the written statement again: it must mean the same to us, and call nothing denied."""
+    """Parse the written statement again; it must read the same, and call nothing denied."""
     if named(write(parse(sql, dialect), dialect)) != sql:
         raise SqlUnreadable(dialect=dialect, reason="it does not read the same way twice")
     tokens = sqlglot.tokenize(sql, dialect=grammar_of(dialect))
