@@ -1,8 +1,8 @@
-"""Answer a question by selecting: sentences of passages and rows of query results. Pure.
+"""Answers a question by selecting sentences of passages and rows of query results. Pure.
 
-For every part of the question, what covers enough of its words is taken over as it is and cited; rare
-words count more, and a word that no evidence has counts most. A part that nothing covers is named as
-not in the data. Equal input gives an equal draft.
+For every part of the question, evidence that covers enough of its words is quoted unchanged and cited.
+Rare words count more, and a word that no evidence has counts most. A part that nothing covers is
+reported as not in the data. The same input always gives the same draft.
 """
 
 import math
@@ -21,19 +21,19 @@ from hocket.workers.extractive.words import covers, sentences, stem, stems, word
 MIN_PASSAGE_COVERAGE: Final = 0.7
 MIN_TABLE_COVERAGE: Final = 0.7
 SURE_COVERAGE: Final = 0.95
-"""What a sentence must cover of a part that rows answer already."""
+"""The coverage that a sentence needs if rows already answer the part."""
 MAX_SENTENCES: Final = 3
-"""Sentences of passages per part."""
+"""The most sentences of passages per part."""
 NEXT_BEST: Final = 0.9
-"""How close to the best sentence further ones must be."""
+"""How close further sentences must be to the best one."""
 MAX_ROWS: Final = 10
-"""Rows of one query result."""
+"""The most rows of one query result."""
 UNFITTING: Final = 0.75
-"""What a sentence is worth that has no figure where a figure is asked for, or no name for a name."""
+"""The weight of a sentence without a figure or name if the part asks for one."""
 
 
 def answer(question: str, passages: Sequence[Document], tables: Sequence[Document]) -> Draft:
-    """Return a draft whose every sentence is quoted from a passage or read from a row."""
+    """Return a draft in which every sentence is quoted from a passage or read from a row."""
     evidence = _Evidence(passages, tables)
     written: list[Sentence] = []
     missing: list[str] = []
@@ -57,7 +57,7 @@ def answer(question: str, passages: Sequence[Document], tables: Sequence[Documen
 
 
 class _Asked:
-    """A part of the question: its own words, and the subject that it takes from the part before."""
+    """A part of the question: its own words, and the subject that it takes from the previous part."""
 
     def __init__(self, part: Part, inherited: frozenset[str]) -> None:
         self.part = part
@@ -71,7 +71,7 @@ class _Asked:
 
     @property
     def all(self) -> frozenset[str]:
-        """Every word that evidence should have."""
+        """All words that evidence should have."""
         return self.own | self.inherited
 
 
@@ -80,7 +80,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A sentence or a row: what it says, what it cites, its own words and those of its heading.
+    """A sentence or a row: its text, its citation, its own words and those of its heading.
 
     `subject` is the row's subject or the passage's title.
     """
@@ -103,13 +103,14 @@ class _Evidence:
         self._units = [unit.own | unit.context for unit in [*self.sentences, *rows]]
 
     def subject(self, asked: frozenset[str], rows: Sequence[_Unit]) -> frozenset[str]:
-        """Return what a part is about: the subjects that it names, else that of the first row."""
+        """Return what a part is about: the subjects that it names, or otherwise that of the first
+        row."""
         units = [*self.sentences, *(unit for units, _ in self.tables for unit in units)]
         named = frozenset().union(*(stems(unit.subject) for unit in units)) & asked
         return named or (stems(rows[0].subject) if rows else frozenset())
 
     def weight(self, one: str) -> float:
-        """Return how much a word says; most for a word that is nowhere."""
+        """Return the weight of a word; words that no evidence has weigh most."""
         having = sum(1 for unit in self._units if covers(unit, one))
         return math.log(1 + (len(self._units) + 1) / (having + 0.5))
 
@@ -117,9 +118,9 @@ class _Evidence:
 def _with_their_words(
     tables: Sequence[Document],
 ) -> list[tuple[list[_Unit], frozenset[str]]]:
-    """Return each table's rows, with the words of all tables that one query gave.
+    """Return each table's rows, with the words of all tables that came from the same query.
 
-    Two bindings of a query (gold and lead) are about a comparison together, not each alone.
+    Two bindings of a query (gold and lead) answer a comparison together, not each alone.
     """
     rows = [list(_rows_of(table)) for table in tables]
     together: dict[tuple[str, str], frozenset[str]] = {}
@@ -161,7 +162,7 @@ def _coverage(asked: frozenset[str], present: frozenset[str], evidence: _Evidenc
 
 
 def _from_tables(asked: _Asked, evidence: _Evidence) -> list[_Unit]:
-    """Return the rows of the tables that are about a part, those that fit it best."""
+    """Return the rows that fit a part best, from the tables that are about it."""
     found: list[_Unit] = []
     for units, everything in evidence.tables:
         if not units or not _about(asked, everything, evidence):
@@ -173,7 +174,8 @@ def _from_tables(asked: _Asked, evidence: _Evidence) -> list[_Unit]:
 
 
 def _about(asked: _Asked, present: frozenset[str], evidence: _Evidence) -> bool:
-    """Tell whether a table is about a part; that it is ranked shows in its order, not in its words."""
+    """Tell whether a table is about a part. Ranking words are ignored, because a ranking shows in the
+    order of the rows and not in their words."""
     if asked.inherited and not any(covers(present, one) for one in asked.inherited):
         return False
     named = all(covers(present, one) for one in asked.names)
@@ -191,7 +193,7 @@ def _as_many_as_asked(part: Part, units: list[_Unit]) -> list[_Unit]:
 
 
 def _measure(part: Part, unit: _Unit) -> Decimal | None:
-    """Return the figure a ranking goes by: that of the property, or the one the part names."""
+    """Return the figure that a ranking uses: the one that the part names, or that of the property."""
     asked = frozenset(word.stem for word in part.content())
     named = [fact for fact in unit.facts if fact.value is not None]
     fitting = [fact for fact in named if any(covers(stems(fact.label), one) for one in asked)]
@@ -207,7 +209,7 @@ def _row(unit: _Unit) -> Sentence:
 
 
 def _from_passages(asked: _Asked, evidence: _Evidence, *, answered: bool) -> list[_Unit]:
-    """Return the sentences that cover a part; fewer and surer ones where rows answer it already."""
+    """Return the sentences that cover a part; fewer and more certain ones if rows already answer it."""
     if answered and asked.part.asks_count:
         return []
     least = SURE_COVERAGE if answered else MIN_PASSAGE_COVERAGE
@@ -225,9 +227,10 @@ def _from_passages(asked: _Asked, evidence: _Evidence, *, answered: bool) -> lis
 
 
 def _may_answer(asked: _Asked, unit: _Unit) -> bool:
-    """Tell whether a sentence has a word of the part itself, and its heading or it all that is named."""
+    """Tell whether a sentence has a word of the part itself, and together with its heading everything
+    that the part names."""
     if not any(covers(unit.own, one) for one in asked.own - GENERIC or asked.own):
-        return False  # it would only be its heading that fits
+        return False  # only the heading would fit
     present = unit.own | unit.context
     return all(covers(present, one) for one in asked.names | asked.objects)
 
@@ -237,7 +240,7 @@ def _distinct(units: Sequence[_Unit]) -> list[_Unit]:
 
 
 def _fit(part: Part, unit: _Unit) -> float:
-    """Return 1 where a sentence has the kind of thing that is asked for, less where it has not."""
+    """Return 1 if a sentence has the kind of thing that is asked for, and UNFITTING otherwise."""
     spoken = [word.text.casefold() for word in part.words[:4]]
     if ("when" in spoken or "year" in spoken or part.asks_count) and not figures(unit.text):
         return UNFITTING
@@ -254,9 +257,10 @@ def _has_name(unit: _Unit) -> bool:
 
 
 def _quote(unit: _Unit) -> Sentence:
-    """Return a sentence in quotes, under its heading where it does not name its subject itself.
+    """Return a sentence in quotes, after its heading if it does not name its subject itself.
 
-    A heading with a figure (`page 3`) is left out: outside of quotes it would need evidence of its own.
+    A heading with a figure (`page 3`) is left out, because outside quotes it would need its own
+    evidence.
     """
     text = " ".join(unit.text.split())
     for mark in ('"', "\u201c", "\u201d"):

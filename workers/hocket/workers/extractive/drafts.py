@@ -1,8 +1,8 @@
-"""What a draft is: sentences with citation markers. Pure.
+"""Drafts: sentences with citation markers. Pure.
 
 `[P2]` cites the second passage, `[S1.r3]` the third row of the first query result, `[S1]` any of its
-rows; several stand as `[P1, S2.r1]` or `[P1][S2.r1]`. What is taken over word by word stands in double
-quotes. These are the marks that models are asked to use too.
+rows; several citations are written `[P1, S2.r1]` or `[P1][S2.r1]`. Verbatim text is in double quotes.
+Models are asked to use the same markers.
 """
 
 import re
@@ -38,7 +38,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An answer in sentences; `missing` are the parts of the question that nothing answers."""
+    """An answer in sentences; `missing` lists the parts of the question that nothing answers."""
 
     status: Status
     sentences: tuple[Sentence, ...]
@@ -46,11 +46,11 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The answer as text, one sentence a line."""
+        """The answer as text, one sentence per line."""
         return "\n".join(sentence.rendered() for sentence in self.sentences)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the draft as plain JSON."""
         return {
             "status": self.status,
             "text": self.text,
@@ -63,12 +63,12 @@ class Draft:
 
 
 def read(text: str) -> list[Sentence]:
-    """Return the sentences of a written answer, with markers that follow a full stop too."""
+    """Return the sentences of a written answer, including markers that follow a full stop."""
     return [_sentence(text[start:end]) for start, end in _spans(text)]
 
 
 def quoted(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of what stands in double quotes."""
+    """Return (start, end) of each text in double quotes."""
     return [match.span(1) for match in re.finditer(r"[\"“”]([^\"“”]*)[\"“”]", text)]
 
 
@@ -86,7 +86,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _in_line(line: str) -> Iterator[tuple[int, int]]:
-    """Yield the sentences of a line; markers, quotes and what is between sentences get lost nowhere."""
+    """Yield the sentences of a line, without losing markers, quotes or text between sentences."""
     hidden = list(line)
     for start, end in (*quoted(line), *(marker.span() for marker in MARKER.finditer(line))):
         hidden[start:end] = "X" * (end - start)
@@ -103,7 +103,7 @@ def _sentence(text: str) -> Sentence:
 def rows_cited(
     ids: Sequence[str],
 ) -> list[tuple[str, int | None]]:
-    """Return (table, row from 1 or None for any) of the ids that cite rows."""
+    """Return (table, row) of the ids that cite rows; rows count from 1, None means any row."""
     found: list[tuple[str, int | None]] = []
     for one in ids:
         if one.startswith("S"):

@@ -1,8 +1,8 @@
 """A row of a query result as a sentence: `Tungsten \N{EN DASH} melting point: 3695 K; period: 6`. Pure.
 
-The first cell is the subject where it is text (else that is `Result`); every other cell that is not NULL
-is `label: value`. The label is the column's name, but the columns `property`, `value` and `unit` are one
-figure: the property names it and the unit follows it.
+The first cell is the subject if it is text (otherwise the subject is `Result`); every other cell that is
+not NULL becomes `label: value`. The label is the column's name, except that the columns `property`,
+`value` and `unit` form one figure: the property is its label, and the unit follows it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_CELL_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One `label: value` of a row; `value` is None where the cell is text."""
+    """One `label: value` of a row; `value` is None if the cell is text."""
 
     label: str
     text: str
@@ -33,13 +33,13 @@ class Fact:
 
 
 def row_sentence(columns: Sequence[str], row: Sequence[Any]) -> str:
-    """Return what a row says; empty for a row of NULLs."""
+    """Return a row as a sentence; empty for a row of NULLs."""
     facts = BETWEEN.join(f"{fact.label}: {fact.rendered()}" for fact in facts_of(columns, row))
     return f"{subject_of(row) or NO_SUBJECT}{SUBJECT_DASH}{facts}" if facts else subject_of(row)
 
 
 def subject_of(row: Sequence[Any]) -> str:
-    """Return what a row is about: its first cell, where that is text."""
+    """Return the subject of a row: its first cell, if that is text."""
     first = row[0] if row else None
     return plain(first) if isinstance(first, str) and number(first) is None else ""
 
@@ -72,7 +72,7 @@ def _cell(cell: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text on one line without what would read as a mark of ours."""
+    """Return text on one line, without anything that would read as one of our markers."""
     one_line = " ".join(text.split())[:MAX_CELL_CHARS]
     for mark, instead in ((";", ","), ("\u2013", "-"), ("[", "("), ("]", ")"), ('"', "'")):
         one_line = one_line.replace(mark, instead)

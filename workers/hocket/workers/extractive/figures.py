@@ -1,9 +1,9 @@
-"""Figures in text, and when a figure says what a value is. Pure.
+"""Figures in text, and whether a figure states a value. Pure.
 
 Every digit of a text belongs to a figure (`3,695.0`, `12 %`, `-4`, `2.5 million`) or to a code (`Tc97`,
-`4f14`, `H2O`). A figure says a value when it is that value, or the value rounded (half up or half to
-even) to the decimals that are written, keeping at least two significant digits; a percentage may also
-stand for a share (`12 %` for 0.12).
+`4f14`, `H2O`). A figure states a value if it equals the value, or the value rounded (half up or half to
+even) to the written decimals with at least two significant digits; a percentage may also represent a
+share (`12 %` for 0.12).
 """
 
 import re
@@ -30,14 +30,14 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _ENOUGH: Final = Context(prec=4 * MAX_DIGITS, traps=[InvalidOperation])
-"""Digits for any two figures that are compared; Python's default of 28 would round on its own."""
+"""Enough digits to compare any two figures; Python's default of 28 would round them."""
 _SEPARATORS: Final = str.maketrans("", "", ",'\u2019\u202f\u00a0")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure or a code (`value` is None) and where it stands. `places` are its written decimals,
-    with its scale: 2.5 million has -5."""
+    """A figure or a code (`value` is None) and its place. `places` counts its written decimals,
+    including its scale: 2.5 million has -5."""
 
     text: str
     start: int
@@ -53,7 +53,7 @@ def figures(text: str) -> list[Figure]:
 
 
 def number(value: Any) -> Decimal | None:
-    """Return a cell's number, also where it is written as text; None for what is no number."""
+    """Return a cell's number, even if it is written as text; None if it is not a number."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, Decimal):
@@ -70,13 +70,13 @@ def number(value: Any) -> Decimal | None:
 
 
 def written(value: Decimal) -> str:
-    """Return a number as text: plain digits, no zeros that say nothing."""
+    """Return a number as text: plain digits without meaningless zeros."""
     plain = f"{value:f}"
     return (plain.rstrip("0").rstrip(".") if "." in plain else plain) or "0"
 
 
 def says(figure: Figure, value: Decimal) -> bool:
-    """Tell whether a figure states a value, exactly or rounded as it is written."""
+    """Tell whether a figure states a value, exactly or rounded to the decimals that are written."""
     if figure.value is None:
         return False
     if _states(figure.value, figure.places, value):
@@ -85,7 +85,7 @@ def says(figure: Figure, value: Decimal) -> bool:
 
 
 def says_in(figure: Figure, evidence: Iterable[Figure]) -> bool:
-    """Tell whether a figure or code is among those of a text, as it is there."""
+    """Tell whether a figure or code is among those of a text, without rounding."""
     if figure.value is None:
         return any(figure.text == other.text for other in evidence)
     return any(figure.value == other.value for other in evidence if other.value is not None)

@@ -1,8 +1,9 @@
 """`hocket-extractive` as the gateway calls it: an async function from CallRequest to Completion.
 
 Task `plan` reads `question`, `catalog`, `values` and `max_queries` from the request's context; tasks
-`answer` and `chat` answer the context's `question`, else the last user message, from the documents. It
-selects and cites, it does not generate, and it costs nothing; its tokens are words. It makes no vectors.
+`answer` and `chat` answer the context's `question`, or otherwise the last user message, from the
+documents. It selects and cites but does not generate, makes no vectors, and costs nothing; its tokens
+are words.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ async def complete(request: CallRequest) -> Completion:
 
 
 def completion_of(request: CallRequest) -> Completion:
-    """Return what `complete` returns; pure."""
+    """Return the same as `complete`; pure."""
     if request.embed:
         raise ExtractiveCannot(reason="it makes no embeddings")
     if request.task == "plan":

@@ -1,10 +1,10 @@
-"""Plan how to answer a question from a catalog of queries and a collection of texts. Pure.
+"""Plans how to answer a question from a catalog of queries and a collection of texts. Pure.
 
-The question is cut into parts. For each part a query is chosen whose parameters can all be filled (with
-values that occur in the question, longest match first, or with defaults) and that accounts for enough
-of the part's words; rare words of the catalog count more than common ones. Several values for one
-parameter make several bindings. Where no query accounts for enough, none is chosen: a search phrase is
-made for every part in any case.
+The question is split into parts. For each part a query is chosen whose parameters can all be filled
+(with values that occur in the question, longest match first, or with defaults) and that accounts for
+enough of the part's words; rare words of the catalog count more than common ones. Several values for one
+parameter give several bindings. If no query accounts for enough, none is chosen. Every part gets a
+search phrase in any case.
 """
 
 import math
@@ -18,7 +18,7 @@ from hocket.workers.extractive.questions import Part, parts
 from hocket.workers.extractive.words import Word, covers, is_content, stem, stems, words
 
 MIN_SCORE: Final = 0.75
-"""Share of a part's words, by weight, that a query must account for."""
+"""The share of a part's words, by weight, that a query must account for."""
 DEFAULT_MAX_QUERIES: Final = 4
 MAX_VALUES: Final = 20_000
 MAX_BINDINGS: Final = 4
@@ -28,7 +28,7 @@ _COUNT: Final = stem("count")
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query of the catalog with its parameters; `question` is the part it is for."""
+    """A query of the catalog with its parameters; `question` is the part that it answers."""
 
     name: str
     params: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Plan:
     queries: tuple[PlannedQuery, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a planning node puts it out."""
+        """Return the plan in the form of a planning node's output."""
         return {
             "questions": list(self.questions),
             "searches": list(self.searches),
@@ -66,7 +66,7 @@ class Plan:
 
 
 def value_selects(catalog: Sequence[CatalogQuery]) -> tuple[str, ...]:
-    """Return each SELECT that lists what parameters may be, once; `plan_question` needs its values."""
+    """Return each SELECT that lists allowed parameter values, once; `plan_question` needs the values."""
     selects = (p.values for query in catalog for p in query.params.values() if p.values)
     return tuple(dict.fromkeys(selects))
 
@@ -105,7 +105,7 @@ def plan_question(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A value of one SELECT that the question names, and the places of its words."""
+    """A value from one SELECT that the question names, and the places of its words."""
 
     select: str
     value: Any
@@ -114,7 +114,7 @@ class _Span:
 
 
 class _Vocabulary:
-    """What the catalog's queries are about, and the values their parameters may take."""
+    """The words of the catalog's queries, and the values that their parameters may have."""
 
     def __init__(
         self, catalog: Sequence[CatalogQuery], values: Mapping[str, Sequence[Any]]
@@ -126,12 +126,12 @@ class _Vocabulary:
         }
 
     def weight(self, one: str) -> float:
-        """Return how much a word says about which query is meant; most for one no query has."""
+        """Return how well a word distinguishes queries; a word that no query has weighs most."""
         having = sum(1 for text in self.texts if one in text)
         return math.log(1 + (len(self.texts) + 1) / (having + 0.5))
 
     def spans(self, part: Part) -> tuple[_Span, ...]:
-        """Return the values a part names; longer matches first, words used once per SELECT."""
+        """Return the values that a part names, longer matches first; a word counts once per SELECT."""
         found: list[_Span] = []
         for select, known in self._values.items():
             taken: set[int] = set()
@@ -161,7 +161,7 @@ def _may_name(found: Sequence[Word]) -> bool:
 
 
 def _without_inner(spans: Sequence[_Span]) -> tuple[_Span, ...]:
-    """Drop values inside longer ones: `atomic mass` is meant, not the element `mass`."""
+    """Drop values inside longer ones: in `atomic mass`, `mass` is not meant separately."""
     return tuple(
         sorted(
             (s for s in spans if not any(s.places < other.places for other in spans)),
@@ -189,7 +189,7 @@ class _Candidate:
     bindings: tuple[dict[str, Any], ...]
     score: float
     spare: float
-    """Share of the query's own words that the part does not use; less is closer."""
+    """The share of the query's own words that the part does not use; lower is closer."""
 
 
 def _queries_for(
@@ -220,7 +220,7 @@ def _candidate(
     inherited: tuple[_Span, ...],
     vocabulary: _Vocabulary,
 ) -> _Candidate | None:
-    """Return how a query would answer a part; None where a parameter stays empty."""
+    """Return how a query would answer a part, or None if a parameter stays empty."""
     bound = _bound(query, part, spans, inherited)
     content = [(i, w) for i, w in enumerate(part.words) if w in part.content()]
     if bound is None or not content:
@@ -246,8 +246,8 @@ def _candidate(
 def _bound(
     query: CatalogQuery, part: Part, spans: tuple[_Span, ...], inherited: tuple[_Span, ...]
 ) -> tuple[dict[str, tuple[Any, ...]], set[int]] | None:
-    """Return the values that each parameter may have, and the places of the words that give them;
-    None where a parameter has none."""
+    """Return the values that each parameter may have, and the places of the words that give them; None
+    if a parameter has no value."""
     choices: dict[str, tuple[Any, ...]] = {}
     used: set[int] = set()
     for name, parameter in query.params.items():
@@ -280,7 +280,7 @@ def _named(
 
 
 def _numbers(name: str, part: Part, used: set[int]) -> list[tuple[Any, frozenset[int]]]:
-    """Return `5` for `top 5` and for `period 5`, where the parameter is named so."""
+    """Return `5` for `top 5`, and for `period 5` if the parameter has that name."""
     own = stem(name.split("_")[-1].casefold())
     for place, word in enumerate(part.words):
         beside = part.words[max(place - 1, 0) : place + 2]

@@ -1,4 +1,4 @@
-"""A question as parts that can be answered one by one. Pure."""
+"""Splits a question into parts that can be answered one by one. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _ELLIPTIC: Final = re.compile(
     r"(?:\s+(?:the\s+)?(?:most|least|more|less|\w+est|\w+ed)\b.*+)?\W*$",
     re.IGNORECASE,
 )
-"""A part whose subject was said before: `which is the most abundant`, `when was`."""
+"""A part whose subject was named before: `which is the most abundant`, `when was`."""
 _POINTING: Final = frozenset(
     {"it", "its", "they", "their", "them", "this", "these", "those", "that"}
 )
@@ -52,31 +52,31 @@ GENERIC: Final = frozenset(
         "thing item element kind sort type text document source passage page data example".split()
     )
 )
-"""Stems of words that only say what kind of thing is asked for; evidence need not repeat them."""
+"""Stems of words that only name the kind of thing that is asked for; evidence need not repeat them."""
 MIN_SUPERLATIVE_CHARS: Final = 5
 MAX_AMOUNT: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a question. `words` are all its words; `points_back` tells that its subject (`it`)
-    was said before; `asks_count` that it says `how many`."""
+    """One part of a question. `words` are all its words; `points_back` means that its subject (`it`) was
+    named before; `asks_count` means that it asks `how many`."""
 
     text: str
     words: tuple[Word, ...]
     points_back: bool
     asks_count: bool
     amount: int | None
-    """How many are asked for (`the five densest`), with the place of the word that says so."""
+    """How many are asked for (`the five densest`); `amount_at` is the place of that word."""
     amount_at: int | None
 
     def names(self) -> tuple[Word, ...]:
-        """Return the words inside the part that have a capital letter; evidence must have them."""
+        """Return the capitalised words inside the part, which evidence must have."""
         inner = [word for word in self.words if word.start > 0]
         return tuple(word for word in inner if word.text[0].isupper() and is_content(word))
 
     def objects(self) -> tuple[Word, ...]:
-        """Return the words that follow `of`: whose boiling point it is, evidence must say."""
+        """Return the words that follow `of` (as in `boiling point of X`), which evidence must have."""
         found = []
         for place, word in enumerate(self.words):
             if word.text.casefold() == "of":
@@ -91,7 +91,7 @@ class Part:
         return "most" if any(map(is_ranking, spoken)) else None
 
     def asks_for_one(self) -> bool:
-        """Tell whether one thing is asked for: `which element has the highest ...`."""
+        """Tell whether a single thing is asked for: `which element has the highest ...`."""
         spoken = {word.text.casefold() for word in self.words[:5]}
         return self.amount is None and bool(spoken & _SINGULAR) and not spoken & _PLURAL
 
@@ -101,12 +101,12 @@ class Part:
 
 
 def is_ranking(word: str) -> bool:
-    """Tell whether a lower-case word asks for an end of a ranking."""
+    """Tell whether a lower-case word asks for the top or bottom of a ranking."""
     return word in RANKING or (word.endswith("est") and len(word) > MIN_SUPERLATIVE_CHARS)
 
 
 def parts(question: str) -> list[Part]:
-    """Return the one to four parts of a question; what is beyond is left in the last one."""
+    """Return the one to four parts of a question; any further parts stay in the last one."""
     text = question.strip()[:MAX_QUESTION_CHARS]
     pieces: list[str] = []
     begin = 0

@@ -1,16 +1,16 @@
-"""Check a draft against what it cites, whoever wrote it. Pure.
+"""Checks a draft against what it cites, whoever wrote it. Pure.
 
-- `citation`: every marker names a passage or a row that is there.
-- `quote`: what stands in double quotes is in a cited passage (or is a cited cell), word by word; blanks
-  and the kind of quotation marks do not count.
-- `figure`: every figure outside of quotes is in a cited row or passage. Rows: the number itself or
-  rounded as `figures` says. Passages: the same number. In `label: figure` the figure must be that of
-  the cited row's column (or property) of this name. Of a row that is a name and nothing else, the
-  figures must be those of the name, in its order.
-- `uncited`: a sentence with a figure or a quote cites something. A figure that stands in the question
-  itself may be repeated.
+- `citation`: every marker names a passage or a row that exists.
+- `quote`: text in double quotes is in a cited passage (or is a cited cell), word by word; whitespace and
+  the kind of quotation marks do not matter.
+- `figure`: every figure outside quotes is in a cited row or passage. In rows, it may be the number
+itself or rounded as described in `figures`; in passages, it must be the same number. In `label: figure`
+the figure must be that of the cited row's column (or property) of this name. If a row is only a name,
+the figures must be those in the name, in the same order.
+- `uncited`: a sentence with a figure or a quote cites something. A figure that is in the question itself
+  may be repeated.
 
-What is not checked: words that are neither quoted nor figures.
+Words that are neither quoted nor figures are not checked.
 """
 
 import re
@@ -38,7 +38,7 @@ Kind = Literal["citation", "quote", "figure", "uncited", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was checked: what, in which sentence (from 0), and why it failed."""
+    """One check: its kind, the sentence (from 0), and why it failed, if it did."""
 
     kind: Kind
     sentence: int
@@ -49,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All checks of a draft; it is `ok` when none failed."""
+    """All checks of a draft; it is `ok` if none failed."""
 
     checks: tuple[Check, ...]
 
@@ -59,7 +59,7 @@ class Verdict:
         return all(check.passed for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON: the counts, and the checks, failed ones first."""
+        """Return the verdict as plain JSON: the counts, and the checks, failed ones first."""
         ordered = sorted(self.checks, key=lambda check: check.passed)
         return {
             "ok": self.ok,
@@ -85,7 +85,7 @@ def verify(
     *,
     question: str = "",
 ) -> Verdict:
-    """Return what holds of a draft and what does not; `question` lets its figures be repeated."""
+    """Return the verdict on a draft; figures that are in `question` may be repeated."""
     written = read(draft) if isinstance(draft, str) else list(draft.sentences)
     known = _Known(passages, tables, figures(question))
     checks = [
@@ -100,7 +100,7 @@ def verify(
 
 
 class _Known:
-    """The evidence by its markers."""
+    """The evidence, by marker."""
 
     def __init__(
         self, passages: Sequence[Document], tables: Sequence[Document], asked: Sequence[Figure]
@@ -112,7 +112,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A cited row, and what it says."""
+    """A cited row."""
 
     columns: tuple[str, ...]
     cells: tuple[Any, ...]
@@ -152,7 +152,7 @@ def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
 
 
 def _outside(text: str, spans: Sequence[tuple[int, int]]) -> list[Figure]:
-    """Return the figures that are not inside quotes; a list's number at the start is none."""
+    """Return the figures outside quotes, except a list number at the start."""
     listed = re.match(r"\s*\(?\d{1,3}[.)]\s", text)
     skipped = listed.end() if listed else 0
     return [
@@ -190,7 +190,7 @@ def _quote_check(
 
 
 def _contains(text: str, wanted: str) -> bool:
-    """Tell whether words stand in a text as whole words, so that `17` is not found in `1783`."""
+    """Tell whether a text contains words as whole words, so that `17` is not found in `1783`."""
     start = text.find(wanted)
     while start >= 0 and wanted:
         end = start + len(wanted)
@@ -212,7 +212,7 @@ def _folded(text: str) -> str:
 
 
 def _row_checks(place: int, text: str, outside: Sequence[Figure], row: _Row) -> Iterator[Check]:
-    """Check the figures of a sentence about one row, each where the sentence says what it is."""
+    """Check the figures of a sentence about one row, each against what the sentence says it is."""
     if row.is_name:
         yield from _name_checks(place, outside, figures(subject_of(row.cells)))
         return
@@ -228,7 +228,7 @@ def _row_checks(place: int, text: str, outside: Sequence[Figure], row: _Row) -> 
 
 
 def _name_checks(place: int, outside: Sequence[Figure], name: Sequence[Figure]) -> Iterator[Check]:
-    """Check a sentence about a row that says nothing but its name: `Route 0 3` is not `Route 3 3`."""
+    """Check a sentence about a row that is only a name: `Route 0 3` is not `Route 3 3`."""
     left = iter(name)
     for figure in outside:
         passed = any(figure.text == other.text for other in left)
@@ -238,7 +238,7 @@ def _name_checks(place: int, outside: Sequence[Figure], name: Sequence[Figure]) 
 
 @dataclass(frozen=True, slots=True)
 class _Labelled:
-    """A piece of a sentence that says which value it gives: `melting point: 3695 K`."""
+    """A piece of a sentence that labels its value: `melting point: 3695 K`."""
 
     text: str
     start: int
@@ -262,7 +262,7 @@ class _Labelled:
 
 
 def _labelled(text: str, row: _Row) -> Iterator[_Labelled]:
-    """Yield subject and `label: value` pieces of a sentence, as far as the row has them."""
+    """Yield the subject and the `label: value` pieces of a sentence, as far as the row has them."""
     body = 0
     subject = subject_of(row.cells)
     dash = text.find(SUBJECT_DASH)

@@ -1,8 +1,8 @@
-"""Words and sentences of English text: where they are, and what they are compared by. Pure.
+"""Words and sentences of English text: their places, and the stems by which words are compared. Pure.
 
-Two words are compared by their stems: endings are taken off by rules that are cruder than Porter's and
-only need to treat the same word alike everywhere. For other languages the words are compared as they
-are, mostly.
+Two words are compared by their stems. Endings are removed by rules that are cruder than Porter's and
+only need to treat the same word alike everywhere. Words of other languages are mostly compared
+unchanged.
 """
 
 import re
@@ -49,7 +49,7 @@ _ENDINGS: Final = (
     ("ant", 4), ("ate", 4), ("ier", 3), ("ily", 3), ("ous", 4), ("ic", 4), ("al", 4), ("ed", 3),
     ("er", 3), ("ly", 3), ("y", 3), ("e", 3), ("i", 4),
 )  # fmt: skip
-"""(ending, least letters that must remain), longest first."""
+"""(ending, minimum number of letters that must remain), longest first."""
 
 _SENTENCE_END: Final = re.compile(
     r"(?<![.!?])[.!?]+[\"'\u201d\u2019)\]]*(?=\s+[\"'\u201c\u2018(\[]?[A-Z0-9]|\s*$)"
@@ -91,7 +91,7 @@ def is_content(word: Word) -> bool:
 
 @lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
-    """Return what a lower-case word is compared by."""
+    """Return the stem of a lower-case word."""
     if not word.isalpha() or len(word) < 3:
         return word
     if word in _EXCEPTIONS:
@@ -123,9 +123,9 @@ def _without_ending(word: str) -> str:
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the sentences of a text, without headings and list marks.
+    """Yield (start, end) of the sentences of a text, without headings and list markers.
 
-    Lines that are one paragraph belong together; a blank line or a list item ends a sentence.
+    The lines of a paragraph belong together; a blank line or a list item ends a sentence.
     """
     for start, end in _paragraphs(text):
         yield from _sentences_of(text, start, end)
@@ -150,7 +150,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_heading(line: str) -> bool:
-    """Tell whether a line is a heading of Markdown, or what underlines one."""
+    """Tell whether a line is a Markdown heading, or the underline of one."""
     return line.startswith("#") or not line.strip("=-*_`~|: ")
 
 
@@ -221,7 +221,8 @@ def near(one: str) -> frozenset[str]:
 
 
 def covers(present: Iterable[str] | frozenset[str], one: str) -> float:
-    """Return how far a set of stems covers one: 1 it is there, 0.8 a near word is, 0 neither."""
+    """Return how far a set of stems covers one: 1 if it has it, 0.8 if it has a near word, otherwise
+    0."""
     there = present if isinstance(present, frozenset) else frozenset(present)
     if one in there:
         return 1.0
