@@ -46,7 +46,7 @@ class Play:
         self._faults: list[Fault] = []
         self._signals: list[Signal] = []
 
-    # ---- what the test says -----------------------------------------------------------------
+    # ---- setting up -------------------------------------------------------------------------
 
     def node(self, name: str, function: Callable[..., Any]) -> None:
         """Have a function run the steps of a node (by its path) or of a type, in place of the real one.

@@ -1,4 +1,4 @@
-"""Node types as FastStream subscribers: `@hocket_step(broker, "crm.lookup")`.
+"""Write node types as FastStream subscribers: `@hocket_step(broker, "crm.lookup")`.
 
 FastStream calls the handler, with its dependencies, middlewares and publishers. The worker runtime
 fetches steps, keeps them alive, stops them and reports their results, over a connection of its own. So

@@ -1,10 +1,10 @@
 """What each identity may do on NATS: the table from which the servers' permissions are made. Pure.
 
-Platform, guests and servers have an account each. A *service* is a process of ours with a password,
-in the platform's account, beside the streams. A *guest* shows a key (a tenant's, or a team's
-worker), and is in an account without streams, from which only `CROSSINGS` lead to the platform, and
-`TOLD` back: whatever a guest names as the place of an answer is in the guests' account, where
-nobody of the platform listens.
+The platform, guests and servers have one account each. A *service* is one of our processes; it has a
+password and is in the platform's account, where the streams are. A *guest* authenticates with a key (a
+tenant's, or that of a team's worker) and is in an account without streams. Only `CROSSINGS` lead from
+there to the platform, and `TOLD` back. Any reply subject that a guest names is in the guests' account,
+where nothing of the platform listens.
 """
 
 from collections.abc import Iterator, Mapping

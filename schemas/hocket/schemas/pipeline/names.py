@@ -289,7 +289,7 @@ def _cure_of_name(name: str, known: Known) -> str:
     return _WHERE.get(name, f"Use one of: {', '.join(sorted(known.names))}.")
 
 
-# ---- what is read where ---------------------------------------------------------------------
+# ---- what each place reads ------------------------------------------------------------------
 
 
 def _own_readings(node: NodeBase, field: str, *, applied: bool = False) -> Iterator[Reading]:

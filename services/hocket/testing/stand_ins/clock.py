@@ -77,7 +77,7 @@ class _Selector(selectors.DefaultSelector):
             if not found:
                 self._loop.call_soon(self._loop.idle)
             return found
-        has_threads = threading.active_count() > self._threads  # of a library
+        has_threads = threading.active_count() > self._threads  # those of a library
         found = super().select(min(timeout, THREAD_S) if has_threads else 0)
         if not found:
             self._loop.passes(timeout)

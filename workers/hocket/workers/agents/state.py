@@ -20,7 +20,7 @@ class Usage(BaseModel):
 
     @property
     def tokens(self) -> int:
-        """Those of prompts and answers."""
+        """The tokens of prompts and answers together."""
         return self.input_tokens + self.output_tokens
 
     def with_call(self, reply: CallReply) -> "Usage":

@@ -4,9 +4,9 @@
 - `quote`: text in double quotes is in a cited passage (or is a cited cell), word by word; whitespace and
   the kind of quotation marks do not matter.
 - `figure`: every figure outside quotes is in a cited row or passage. In rows, it may be the number
-itself or rounded as described in `figures`; in passages, it must be the same number. In `label: figure`
-the figure must be that of the cited row's column (or property) of this name. If a row is only a name,
-the figures must be those in the name, in the same order.
+  itself or rounded as described in `figures`; in passages, it must be the same number. In `label:
+  figure` the figure must be that of the cited row's column (or property) of this name. If a row is only
+  a name, the figures must be those in the name, in the same order.
 - `uncited`: a sentence with a figure or a quote cites something. A figure that is in the question itself
   may be repeated.
 

@@ -31,7 +31,7 @@ def call_method(meter: Meter, value: Any, name: str, args: Any, named: Any) -> A
     elif isinstance(value, list | tuple | range):
         found, kind = LIST_METHODS.get(name), "list"
     else:
-        attribute(value, name)  # raises for what is missing
+        attribute(value, name)  # raises if it is missing
         found, kind = None, type(value).__name__
     if found is None:
         raise TypeError(f"a {kind} has no method `{name}()`")

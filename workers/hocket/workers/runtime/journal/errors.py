@@ -1,4 +1,4 @@
-"""What goes wrong with a journal, and with what stands in it."""
+"""Errors of journals and of the operations that they record."""
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 
@@ -122,5 +122,5 @@ class StepFailed(HocketError):
         self.error = error
 
     def info(self) -> ErrorInfo:
-        """Return the error of what was done, so that a graph can branch on its code and class."""
+        """Return the error of the failed operation, so that a graph can branch on its code and class."""
         return self.error

@@ -77,7 +77,7 @@ async def _answered(path: str, content: bytes, ask: Ask) -> tuple[int, dict[str,
         options = body.pop("stream_options", None) or {}
         reply = await ask(path, body)
     except JournalFault:
-        raise  # the attempt cannot go on
+        raise  # the attempt cannot continue
     except HocketError as error:
         failed = failure(error.info(), now_ms())
     else:

@@ -26,7 +26,7 @@ def error_info(error: BaseException) -> ErrorInfo:
     """Return a HocketError's own data; for other errors `handler_failed`, with type and last frames.
 
     Connection errors, timeouts and OS errors are transient, everything else is permanent. Never
-    raises: an error that cannot be read is told as one."""
+    raises: an error that cannot be read is reported as such."""
     try:
         if isinstance(error, HocketError):
             return _own_info(error)

@@ -21,7 +21,7 @@ class PostedResult(NamedTuple):
     partition: int
     body: bytes
     took: int = 0
-    """What it says of that."""
+    """How many steps the worker took from its message, as the result reports it."""
 
     @property
     def msg_id(self) -> str:

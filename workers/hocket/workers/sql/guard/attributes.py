@@ -8,8 +8,8 @@ reached by the session's `search_path`, which is `pg_catalog` (see `targets`). T
   or of a built-in one that is not known to be harmless;
 - the same after the name of a function in FROM, `FROM generate_series(1, 9) AS g`: `g.f` is a column if
   the alias lists it, and otherwise may be `f(g)`;
-- after the name of a table, CTE or subquery, only functions that take whole rows: no others can be
-called.
+- after the name of a table, CTE or subquery, only functions that take whole rows, because no others can
+  be called.
 """
 
 from collections.abc import Iterator
