@@ -326,7 +326,7 @@ def _is_injected(parameter: inspect.Parameter, annotation: Any) -> bool:
 
 
 def _invalid(error: ValidationError, within: int) -> InvalidInput:
-    """Return the error of an invalid input, whose field path begins `within` levels into the error's."""
+    """Return the error of an invalid input, without the first `within` parts of pydantic's path."""
     fault = first_fault(error)
     place = ".".join(("input", *map(str, tuple(fault.place)[within:])))
     return InvalidInput(field=place, reason=fault.reason, cure=_CURE)

@@ -124,7 +124,7 @@ def needs_of(node: Node, field: str) -> set[str]:
 
 
 def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
-    """Refuse an optional node whose failure would still fail something that reads its output."""
+    """Refuse an optional node whose failure would still break what reads its output."""
     needed = {need for name, node in nodes.items() for need in needs_of(node, f"{field}.{name}")}
     finals = [name for name in nodes if name not in needed]
     if output is None and len(finals) == 1 and nodes[finals[0]].optional:

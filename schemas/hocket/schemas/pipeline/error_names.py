@@ -12,7 +12,7 @@ EVERY_ERROR = frozenset({"*", "all", "any", "error", "errors"})
 
 
 def check_errors(patterns: Sequence[str], field: str) -> None:
-    """Refuse names that are clearly misspelt error classes."""
+    """Refuse names that are not error classes but can only be meant as such."""
     longest = max(map(len, patterns), default=0)
     if len(patterns) > MAX_ERRORS or longest > MAX_ERROR_CHARS:
         raise InvalidInput(

@@ -27,7 +27,7 @@ ACTIVE_DIVISOR = 4
 class Demand:
     """One lane as its worker sees it: `asked` steps are requested but have not arrived, `pending` were
     left in the lane when its latest step was sent, `batch` is the size of the latest request, and `turn`
-    is the lane's weight in the round robin."""
+    is the lane's current weight in the round robin."""
 
     asked: int = 0
     pending: int = 0
