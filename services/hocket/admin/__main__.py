@@ -1,8 +1,8 @@
 """`python -m hocket.admin`: the REST API as a process.
 
-Starts when broker and database can be reached; a loss of either shows in `/readyz` and in 503
-answers until it is back. On a stop signal it takes no new requests, answers those it has within
-`DRAIN_TIMEOUT_S`, and ends waits early with a receipt.
+It starts once the broker and the database can be reached. If either is lost, `/readyz` shows it and
+requests get 503 until it is back. On a stop signal it accepts no new requests, answers those in progress
+within `DRAIN_TIMEOUT_S`, and ends waits early with a receipt.
 """
 
 import asyncio
@@ -134,14 +134,14 @@ def _started(service: Service, listener: socket.socket) -> None:
 
 
 async def _watch(service: Service) -> None:
-    """Report again and again whether the broker can be reached and takes messages."""
+    """Keep reporting whether the broker can be reached and accepts messages."""
     while True:
         service.look()
         await asyncio.sleep(WATCH_INTERVAL_S)
 
 
 async def _make_first_key(pool: asyncpg.Pool, text: SecretStr | None) -> None:
-    """Make the key of the first admin where the settings name one; several processes may do so."""
+    """Create the first admin's key if the settings name one; several processes may do this at once."""
     if text is None:
         return
     wanted, parts = NewKey(FIRST_KEY, "admin", None), parts_of(text.get_secret_value())
@@ -159,7 +159,8 @@ class ApiPortTaken(HocketError):
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handlers (signals are the lifecycle's), telling when it serves."""
+    """Uvicorn that reports when it is serving and installs no signal handlers (the lifecycle handles
+    signals)."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -56,7 +56,7 @@ from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
 
 MAX_BODY_BYTES = 1_048_576
-"""Bytes in one request; larger values travel by reference."""
+"""The maximum size of a request in bytes; larger values are passed by reference."""
 
 DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
@@ -104,10 +104,10 @@ def make_app(
     sign_in: AuthorizationCode | None = None,
     cli_client: CliClient | None = None,
 ) -> FastAPI:
-    """Return the application over these connections; its metrics go to `registry`. `book` has the keys,
-    `tokens` knows those of an identity provider, where people `sign_in` to the console and
-    the command line is `cli_client`, `web` says under which names it may be asked, `root_path` below
-    which path. Raises OperationUndeclared."""
+    """Return the application over these connections; its metrics go to `registry`. `book` holds the
+    keys; `tokens` verifies the tokens of an identity provider, at which people `sign_in` to the console
+    and the command line is registered as `cli_client`. `web` says under which host names requests are
+    accepted, `root_path` below which path. Raises OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),

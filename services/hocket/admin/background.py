@@ -1,5 +1,4 @@
-"""What a REST process does beside its answers: bulk operations, schedules, canaries, webhooks, node
-types."""
+"""The background work of a REST process: bulk operations, schedules, canaries, webhooks, node types."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,8 +17,8 @@ from hocket.admin.webhooks.sending import WebhookSender
 
 @asynccontextmanager
 async def working(context: Context, registry: CollectorRegistry) -> AsyncIterator[None]:
-    """Do all of it while the block lasts; what is broken off goes on at another process. Its metrics go
-    to `registry`."""
+    """Run all background work while the block lasts; whatever is interrupted continues at another
+    process. Metrics go to `registry`."""
     async with WebhookSender(context.webhook_private_hosts) as sender:
         work = {
             "node-types": context.node_types.run(context.bus, context.pool),

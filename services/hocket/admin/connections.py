@@ -1,9 +1,9 @@
-"""The connections of the API, watched: none holds memory or a place for ever and says or reads nothing.
+"""Watches the API's connections, so that an idle or stalled one does not hold memory or a slot for ever.
 
-uvicorn reads a head of any size, waits for ever for the rest of a head or of a body, and keeps an answer
-that nobody reads. Here a head (and what else of a request is no body) has a size, head and body have a
-time, and answers that are not read have a time and, all together, a size. The watch looks at all
-connections every LOOK_S, so that a request costs next to nothing for it.
+By itself, uvicorn accepts a head of any size, waits indefinitely for the rest of a head or body, and
+keeps an answer that nobody reads. Here, the head (and everything else in a request except the body) is
+limited in size, head and body are limited in time, and unread answers are limited in time and in total
+size. The watch inspects all connections every LOOK_S, so the cost per request is negligible.
 """
 
 import asyncio
@@ -19,46 +19,48 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from hocket.admin.requests.errors import RequestMalformed, error_response
 
 MAX_HEAD_BYTES = 65_536
-"""What a request may take that is no body: its head, the frames of its chunks, its trailers. What comes
-in one read counts once it has been read."""
+"""The maximum size of a request apart from its body: head, chunk framing and trailers. Bytes that arrive
+in one read count once they have been read."""
 FRAME_BYTES = 8
-"""What the frame of a byte of the body may take."""
+"""The framing allowed per byte of the body."""
 HEAD_S = 20.0
-"""How long a connection may take to say the head of a request."""
+"""How long a connection may take to send the head of a request."""
 BODY_S = 60.0
-"""How long a body may take to come."""
+"""How long a body may take to arrive."""
 STALLED_READER_S = 30.0
-"""How long a caller may leave its answer unread once nothing more fits between it and us."""
+"""How long a caller may leave its answer unread once the buffers between it and us are full."""
 MAX_UNREAD_BYTES = 256 * 1_048_576
-"""What all answers together may hold that are not read yet."""
+"""The maximum size of all unread answers together."""
 HEAD_SLICE_BYTES = 512
 BODY_SLICE_BYTES = 4_096
-"""What is read at once of what came: what follows a whole request is read once that is answered."""
+"""How much of the received data is parsed at a time: bytes after a complete request are parsed once that
+request is answered."""
 MAX_PIPELINED = 16
-"""Requests read ahead of the one that is answered; a connection with more ends once they are."""
+"""Requests read ahead of the one being answered; a connection with more ends once these are answered."""
 GONE = "hocket.gone"
-"""Under which name the scope of a request has what tells whether its caller has gone."""
+"""The key in a request's scope of the function that tells whether the caller has disconnected."""
 LOOK_S = 1.0
 MAX_CONNECTIONS = 4_096
-"""Connections of one API; less where the process may open few files."""
+"""The maximum number of connections of one API process; fewer if the process may open only few files."""
 FILES_SHARE = 0.5
-"""The part of the process's files that connections may take."""
+"""The share of the process's file descriptors that connections may use."""
 
 log = structlog.get_logger(__name__)
 
 
 class WatchedConnection(HttpToolsProtocol):
-    """A connection that knows since when it waits for what; `watch` closes it."""
+    """A connection that knows what it is waiting for and since when, so that `watch` can close it."""
 
     _since_s: float | None = None
-    """Since when the present part of a request is on its way; None between two requests."""
+    """When the current part of a request began to arrive; None between requests."""
     _part = "head"
     _framing_bytes = 0
     _unparsed = b""
     _unread_bytes = 0
     _unread_since_s = 0.0
     _ending = False
-    """Whether nothing more is read, and the connection ends with what was asked until now."""
+    """Whether reading has stopped and the connection ends once the requests received so far are
+    answered."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -72,7 +74,7 @@ class WatchedConnection(HttpToolsProtocol):
         self._parse()
 
     def _parse(self) -> None:
-        """Read what came, a slice at a time, until a request is whole that is not answered yet."""
+        """Parse the received data, a slice at a time, until there is a complete unanswered request."""
         came, place = self._unparsed, 0
         while place < len(came) and not self._ending and not self.transport.is_closing():
             if self._answering:
@@ -89,7 +91,7 @@ class WatchedConnection(HttpToolsProtocol):
 
     @property
     def _answering(self) -> bool:
-        """Whether a request has come whole and is not answered."""
+        """Whether a complete request has not been answered yet."""
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_complete
 
@@ -112,7 +114,7 @@ class WatchedConnection(HttpToolsProtocol):
         self._since_s, self._part = self.loop.time(), "head"
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read; what was asked before it is answered first."""
+        """Refuse a malformed request; requests received before it are answered first."""
         if not self.pipeline:
             self.transport.write(_refusal(msg))
             self.transport.close()
@@ -137,17 +139,17 @@ class WatchedConnection(HttpToolsProtocol):
         self._framing_bytes = 0
 
     def resume_writing(self) -> None:
-        """Note that the caller has read."""
+        """Note that the caller has read data."""
         super().resume_writing()
         self._unread_since_s = self.loop.time()
 
     @property
     def unread_bytes(self) -> int:
-        """What of its answers has not been read yet."""
+        """How many bytes of its answers have not been read yet."""
         return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
 
     def fault(self, now_s: float) -> str:
-        """Return why the connection is to be closed, nothing where it may stay."""
+        """Return why the connection has to be closed; empty if it may stay open."""
         if self._since_s is not None and not self.flow.read_paused:
             patience_s = HEAD_S if self._part == "head" else BODY_S
             if now_s - self._since_s > patience_s:
@@ -161,13 +163,13 @@ class WatchedConnection(HttpToolsProtocol):
         return ""
 
     def close(self, reason: str) -> None:
-        """Close the connection at once; what answers it is cancelled."""
+        """Close the connection at once; the task answering it is cancelled."""
         log.info("api_connection_closed", reason=reason)
         self.transport.abort()
 
 
 def _refusal(reason: str) -> bytes:
-    """Return what the API answers to what never reaches it."""
+    """Return the API's answer to a request that never reaches it."""
     answer = error_response(RequestMalformed(reason=reason.rstrip(".")).info())
     head = [*answer.raw_headers, (b"connection", b"close")]
     lines = b"".join(b"%b: %b\r\n" % one for one in head)
@@ -176,19 +178,20 @@ def _refusal(reason: str) -> bytes:
 
 
 def gone_of(scope: Mapping[str, Any]) -> bool:
-    """Tell whether the caller of a request has gone, as far as its server says it."""
+    """Tell whether the caller of a request has disconnected, as far as the server knows."""
     gone = scope.get(GONE)
     return gone is not None and bool(gone())
 
 
 def _has_gone(transport: asyncio.Transport, cycle: RequestResponseCycle) -> bool:
-    """Tell whether nobody is there to hear the answer; uvicorn misses none then."""
+    """Tell whether the caller has disconnected, and mark the cycle so, in case uvicorn has not
+    noticed."""
     cycle.disconnected |= transport.is_closing()
     return cycle.disconnected
 
 
 async def watch(connections: Iterable[Any]) -> None:
-    """Close connections that hold a place or memory for nothing, for ever."""
+    """Keep closing connections that hold a slot or memory without progress, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(LOOK_S)
@@ -201,7 +204,7 @@ async def watch(connections: Iterable[Any]) -> None:
 
 
 def _free(connections: list[WatchedConnection]) -> None:
-    """Close those with most unread, until all others together hold no more than they may."""
+    """Close the connections with the most unread data until the rest are within MAX_UNREAD_BYTES."""
     held = sorted(((one.unread_bytes, one) for one in connections), key=lambda item: item[0])
     total = sum(unread for unread, _ in held)
     while total > MAX_UNREAD_BYTES:
@@ -211,7 +214,7 @@ def _free(connections: list[WatchedConnection]) -> None:
 
 
 def most_connections() -> int:
-    """Return how many connections the API may have in this process."""
+    """Return the maximum number of connections in this process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

@@ -1,4 +1,4 @@
-"""What every endpoint works with, made once in `__main__` and handed to the app."""
+"""What every endpoint works with: created once in `__main__` and passed to the app."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 EXPORTS_AT_ONCE = 2
-"""Pages of exports that are read at once, one of a tenant."""
+"""Pages of exports read at once; at most one per tenant."""
 TRACES_AT_ONCE = 2
-"""Traces that are made at once, one of a tenant: a long one takes a core for seconds."""
+"""Traces built at once, at most one per tenant: a long one occupies a core for seconds."""
 
 
 def utc_now() -> datetime:
@@ -37,7 +37,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The API's connections and bounds. `stopping` ends waits and streams when the process stops."""
+    """The API's connections and limits. `stopping` ends waits and streams when the process stops."""
 
     bus: Bus
     pool: Pool
@@ -45,43 +45,44 @@ class Context:
     max_task_bytes: int
     stopping: asyncio.Event
     handlers: AllowedHandlers | None = None
-    """What `python` nodes may name, where this process was told."""
+    """The handlers that `python` nodes may name, if this process was told."""
     disk: DiskSpace = UNWATCHED
     capabilities: Capabilities | None = None
-    """By which the logs believe what is posted here."""
+    """Proves to the readers of the logs that messages posted here are genuine."""
     usage_seals: Capabilities | None = None
-    """By which the ledger believes the usage records that are redriven here."""
+    """Proves to the ledger that usage records redriven here are genuine."""
     plans: Plans = field(default_factory=Plans)
     compiler: Compiler = field(default_factory=Compiler)
     bulk_asked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a bulk operation was asked for."""
+    """Set when a bulk operation was requested."""
     traces: TenantPlaces = field(default_factory=lambda: TenantPlaces(TRACES_AT_ONCE, 1))
     exports: TenantPlaces = field(default_factory=lambda: TenantPlaces(EXPORTS_AT_ONCE, 1))
     webhooks_asked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a webhook may have something to be told."""
+    """Set when there may be something to deliver to a webhook."""
     secrets: SecretBox | None = None
-    """By which secrets of webhooks are kept."""
+    """Encrypts the stored secrets of webhooks."""
     webhook_private_hosts: frozenset[str] = frozenset()
-    """The hosts at private addresses that webhooks may name."""
+    """Hosts at private addresses to which webhooks may point."""
     now: Callable[[], datetime] = utc_now
     """The clock of schedules and webhooks."""
     schedules_asked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a schedule was changed, or its task is to be submitted."""
+    """Set when a schedule was changed, or its task has to be submitted."""
     live: LiveEvents = field(default_factory=LiveEvents)
     lists: ListFeeds = field(default_factory=ListFeeds)
     node_types: NodeTypes = field(default_factory=NodeTypes)
     recent: RecentRuns = field(default_factory=RecentRuns)
     known_runs: KnownRuns = field(default_factory=KnownRuns)
     batches: PostBatches = field(init=False)
-    """What posts many tasks at once."""
+    """Publishes many tasks at once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", PostBatches(self.bus))
 
 
 async def context_of(request: Request) -> Context:
-    """Return the context of the app that serves this request. (What does not wait is a coroutine all the
-    same: the framework has functions run by threads, which takes ten times as long.)"""
+    """Return the context of the app that serves this request. (It is a coroutine although it awaits
+    nothing, because the framework would run a plain function in a thread, which takes ten times as
+    long.)"""
     context = request.app.state.context
     assert isinstance(context, Context)
     return context

@@ -1,7 +1,7 @@
-"""The OpenAPI document, and the page at /docs: Swagger UI over it, with its scripts and styles from the
-package `fastapi-offline`, so that it works without the internet and tells no one else what is looked at.
+"""The OpenAPI document, and the page at /docs: Swagger UI over it, with scripts and styles from the
+package `fastapi-offline`, so that it works offline and third parties learn nothing of its visitors.
 
-All of it is the same for everybody, so each is made once and sent from memory.
+These are the same for everybody, so each is built once and sent from memory.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ PAGE = "/docs"
 ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
 MAX_AGE_S = 86_400
 PART_BYTES = 65_536
-"""What is sent at once: a caller that does not read holds no more of it than that."""
+"""Size of the pieces sent; a caller that does not read holds no more than one of them in memory."""
 
 
 def add_docs_page(app: FastAPI) -> None:
-    """Serve the document, the page and its parts, each under an address of its own."""
+    """Serve the document, the page and its parts, each at its own path."""
 
     @cache
     def document() -> bytes:

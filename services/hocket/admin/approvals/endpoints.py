@@ -1,4 +1,4 @@
-"""`/v1/approvals`: what runs wait for, from a person."""
+"""`/v1/approvals`: the approvals that runs are waiting for."""
 
 from dataclasses import asdict
 from typing import Annotated

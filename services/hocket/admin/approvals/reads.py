@@ -20,12 +20,12 @@ WHERE r.tenant = $1 AND r.finished_at IS NULL AND s.state = 'waiting' AND s.type
 ORDER BY s.ready_at
 LIMIT $2
 """
-"""The approvals of runs that go on, the one that waits longest first, with what they are about."""
+"""The pending approvals of open runs, longest-waiting first, with what they are about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An approval that a run waits for."""
+    """An approval that a run is waiting for."""
 
     run_id: str
     step: str
@@ -39,8 +39,8 @@ class Waiting:
 async def waiting(
     context: Context, tenant: str, *, content: bool, run_id: str | None = None
 ) -> list[Waiting]:
-    """Return the approvals of a tenant, or of one run, that wait longest, up to MAX_WAITING; with
-    the beginning of what they are about where its reader sees content."""
+    """Return the longest-waiting approvals of a tenant, or of one run, up to MAX_WAITING; each includes
+    the beginning of what it is about if the reader may see content."""
     rows = await context.pool.fetch(
         WAITING, tenant, MAX_WAITING, content, run_id, timeout=QUERY_TIMEOUT_S
     )
@@ -62,7 +62,7 @@ async def waiting(
 
 
 async def _prompt(context: Context, tenant: str, pipeline: str, version: int, path: str) -> str:
-    """Return what the person is asked; nothing where the pipeline cannot be read."""
+    """Return the question put to the person; empty if the pipeline cannot be read."""
     try:
         _, plan = await context.plans.plan_of(context.pool, tenant, pipeline, version)
     except HocketError:

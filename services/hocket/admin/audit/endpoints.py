@@ -1,4 +1,4 @@
-"""`/v1/audit`: who changed what, and whether the chain of rows holds."""
+"""`/v1/audit`: who changed what, and whether the chain of rows is intact."""
 
 from typing import Annotated
 

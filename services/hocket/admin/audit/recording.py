@@ -1,4 +1,5 @@
-"""Writes into the audit what is done by a message, which has no transaction: before it is sent."""
+"""Audits actions performed by sending a message. Since a message has no transaction, the row is written
+before it is sent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +19,8 @@ async def record(
     after: Mapping[str, Any] | None = None,
     tenant: str | None = None,
 ) -> None:
-    """Write that the caller asks for an action; it is sent next, and may be refused then. `tenant` is
-    whose the target is, where it is not the caller's."""
+    """Record that the caller requested an action. The action is sent afterwards, and may still be
+    refused. `tenant` is the target's tenant if it is not the caller's."""
     done = Action(action, target, tenant or caller.tenant, after=after)
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,

@@ -1,1 +1,1 @@
-"""Backends and their replicas, as all gateways see them, and what operators want of them."""
+"""Backends and their replicas, as seen by all gateways, and the orders of operators for them."""

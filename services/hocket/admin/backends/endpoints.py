@@ -1,7 +1,7 @@
-"""`/v1/backends`: how the replicas of models' backends are at all gateways; drain, resume, warm, reset.
+"""`/v1/backends`: the state of backends' replicas at all gateways; drain, resume, warm, reset.
 
-Backends are all tenants': only a key of all tenants changes something. What is asked for stands in the
-audit before it is sent.
+Backends are shared by all tenants, so only a key of all tenants can change them. Each order is written
+to the audit before it is sent.
 """
 
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What a gateway that is asked may say, or not say."""
+"""Errors of asking a gateway: what it may answer, and that it may not answer at all."""
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 

@@ -1,4 +1,4 @@
-"""Asks all gateways how their replicas are, and puts their answers together."""
+"""Asks all gateways for the state of their replicas, and merges their answers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ from hocket.schemas.administration.backends import (
 from hocket.schemas.messages import BudgetRule, ReplicaState, ReplicasTold
 
 FIRST_S = 2.0
-"""How long the first answer is waited for."""
+"""How long to wait for the first answer."""
 OTHERS_S = 0.5
-"""How long those of the other gateways are, after the first one said who they are."""
+"""How long to wait for the other gateways' answers; the first answer names these gateways."""
 MAX_GATEWAYS = 200
 
 
 async def gathered(bus: Bus) -> BackendList:
-    """Return the replicas as all gateways see them, or raise GatewayAway where none answers."""
+    """Return the replicas as seen by all gateways, or raise GatewayAway if none answers."""
     return put_together(await _asked(bus))
 
 
 async def gathered_rates(bus: Bus, tenant: str | None) -> ModelRateList:
-    """Return the rates of tenants and models as all gateways see them together, for a tenant (None: for
-    who may see all) its own and those of all; raise GatewayAway where none answers."""
+    """Return the rates of tenants and models over all gateways. A tenant gets its own rates and those
+    that apply to all tenants; None returns everything. Raises GatewayAway if no gateway answers."""
     told = await _asked(bus)
     found: dict[tuple[str | None, str | None], ModelRate] = {}
     for state in (state for one in told for state in one.rates):
@@ -60,8 +60,8 @@ async def gathered_rates(bus: Bus, tenant: str | None) -> ModelRateList:
 
 
 async def gathered_budgets(bus: Bus) -> tuple[BudgetRule, ...]:
-    """Return the budgets of the gateways' configuration, or raise GatewayAway where none answers. Where
-    their configurations differ, the gateway that is first by name is believed."""
+    """Return the budgets of the gateways' configuration, or raise GatewayAway if none answers. If their
+    configurations differ, the gateway whose name sorts first is believed."""
     told = sorted(await _asked(bus), key=lambda one: one.gateway)
     found = {(rule.level, rule.name): rule for one in reversed(told) for rule in one.budgets}
     return tuple(found.values())
@@ -75,7 +75,7 @@ async def _asked(bus: Bus) -> list[ReplicasTold]:
         try:
             one = ReplicasTold.model_validate_json(message.data)
         except ValidationError:
-            came.set()  # nobody listens, or it is no answer
+            came.set()  # no gateway is listening, or this is not an answer
             return
         if len(told) < MAX_GATEWAYS:
             told[one.gateway] = one
@@ -98,7 +98,7 @@ async def _asked(bus: Bus) -> list[ReplicasTold]:
         async with asyncio.timeout(OTHERS_S):
             await all_came()
     except TimeoutError:
-        pass  # who is missing is said
+        pass  # the result says which gateways are missing
     finally:
         await subscription.unsubscribe()
     if not told:
@@ -107,7 +107,8 @@ async def _asked(bus: Bus) -> list[ReplicasTold]:
 
 
 def put_together(told: Sequence[ReplicasTold]) -> BackendList:
-    """Return one list of what several gateways told, in the order of the first one's configuration."""
+    """Merge the reports of several gateways into one list, in the order of the first one's
+    configuration."""
     told = sorted(told, key=lambda one: one.gateway)
     seen: dict[str, list[tuple[str, ReplicaState]]] = {}
     for one in told:
@@ -123,7 +124,7 @@ def put_together(told: Sequence[ReplicasTold]) -> BackendList:
 
 
 def _replica(views: list[tuple[str, ReplicaState]]) -> Replica:
-    """Return a replica with what each gateway sees of it; what operators want of it as told last."""
+    """Return a replica with each gateway's view of it, and the operators' latest order for it."""
     newest = max((state for _, state in views), key=lambda state: state.changed_at_ms or 0.0)
     return Replica(
         replica=newest.replica,

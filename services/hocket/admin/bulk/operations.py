@@ -1,14 +1,14 @@
 """Cancels and retries many runs: counted first, then page by page in the background.
 
-States of an operation: running (at one process, by a lease), done, stopped. What it means are runs that
-were accepted before it was asked for, the latest first, so that it has an end. A page that was done and
-not written is done again by the next process, which changes nothing: a cancellation of an ended run is
-nothing, and a retry has its operation in its key.
+States of an operation: running (at one process, by a lease), done, stopped. It covers only runs accepted
+before it was requested, latest first, so that it terminates. A page whose progress was not written is
+repeated by the next process. That changes nothing: cancelling an ended run has no effect, and a retry
+has its operation in its idempotency key.
 
-Others have their turn: of a page few runs are changed at once. Those that are cancelled together are of
-one partition, so that its coordinator reads, writes and tells them together. It reads others' messages
-behind those, so that it is waited until the runs have ended, and as long again. The next page is that of
-the tenant whose last one was longest ago.
+To leave room for other work, only a few runs of a page are changed at once. Runs cancelled together
+belong to one partition, so that its coordinator reads, writes and publishes them together. Other
+messages of that partition queue behind them, so the operation waits until the runs have ended, and then
+as long again. The next page goes to the tenant whose last page was longest ago.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.rest import RetryBody
 
 PAGES = {"cancel": 100, "retry": 40}
-"""Runs that are changed before it is written how far the operation is."""
+"""Runs changed before the operation's progress is written."""
 AT_ONCE = 8
-"""Of them, that are changed at once."""
+"""How many of them are changed at once."""
 SETTLE_S = 0.5
-"""How long it is waited for the end of runs that were cancelled: steps may take long to stop."""
+"""How long to wait for cancelled runs to end: steps may take long to stop."""
 SETTLE_LOOK_S = 0.02
 LOOK_S = 5.0
-"""How often it is looked for operations whose process has gone."""
+"""How often to look for operations whose process has died."""
 RETRYABLE = ("degraded", "failed", "cancelled", "expired")
 
 STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
@@ -56,10 +56,10 @@ MEANT = {
     "cancel": f"{_RUN} FROM hocket.run WHERE tenant = $1 AND finished_at IS NULL\n",
     "retry": f"{_RUN}, input FROM hocket.run WHERE tenant = $1 AND finished_at IS NOT NULL\n",
 }
-"""What an operation needs of its runs; conditions and order follow."""
+"""The columns that an operation needs of its runs; conditions and order are appended."""
 
 AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
-"""What says that an operation has to wait."""
+"""Errors that mean the operation has to wait."""
 
 log = structlog.get_logger(__name__)
 
@@ -73,8 +73,8 @@ class BulkTooLarge(HocketError):
 
 
 async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOperation:
-    """Count what is meant, write the operation with its audit, and let it begin; return the one that
-    has its key already. Raises BulkTooLarge and InvalidInput."""
+    """Count the matching runs, store the operation with its audit row, and start it; if an operation
+    with the same key exists, return that one. Raises BulkTooLarge and InvalidInput."""
     operation_id = _id_of(caller.tenant, asked.idempotency_key)
     if asked.idempotency_key and (known := await _known(context, caller, operation_id, asked)):
         return known
@@ -104,7 +104,7 @@ async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOper
         )
         if row is not None:
             await audit_log.record(connection, caller.actor, done)
-    if row is None:  # the same request came twice at once
+    if row is None:  # the same request arrived twice at the same time
         known = await _known(context, caller, operation_id, asked)
         assert known is not None, operation_id
         return known
@@ -115,7 +115,7 @@ async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOper
 async def _known(
     context: Context, caller: Caller, operation_id: str, asked: BulkChange
 ) -> BulkOperation | None:
-    """Return the operation of an idempotency key; raise InvalidInput where it is another one."""
+    """Return the operation of an idempotency key; raise InvalidInput if it was a different request."""
     with suppress(store.BulkOperationUnknown):
         found = await store.find(context.pool, caller.tenant, operation_id)
         if (found.action, found.filter) != (asked.action, BulkFilter(**_said(asked))):
@@ -129,7 +129,7 @@ async def _known(
 
 
 def _id_of(tenant: str, key: str | None) -> str:
-    """Return the id of an operation: that of its idempotency key, else a new one."""
+    """Return the id of an operation: derived from its idempotency key, otherwise a new one."""
     if key is None:
         return f"b{uuid4().hex[:24]}"
     return f"b{sha256(json.dumps([tenant, key]).encode()).hexdigest()[:24]}"
@@ -140,7 +140,7 @@ def _said(asked: BulkChange) -> dict[str, Any]:
 
 
 async def run(context: Context) -> None:
-    """Work on operations for ever; cancel to stop."""
+    """Process operations until cancelled."""
     owner = uuid4().hex
     while True:
         context.bulk_asked.clear()
@@ -159,18 +159,18 @@ async def run(context: Context) -> None:
 
 
 async def _work(context: Context, owner: str, row: asyncpg.Record) -> None:
-    """Change a page of an operation; then it is the next one's turn, or of another process."""
+    """Process one page of an operation, then release it to the next operation or another process."""
     try:
         await _page(context, owner, row)
     finally:
-        with suppress(*AWAY):  # the lease ends by itself, too
+        with suppress(*AWAY):  # the lease also expires by itself
             await context.pool.execute(store.RELEASE, row["operation_id"], owner)
 
 
 async def count(
     context: Context, tenant: str, action: str, wanted: BulkFilter, most: int = MAX_BULK_RUNS
 ) -> int:
-    """Return how many runs are meant; beyond `most` one more than that."""
+    """Return how many runs match; if more than `most` do, return `most + 1`."""
     values: list[object] = [tenant]
     meant = MEANT[action] + _conditions(action, wanted, values)
     query = f"SELECT count(*) FROM ({meant} LIMIT {most + 1}) AS meant"
@@ -197,8 +197,8 @@ def _conditions(
 
 
 async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
-    """Change a page of runs, and write how far the operation is; return its row, None where another
-    process has it now."""
+    """Change a page of runs, and write the operation's progress; return its row, or None if another
+    process has taken it over."""
     wanted = BulkFilter.model_validate_json(row["filter"])
     after = row["place"] or cursor(row["created_at"], "s")
     values: list[object] = [row["tenant"]]
@@ -231,7 +231,8 @@ async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Re
 
 
 def _parts(action: str, runs: Sequence[asyncpg.Record]) -> Iterator[list[asyncpg.Record]]:
-    """Yield what is changed at once of a page: a cancellation's are of one partition each."""
+    """Split a page into the groups changed at once; the runs of a cancellation group are of one
+    partition."""
     groups: dict[int, list[asyncpg.Record]] = {}
     for run in runs:
         groups.setdefault(run["partition"] if action == "cancel" else 0, []).append(run)
@@ -241,7 +242,7 @@ def _parts(action: str, runs: Sequence[asyncpg.Record]) -> Iterator[list[asyncpg
 
 
 async def _settled(context: Context, run_ids: list[str]) -> None:
-    """Wait until runs that were cancelled have ended, SETTLE_S at most."""
+    """Wait until cancelled runs have ended, at most SETTLE_S."""
     clock_s = asyncio.get_running_loop().time
     until_s = clock_s() + SETTLE_S
     while clock_s() < until_s:
@@ -251,13 +252,13 @@ async def _settled(context: Context, run_ids: list[str]) -> None:
 
 
 def _caller(row: asyncpg.Record) -> Caller:
-    """Return who asked for an operation."""
+    """Return the caller that requested an operation."""
     bearer = Principal(row["created_by"].removeprefix("key:"), "", row["tenant"], "", frozenset())
     return Caller(row["tenant"], bearer, "")
 
 
 async def _retry(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:
-    """Retry a run; return whether that could be done. Raises where nothing can be done now."""
+    """Retry a run; return whether that was possible. Raises if nothing can be done at the moment."""
     operation_id = row["operation_id"]
     body = RetryBody(idempotency_key=f"{operation_id}:{run['run_id']}")
     try:

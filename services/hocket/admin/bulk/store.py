@@ -1,7 +1,7 @@
-"""The table of bulk operations: how far each is, and which process works on it.
+"""The table of bulk operations: the progress of each, and which process works on it.
 
-An operation is worked on by the process whose lease it has; another takes it over once that is over.
-Where it is, and what it has done, are written together, page by page.
+An operation is processed by the holder of its lease; once the lease expires, another process takes over.
+Its position and its counts are written together, page by page.
 """
 
 import json
@@ -42,7 +42,7 @@ WHERE operation_id = (
 )
 RETURNING {COLUMNS}
 """
-"""Take an operation that nobody works on: of the tenant whose turn was longest ago."""
+"""Claim an operation that nobody works on, from the tenant whose turn was longest ago."""
 
 ADVANCE = f"""
 UPDATE hocket.bulk_operation
@@ -53,13 +53,13 @@ SET changed = changed + $3, skipped = skipped + $4, place = $5,
 WHERE operation_id = $1 AND owner = $2
 RETURNING {COLUMNS}
 """
-"""Write what a page came to, where the operation is still this process's own."""
+"""Write the outcome of a page if this process still holds the operation."""
 
 RELEASE = """
 UPDATE hocket.bulk_operation SET leased_until = clock_timestamp()
 WHERE operation_id = $1 AND owner = $2
 """
-"""Let another process, or another tenant's operation, go on at once."""
+"""Release the lease, so that another process or another tenant's operation can proceed at once."""
 
 STOP = f"""
 UPDATE hocket.bulk_operation SET state = 'stopped', finished_at = now()
@@ -68,7 +68,7 @@ RETURNING {COLUMNS}
 """
 
 OPEN = f"SELECT EXISTS (SELECT {rows_of_runs('hocket.run')} WHERE finished_at IS NULL)"
-"""Whether one of some runs has not ended."""
+"""Whether any of the given runs has not ended."""
 FIND = f"SELECT {COLUMNS} FROM hocket.bulk_operation WHERE tenant = $1 AND operation_id = $2"
 
 LATEST = f"""
@@ -101,7 +101,7 @@ async def find(pool: Pool, tenant: str, operation_id: str) -> BulkOperation:
 
 
 async def stop(connection: Any, tenant: str, operation_id: str) -> BulkOperation:
-    """End an operation where it is; raise BulkOperationUnknown or BulkOperationEnded."""
+    """Stop an operation where it is; raise BulkOperationUnknown or BulkOperationEnded."""
     row = await connection.fetchrow(STOP, tenant, operation_id, timeout=QUERY_TIMEOUT_S)
     if row is None:
         ended = await find(connection, tenant, operation_id)

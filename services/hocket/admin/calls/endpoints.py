@@ -1,4 +1,4 @@
-"""`/v1/calls`: how model calls came to their backends."""
+"""`/v1/calls`: why model calls went to their backends."""
 
 from typing import Annotated
 

@@ -1,8 +1,8 @@
-"""Calls as the ledger has them: one row for each attempt, under ids made from the call's own.
+"""Calls as the ledger stores them: one row per attempt, with ids derived from the call's id.
 
-The attempts of a call `c` are `c`, `c:r1`, `c:r2` ...; `c:t1` and so on where a gateway was killed on
-the way; `c:h`, `c:r1:h` ... the second request of a hedge; `c#` and a hash where the id was used before,
-for another call or by another tenant.
+The attempts of a call `c` are `c`, `c:r1`, `c:r2` ...; `c:t1` and so on if a gateway was killed in
+between; `c:h`, `c:r1:h` ... for the second request of a hedge; `c#` and a hash if the id was already
+used for another call or by another tenant.
 """
 
 import json
@@ -29,7 +29,7 @@ WHERE tenant = $1 AND (call_id = ANY ($2) OR call_id >= $3 || '#' AND call_id < 
 ORDER BY started_at, call_id
 LIMIT $4
 """
-"""The attempts of one call, those of other calls that had its id later (`#`) too."""
+"""The attempts of one call, including those of later calls with the same id (`#`)."""
 
 OPEN = """
 SELECT call_id, model, backend, replica, gateway, started_at, deadline_at
@@ -44,7 +44,7 @@ SELECT call_id, model, error_code, reason, gateway, refused_at
 FROM hocket.refused_call
 WHERE tenant = $1 AND call_id = $2
 """
-"""Why nobody was asked for a call."""
+"""Why a call was sent to no backend."""
 
 OF_RUN = f"""
 SELECT {_COLUMNS}
@@ -57,7 +57,7 @@ LIMIT $3
 
 
 async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
-    """Return what is known of a call; of an attempt's id, of the call that it belongs to."""
+    """Return what is known of a call; an attempt's id selects the call it belongs to."""
     known = _SUFFIX.sub("", call_id)
     wanted = [call_id, *_ids(known)]
     attempts = await pool.fetch(ATTEMPTS, tenant, wanted, known, MAX_SHOWN, timeout=QUERY_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""`/v1/content`: prompts and answers that are kept, shown to those who may see content."""
+"""`/v1/content`: stored prompts and answers, shown to those who may see content."""
 
 import json
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ async def content_of_run(
 
 
 async def content_of_call(pool: Pool, tenant: str, run_id: str, call_id: str) -> KeptContent | None:
-    """Return what is kept of a call of a run; None where nothing is."""
+    """Return the stored content of a run's call, or None if there is none."""
     row = await pool.fetchrow(OF_CALL, tenant, run_id, call_id, timeout=QUERY_TIMEOUT_S)
     return None if row is None else _shown(dict(row))
 

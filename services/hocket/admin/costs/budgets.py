@@ -1,7 +1,7 @@
-"""The budgets of the configuration, and how much of each is spent in its present period.
+"""The configured budgets, and how much of each is spent in the current period.
 
-The gateways say what may be spent; what is spent, the reports say, so that the figures are those of SQL.
-Which budget a pipeline or a label has is decided as the gateways do: the one that names it most closely.
+The limits come from the gateways, the spending from the report views, so that the figures match SQL. As
+in the gateways, the most specific budget that names a pipeline or a label applies to it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from hocket.schemas.administration.budgets import BudgetUse, BudgetUses
 from hocket.schemas.messages import BudgetRule
 
 MAX_BUDGETS = 500
-"""Budgets of one answer, those with the largest part spent first."""
+"""Budgets in one answer; those with the largest share spent come first."""
 MAX_NAMES = 500
-"""Pipelines, or values of labels, whose spending is looked at, the dearest first."""
+"""Pipelines, or label values, whose spending is read, most expensive first."""
 ANYBODY = "*"
 
 LEVELS = ("tenant", "pipeline", "label")
@@ -29,7 +29,7 @@ GROUP BY 1
 ORDER BY spent_usd DESC, name
 LIMIT $3
 """
-"""What was spent at a level, since the first of some days (`day`) or since a moment (`at`)."""
+"""The amount spent at a level, since a day (`day`) or since a moment (`at`)."""
 DAILY = {
     "tenant": "report.cost_by_tenant",
     "pipeline": "report.cost_by_kind",
@@ -42,7 +42,7 @@ HOURLY = """(
     FROM hocket.step s JOIN hocket.run r USING (run_id)
     WHERE s.facts ? 'charged_usd'
 ) entries"""
-"""Calls, and what tools charged."""
+"""Calls, and charges of tools."""
 LABELS_OF = "CROSS JOIN LATERAL jsonb_each_text(labels) AS said(label, value)"
 NAMES = {"tenant": "tenant", "pipeline": "pipeline", "label": "label || '=' || value"}
 ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "label = ANY ($4)"}
@@ -50,8 +50,8 @@ ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "label = 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """A rule that may hold for a tenant; `name` is what it names there, `is_own` whether it names the
-    tenant, too."""
+    """A rule that may apply to a tenant; `name` is what it names within the tenant, `is_own` whether it
+    also names the tenant."""
 
     name: str
     rule: BudgetRule
@@ -63,7 +63,7 @@ Values = list[str | int | date | list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A query that some of the figures come from, with its values; `title` says which."""
+    """A query behind some of the figures, with its parameter values; `title` says which figures."""
 
     title: str
     query: str
@@ -73,9 +73,9 @@ class Source:
 async def budgets_of(
     pool: Pool, tenant: str, rules: Iterable[BudgetRule], now: datetime, *, of_all: bool = False
 ) -> tuple[BudgetUses, list[Source]]:
-    """Return the budgets that hold for a tenant's calls, what is spent of them at `now` (UTC), and where
-    that comes from. What the configuration names for every tenant is nobody's business who has spent
-    nothing of it, unless they look after all of them."""
+    """Return the budgets that apply to a tenant's calls, how much of them is spent at `now` (UTC), and
+    the queries behind the figures. A budget that the configuration names for every tenant is hidden from
+    a tenant that has spent nothing of it, unless `of_all` is set."""
     allowed = allowances_of(tenant, rules)
     spent: dict[tuple[str, str], Mapping[str, Decimal]] = {}
     sources = []
@@ -90,8 +90,8 @@ async def budgets_of(
 
 
 def allowances_of(tenant: str, rules: Iterable[BudgetRule]) -> list[Allowed]:
-    """Return the rules that may hold for a tenant, each name once: with the tenant's own rule where it
-    has one."""
+    """Return the rules that may apply to a tenant, one per name; the tenant's own rule takes
+    precedence."""
     found: dict[tuple[str, str], Allowed] = {}
     for rule in rules:
         if rule.level == "tenant":
@@ -113,7 +113,7 @@ def uses_of(
     *,
     of_all: bool,
 ) -> list[BudgetUse]:
-    """Return a line for each budget; where `*` stands for names, for each of those that have spent."""
+    """Return a line for each budget; for a `*` budget, a line for each matching name with spending."""
     named = {(one.rule.level, one.name) for one in allowed}
     lines: list[BudgetUse] = []
     for one in allowed:
@@ -146,7 +146,7 @@ def _is_for_each(name: str) -> bool:
 def _query(
     tenant: str, level: str, per: str, now: datetime, names: Iterable[str]
 ) -> tuple[str, Values]:
-    """Return the query of what was spent at a level in the present period, and its values."""
+    """Return the query for the amount spent at a level in the current period, and its values."""
     start = now.replace(minute=0, second=0, microsecond=0)
     since: date = start
     source, column = f"{HOURLY} {LABELS_OF}" if level == "label" else HOURLY, "at"

@@ -116,7 +116,7 @@ async def costs_by_run(
 
 
 def _days(first: date | None, last: date | None) -> tuple[date, date]:
-    """Return the span of days that was asked for, or raise InvalidInput."""
+    """Return the requested range of days, or raise InvalidInput."""
     end = last or datetime.now(UTC).date()
     start = first or date.fromordinal(max(1, end.toordinal() - DEFAULT_DAYS + 1))
     if start > end or (end - start).days >= MAX_DAYS:

@@ -1,4 +1,4 @@
-"""What the report views say about cost."""
+"""Reads costs from the report views."""
 
 from datetime import date, datetime
 from typing import Any
@@ -48,7 +48,7 @@ WHERE tenant = $1 AND accepted_at >= $2 AND ($3::text IS NULL OR pipeline = $3)
 ORDER BY cost_usd DESC, accepted_at DESC
 LIMIT $4
 """
-"""What each run cost, the dearest first."""
+"""What each run cost, most expensive first."""
 
 
 BY_KIND = """
@@ -59,7 +59,7 @@ WHERE tenant = $1 AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR pipeline = 
 ORDER BY day DESC, cost_usd DESC, calls DESC, pipeline, version, node, kind
 LIMIT $5
 """
-"""What each node cost on each day, and how much of it was speculation or tried again."""
+"""What each node cost on each day, and how much of it was speculation or retries."""
 
 SAVED_BY_CACHE = """
 SELECT pipeline, version, node, day, hits, runs, saved_usd
@@ -68,7 +68,7 @@ WHERE tenant = $1 AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR pipeline = 
 ORDER BY day DESC, saved_usd DESC, pipeline, version, node
 LIMIT $5
 """
-"""What the step cache spared each node on each day."""
+"""What the step cache saved each node on each day."""
 
 
 async def by_pipeline(
@@ -96,7 +96,7 @@ async def by_kind(
 async def saved_by_cache(
     pool: Pool, tenant: str, first: date, last: date, pipeline: str | None
 ) -> CacheSavings:
-    """Return what the step cache spared, from the first to the last day, both included."""
+    """Return what the step cache saved, from the first to the last day, both included."""
     rows, more = await _rows(pool, SAVED_BY_CACHE, tenant, first, last, pipeline)
     return CacheSavings(savings=tuple(CacheSaving(**row) for row in rows), truncated=more)
 
@@ -104,7 +104,7 @@ async def saved_by_cache(
 async def by_run(
     pool: Pool, tenant: str, since: datetime, pipeline: str | None, limit: int
 ) -> RunCosts:
-    """Return cost by run since a moment, the dearest first."""
+    """Return cost by run since a moment, most expensive first."""
     rows, more = await _rows(pool, BY_RUN, tenant, since, pipeline, limit=limit)
     return RunCosts(costs=tuple(RunCostRow(**row) for row in rows), truncated=more)
 

@@ -1,4 +1,4 @@
-"""`/v1/data`: delete what there is of a tenant, or of its tasks with a label, for good."""
+"""`/v1/data`: permanently delete the data of a tenant, or of its tasks with a label."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from hocket.schemas.administration.data import DataDeleted, DataDeletion
 from hocket.schemas.errors import ErrorClass, HocketError
 
 DELETION_S = 20.0
-"""For so long one request deletes; the next one goes on."""
+"""How long one request may spend deleting; the next request continues."""
 router = APIRouter(prefix="/v1/data", tags=["data"], route_class=PlainJsonRoute)
 
 

@@ -1,5 +1,5 @@
-"""`/v1/dead-letters`: see, redrive and drop what could not be handled: the caller's tenant's letters, or
-those that say of no tenant that they are its own (`unattributed`)."""
+"""`/v1/dead-letters`: list, redrive and drop messages that could not be handled: those of the caller's
+tenant, or those that belong to no known tenant (`unattributed`)."""
 
 from typing import Annotated, Literal
 

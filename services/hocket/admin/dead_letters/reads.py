@@ -6,13 +6,14 @@ from hocket.schemas.rest import DeadLetter
 from hocket.schemas.subjects import UNATTRIBUTED
 
 PAYLOAD_SHOWN_BYTES = 500
-"""Of each payload in a list."""
+"""How much of each payload a list shows."""
 
 
 async def list_latest(
     bus: Bus, tenant: str, limit: int, source: str | None
 ) -> tuple[DeadLetter, ...]:
-    """Return a tenant's latest dead letters (of one source), each with the beginning of its payload."""
+    """Return a tenant's latest dead letters, optionally of one source, each with the beginning of its
+    payload."""
     letters = await dead_letters.list_(
         bus, limit, source=source, tenant=tenant, payload_bytes=PAYLOAD_SHOWN_BYTES
     )
@@ -20,7 +21,7 @@ async def list_latest(
 
 
 async def show(bus: Bus, tenant: str, seq: int) -> DeadLetter:
-    """Return one dead letter of a tenant whole, or raise DeadLetterUnknown."""
+    """Return a complete dead letter of a tenant, or raise DeadLetterUnknown."""
     letter = await dead_letters.show(bus, seq, tenant=tenant)
     return _shown(letter, len(letter.payload))
 

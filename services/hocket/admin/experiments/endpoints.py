@@ -1,6 +1,6 @@
-"""`/v1/experiments`: how the arms do that calls are split over, and switching one off and on.
+"""`/v1/experiments`: how the arms of experiments perform, and switching an arm off and on.
 
-The gateways know; one of them is asked.
+The gateways hold this state; one of them is asked.
 """
 
 from typing import Annotated, Literal
@@ -72,7 +72,7 @@ async def restore(
 
 
 async def _check_reach(context: Context, caller: Caller, experiment: str) -> None:
-    """Raise TenantForbidden if a key of one tenant would switch an arm for every tenant."""
+    """Raise TenantForbidden if a key of one tenant tries to switch an arm for every tenant."""
     if caller.bearer.tenant is None:
         return
     known = await _asked(context, ExperimentControl(action="list", tenant=caller.tenant))

@@ -1,4 +1,4 @@
-"""`/v1/flow`: the limits by key that hold runs back."""
+"""`/v1/flow`: the per-key limits that hold runs back."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Which limits hold runs back, and where a run stands, as Postgres has it now."""
+"""Reads from Postgres which limits currently hold runs back, and the place of a run in the queues."""
 
 import json
 from typing import Any
@@ -9,9 +9,9 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
 
 MAX_OFFSET = 100_000
-"""How far one may page: what waits at one moment and not at the next has no lasting place."""
+"""How far one may page; queues change all the time, so positions further back mean little."""
 
-# The id of a queue says nothing of its key, which is part of a run's input.
+# A queue's id does not reveal its key, which is part of a run's input.
 _NAMED = "tenant || ' ' || pipeline || ' ' || kind || ' ' || key"
 _QUEUE = f"left(encode(sha256(convert_to({_NAMED}, 'UTF8')), 'hex'), 24)"
 _QUEUES = f"""
@@ -46,7 +46,7 @@ _STATES = {"passed": "held"}
 async def queues(
     pool: Pool, tenant: str, pipeline: str | None, *, skip: int, limit: int, content: bool
 ) -> FlowQueueList:
-    """Return a page of a tenant's queues; keys only for who sees content."""
+    """Return a page of a tenant's queues; keys are included only for callers who may see content."""
     rows = await pool.fetch(_QUEUES, tenant, pipeline, skip, limit + 1, timeout=QUERY_TIMEOUT_S)
     found = tuple(
         FlowQueue(**{**row, "rule": json.loads(row["rule"]), "key": _key(row, content=content)})

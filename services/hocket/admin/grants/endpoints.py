@@ -1,4 +1,4 @@
-"""`/v1/grants`: what the pipelines of a tenant may use, shown to its people, set by an operator."""
+"""`/v1/grants`: what the pipelines of a tenant may use, shown to the tenant, set by operators."""
 
 from fastapi import APIRouter, Response
 

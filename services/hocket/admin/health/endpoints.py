@@ -1,5 +1,5 @@
-"""`/healthz` and `/readyz` for probes, `/v1/health` for people. The same probes and `/metrics` are on
-the process's own health port."""
+"""`/healthz` and `/readyz` for probes, `/v1/health` for people. The process's own health port serves the
+same probes and `/metrics`."""
 
 from fastapi import APIRouter, Response
 

@@ -1,4 +1,4 @@
-"""What the API's process can see of the platform's parts."""
+"""The health of the platform's parts as seen by the API process."""
 
 from importlib.metadata import version
 
@@ -17,7 +17,7 @@ PROBE_TIMEOUT_MS = 2_000
 PARTITIONS = """
 SELECT count(*) AS partitions, count(*) FILTER (WHERE owner <> '') AS owned FROM hocket.partition
 """
-"""How many partitions there are, and how many a coordinator has taken."""
+"""How many partitions there are, and how many are owned by a coordinator."""
 
 
 async def system_health(context: Context) -> SystemHealth:
@@ -36,7 +36,7 @@ async def system_health(context: Context) -> SystemHealth:
 
 
 async def database_answers(pool: Pool) -> bool:
-    """Tell whether the database answers at once."""
+    """Tell whether the database answers promptly."""
     return (await _database(pool)).ok
 
 

@@ -1,7 +1,7 @@
-"""Tells processes that know no database (gateways) which keys there are, over NATS.
+"""Answers key lookups over NATS for processes without a database connection (gateways).
 
-One REST process of several answers. Only what is sealed is answered, and the answer is sealed for its
-question, so that nobody can give an old one again. Without a key of seals nothing is answered.
+Each question is answered by one of the REST processes. Only sealed questions are answered, and an answer
+is sealed for its question, so that it cannot be replayed. Without a sealing key, nothing is answered.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
 
 QUEUE = "admin"
 MAX_ANSWERING = 64
-"""Questions that are looked up at once; further ones are not answered."""
+"""Questions looked up at once; further ones are not answered."""
 
 log = structlog.get_logger(__name__)
 _reporting = Reporting()
 
 
 class KeysDoor:
-    """Answers inside `open`."""
+    """Answers key lookups while `open`."""
 
     def __init__(self, bus: Bus, keys: DatabaseKeys, seals: Capabilities | None) -> None:
         self._bus = bus

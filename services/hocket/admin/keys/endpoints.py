@@ -1,4 +1,4 @@
-"""`/v1/keys`: make, list, rotate and revoke keys, and see what one's own may do."""
+"""`/v1/keys`: create, list, rotate and revoke keys, and see what one's own key may do."""
 
 from typing import Annotated, Any
 
@@ -148,7 +148,7 @@ async def list_roles() -> RoleList:
 
 
 def _tenant(caller: Caller, *, all_tenants: bool) -> str | None:
-    """Return the tenant of a request, None for all; raise TenantForbidden."""
+    """Return the tenant of a request, or None for all tenants; raise TenantForbidden."""
     if not all_tenants:
         return caller.tenant
     if caller.bearer.tenant is not None:
@@ -157,7 +157,8 @@ def _tenant(caller: Caller, *, all_tenants: bool) -> str | None:
 
 
 async def _check_within(pool: key_store.Pool, caller: Caller, key_id: str) -> asyncpg.Record:
-    """Let nobody change a key that may do more than his own: he would have it then. Return its row."""
+    """Return the row of a key, refusing callers whose own key may do less: by changing it they would
+    gain its permissions."""
     row = await key_store.find(pool, key_id, caller.bearer.tenant)
     own = caller.bearer.permissions
     key_store.check_within(permissions_of(row["role"], row["scopes"]), own)
