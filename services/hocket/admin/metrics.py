@@ -10,8 +10,8 @@ UNROUTED = "(none)"
 
 
 class RequestMetrics:
-    """ASGI middleware: counts requests and times them until their last byte. The route is its
-    template (`/v1/runs/{run_id}`), so that there are few."""
+    """ASGI middleware: counts requests and times them until their last byte. The route is its template
+    (`/v1/runs/{run_id}`), so that there are only a few label values."""
 
     def __init__(self, app: ASGIApp, *, registry: CollectorRegistry) -> None:
         self._app = app
@@ -29,7 +29,8 @@ class RequestMetrics:
             registry=registry,
         )
         self._meters: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        """Both, with their labels: few, and looking them up takes longer than counting."""
+        """Counter and histogram by their labels; cached, because looking them up takes longer than
+        counting."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -1,7 +1,7 @@
-"""The OpenAPI document: what FastAPI derives from the endpoints, and what it cannot know.
+"""The OpenAPI document: what FastAPI derives from the endpoints, plus what it cannot know.
 
-Added here: the answers that the middlewares give to every request, each as a problem (RFC 9457), and the
-links from an answer to the requests that it makes possible.
+Added here are the error answers that the middlewares may give to any request, each as a problem (RFC
+9457), and links from an answer to the requests that it makes possible.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ RUN_LINKS = {
 
 
 def document(app: FastAPI) -> Json:
-    """Return the document of an app, made once."""
+    """Return the document of an app; it is built once."""
     if app.openapi_schema is None:
         found = get_openapi(
             title=app.title,
@@ -79,7 +79,7 @@ def document(app: FastAPI) -> Json:
 
 
 def _add_permissions(app: FastAPI, found: Json) -> None:
-    """Say what each operation needs of a key."""
+    """Add the permissions that each operation requires of a key."""
     found["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer", "description": "A key: `hk_<id>_<secret>`."},
         "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -116,7 +116,7 @@ def _add_refusals(method: str, operation: Json) -> None:
 
 
 def _add_pipeline(found: Json) -> None:
-    """Say what a pipeline's file begins with; what nodes may hold stands at `/v1/schemas/pipeline`."""
+    """Describe the top level of a pipeline file; the schema of nodes is at `/v1/schemas/pipeline`."""
     whole = pipeline_schema()
     node = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
     own = {name: whole["properties"][name] for name in ("pipeline", "description", "slo_ms")}
@@ -135,7 +135,7 @@ def _add_pipeline(found: Json) -> None:
 
 
 def _add_events(found: Json) -> None:
-    """Say what the events of streams hold, as OpenAPI 3.2 has it: the schema of each event."""
+    """Add the schema of each event in streams, in the form of OpenAPI 3.2."""
     _add_stream(found, "/v1/runs/{run_id}/events", {"step": StepDetail, "run": RunResult})
     _add_stream(found, "/v1/runs/events", {"run": RunNotice})
 
@@ -172,7 +172,7 @@ def _names(kinds: dict[str, type[BaseModel]]) -> list[str]:
 
 
 def _drop_null(operation: Json) -> None:
-    """A parameter that may be left out is not `null`: what is sent in its place is text."""
+    """Remove `null` from the types of optional parameters: they are left out, never sent as null."""
     for parameter in operation.get("parameters", ()):
         schema = parameter["schema"]
         kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]

@@ -1,7 +1,6 @@
 """Keyset pages: a cursor names the last row of a page by its time and its id.
 
-The time is carried in whole microseconds, which is what Postgres keeps, so that no row is shown
-twice or passed over.
+The time is in whole microseconds, the precision of Postgres, so that no row is repeated or skipped.
 """
 
 import re
@@ -54,5 +53,5 @@ def parse_cursor(text: str) -> tuple[datetime, str]:
 
 
 def in_range(moment: datetime) -> datetime:
-    """Return a moment that every station can carry; rows are neither before nor after those."""
+    """Clamp a moment to the range that every component can represent; no row lies outside it."""
     return min(max(moment, EPOCH), FAR_FUTURE)

@@ -9,7 +9,7 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
 
 MAX_OFFSET = 100_000
-"""How far one may page; queues change all the time, so positions further back mean little."""
+"""How far one may page. Pages are by offset: queues change too quickly for a cursor to stay valid."""
 
 # A queue's id does not reveal its key, which is part of a run's input.
 _NAMED = "tenant || ' ' || pipeline || ' ' || kind || ' ' || key"

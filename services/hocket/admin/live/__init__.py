@@ -1,1 +1,1 @@
-"""Runs as server-sent events: one reading of EVENTS for all clients of this process."""
+"""Runs as server-sent events: EVENTS is read once for all clients of this process."""

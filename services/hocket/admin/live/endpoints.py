@@ -74,7 +74,7 @@ async def follow_run(
 
 
 class EventStream(StreamingResponse):
-    """A stream of events that ends when its client has gone."""
+    """A stream of events that ends when its client disconnects."""
 
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -87,7 +87,8 @@ class EventStream(StreamingResponse):
 
 
 async def streamed(request: Request, stream: AsyncGenerator[bytes, None]) -> EventStream:
-    """Return a stream whose first part is there: what refuses it is an answer of its own."""
+    """Return a stream whose first part has been produced, so that a refusal becomes an ordinary error
+    answer."""
     give_way()
     first = await anext(stream)
     stop_counting(request.scope)

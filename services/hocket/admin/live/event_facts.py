@@ -1,9 +1,7 @@
-"""Reads the facts of EVENTS in order: from now on for all clients, or a part of the past for one.
-
-Nothing is read while nobody wants it. A gap, a silence or a reconnect makes a new consumer behind the
-last fact that was read. Where the stream
-ends before that place, it has lost its tail or was made anew: `rewound` is called, and reading goes on
-at its end.
+"""Reads the facts of EVENTS in order: new ones for all clients, or a range of past ones for one client.
+Nothing is read while there are no clients. After a gap, a silence or a reconnect, a new consumer
+continues after the last fact read. If the stream ends before that position, it has lost its tail or was
+recreated: `rewound` is called, and reading continues at the end of the stream.
 """
 
 import asyncio
@@ -25,16 +23,16 @@ SILENCE_S = 6.0
 RETRY_S = 0.5
 API_TIMEOUT_MS = 5_000.0
 AT_ONCE = 256
-"""Facts that are handed out before others have their turn."""
+"""Facts handed out before yielding to other tasks."""
 PORTION_BYTES = 1024 * 1024
-"""Of the past, about what is read for one client before others have their turn."""
+"""Roughly how much of the past is read for one client before others have their turn."""
 TOKENS = 5
 
 log = structlog.get_logger(__name__)
 
 
 class Fact(NamedTuple):
-    """A fact and its place in EVENTS."""
+    """A fact and its sequence number (`seq`) in EVENTS."""
 
     seq: int
     tenant: str
@@ -44,39 +42,39 @@ class Fact(NamedTuple):
 
 
 class PastGone(Exception):
-    """What is asked for is not in the stream, or is too much; the text says which."""
+    """The requested facts are no longer in the stream, or are too many; the text says which."""
 
 
 class EventFacts:
-    """Reads from now on, inside `run`, between `want` and `rest`. `position` is the place of the last
-    fact that was handed to `heard`."""
+    """Reads new facts inside `run`, between calls of `want` and `rest`. `position` is the sequence
+    number of the last fact passed to `heard`."""
 
     def __init__(self, heard: Callable[[Fact], None], rewound: Callable[[], None]) -> None:
         self._heard = heard
         self._rewound = rewound
         self.position = 0
         self.attached = asyncio.Event()
-        """Set while facts are read."""
+        """Set while facts are being read."""
         self._broken = asyncio.Event()
         self._wanted = asyncio.Event()
 
     def want(self) -> None:
-        """Read, from the end of the stream on where nothing is read now."""
+        """Start reading, at the end of the stream, unless reading already."""
         self._wanted.set()
 
     def rest(self) -> None:
-        """Read nothing more, for nobody is there who would hear it."""
+        """Stop reading, because there are no clients."""
         if self._wanted.is_set():
             self._wanted.clear()
             self._broken.set()
 
     async def run(self, bus: Bus) -> None:
-        """Read for ever; cancel to stop."""
+        """Read until cancelled."""
         bus.on_reconnect.append(self._broken.set)
         try:
             while True:
                 if not self._wanted.is_set():
-                    self.position = 0  # nobody has a place in the stream
+                    self.position = 0  # no client has a position in the stream
                     await self._wanted.wait()
                 self._broken.clear()
                 try:
@@ -132,9 +130,9 @@ class EventFacts:
 async def past_portion(
     bus: Bus, subject: str, first: int, last: int, limit: int
 ) -> tuple[list[Fact], int | None]:
-    """Return facts of a subject from one place of the stream to another, up to PORTION_BYTES, and the
-    place where the next portion begins, None where there is none. Raises PastGone (where more than
-    `limit` are left, too) and BusUnavailable."""
+    """Return the facts of a subject between two positions of the stream, up to PORTION_BYTES, and the
+    position at which the next portion begins, or None if this is the last. Raises PastGone (also if more
+    than `limit` facts are left) and BusUnavailable."""
     await _check_kept(bus, first)
     facts: list[Fact] = []
     if first > last:
@@ -168,7 +166,7 @@ async def past_portion(
 
 
 async def _check_kept(bus: Bus, first: int) -> None:
-    """Raise PastGone where the stream does not have what comes from a place on."""
+    """Raise PastGone if the stream no longer has the facts from a position on."""
     kept, end = await _bounds(bus)
     if first < kept:
         raise PastGone(f"what came before place {kept} is not kept any more")
@@ -178,7 +176,7 @@ async def _check_kept(bus: Bus, first: int) -> None:
 
 class _Consumer(OrderedConsumer):
     pending = 0
-    """How many facts there were to read when it was made."""
+    """How many facts were pending when the consumer was created."""
 
 
 @asynccontextmanager
@@ -212,12 +210,12 @@ async def _end(consumer: OrderedConsumer) -> None:
     try:
         await consumer.unsubscribe()
         await consumer.delete()
-    except Exception as error:  # the connection is gone; the server forgets the consumer by itself
+    except Exception as error:  # the connection is lost; the server removes the consumer by itself
         log.debug("events_not_unsubscribed", consumer=consumer.name, error=str(error))
 
 
 async def _bounds(bus: Bus) -> tuple[int, int]:
-    """Return the first and the last place of the stream."""
+    """Return the first and the last sequence number of the stream."""
     info = await bus.api(f"STREAM.INFO.{subjects.EVENTS}", {}, timeout_ms=API_TIMEOUT_MS)
     if "error" in info:
         raise BusUnavailable(reason=info["error"].get("description", "no stream EVENTS"))

@@ -1,8 +1,8 @@
-"""What lists of runs that are open show anew: gathered, read and made once for all who watch the same.
+"""Updates for open lists of runs: gathered, read and rendered once for all who watch the same list.
 
-On a busy platform more runs change than a list can show. So a list is told of the latest ones, and all
-lists together take SHARE of the process's time, each tenant the same part of it: what changes meanwhile
-waits, and is told together.
+On a busy platform, more runs change than a list can show. A list is therefore told only of the latest
+ones, and all lists together use SHARE of the process's time, divided equally among tenants. Changes that
+happen meanwhile are gathered and sent together.
 """
 
 import asyncio
@@ -18,18 +18,19 @@ from hocket.admin.live.run_news import RunNews
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 
 GATHER_S = 0.1
-"""How long changes are gathered at least."""
+"""The minimum time for which changes are gathered."""
 SHARE = 0.04
-"""Of its time a process spends on open lists, at most."""
+"""The maximum share of its time that a process spends on open lists."""
 SEND_S = 0.000_22
-"""What sending to one follower counts as."""
+"""The cost assumed for sending to one follower."""
 MAX_RUNS = 50
-"""Of which a list is told at once, the latest that changed."""
+"""How many runs a list is told of at once: those that changed last."""
 MAX_QUEUED = 4
-"""What waits for one follower; beyond that the oldest is dropped."""
+"""Parts queued for one follower; beyond that the oldest is dropped."""
 
 Make = Callable[[Sequence[str], bool], Awaitable[bytes]]
-"""Returns the event that tells of runs; the second: whether others have changed that it leaves out."""
+"""Returns the event for these runs; the second argument tells whether other changed runs were left
+out."""
 
 AWAY: tuple[type[BaseException], ...] = (TimeoutError, OSError, *STATEMENT_ERRORS)
 
@@ -45,7 +46,7 @@ class Latest(Watch):
         self.left_out = False
 
     def put(self, news: RunNews) -> None:
-        """Note a run as the latest that has changed."""
+        """Record a run as the one that changed last."""
         self.runs.pop(news.run_id, None)
         self.runs[news.run_id] = None
         if len(self.runs) > MAX_RUNS:
@@ -54,7 +55,7 @@ class Latest(Watch):
         self.arrived.set()
 
     def taken(self) -> tuple[Sequence[str], bool]:
-        """Return the runs, and whether others were left out; begin anew."""
+        """Return the runs and whether others were left out, and start over."""
         runs, left_out = tuple(self.runs), self.left_out
         self.runs, self.left_out = {}, False
         self.arrived.clear()
@@ -62,7 +63,7 @@ class Latest(Watch):
 
 
 class Follower:
-    """What one who watches a list is yet to be sent."""
+    """What still has to be sent to one watcher of a list."""
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque(maxlen=MAX_QUEUED)
@@ -75,12 +76,12 @@ class Follower:
         self._arrived.set()
 
     def end(self) -> None:
-        """Let nothing more come."""
+        """End the stream."""
         self.has_ended = True
         self._arrived.set()
 
     async def next(self, quiet_s: float) -> bytes:
-        """Return what there is to send, nothing after a quiet while."""
+        """Return what there is to send; empty after `quiet_s` without anything."""
         try:
             async with asyncio.timeout(quiet_s):
                 await self._arrived.wait()
@@ -93,7 +94,7 @@ class Follower:
 
 
 class ListFeeds:
-    """The lists that are open at one process."""
+    """The lists open at one process."""
 
     def __init__(self) -> None:
         self._feeds: dict[tuple[str, Hashable], _Feed] = {}
@@ -103,7 +104,8 @@ class ListFeeds:
     async def following(
         self, live: LiveEvents, tenant: str, key: Hashable, wanted: ListFilter, make: Make
     ) -> AsyncIterator[Follower]:
-        """Follow a list while the block lasts; those for whom `make` gives the same have one `key`."""
+        """Follow a list while the block lasts; followers for whom `make` gives the same result share a
+        `key`."""
         place = (tenant, key)
         feed = self._feeds.get(place)
         if feed is None or feed.has_ended:
@@ -129,7 +131,7 @@ class ListFeeds:
 
 
 class _Feed:
-    """One list, from its first follower until its last has left."""
+    """One list, from its first follower until the last one leaves."""
 
     def __init__(
         self,
@@ -146,11 +148,11 @@ class _Feed:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes from it."""
+        """Whether it sends nothing more."""
         return self._task.done()
 
     def stop(self) -> None:
-        """End it; nobody follows it any more."""
+        """Stop it, because it has no followers left."""
         self._task.cancel()
 
     async def _run(self, live: LiveEvents, tenant: str, wanted: ListFilter) -> None:
@@ -168,7 +170,7 @@ class _Feed:
                 follower.end()
 
     async def _tell(self, runs: Sequence[str], left_out: bool) -> float:
-        """Tell all followers of runs; return what that cost, in seconds."""
+        """Send runs to all followers; return the time that took, in seconds."""
         began_s = time.perf_counter()
         try:
             part = await self._make(runs, left_out)

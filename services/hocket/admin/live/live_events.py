@@ -1,7 +1,8 @@
-"""Hands the facts of EVENTS to those who follow runs live, each from a queue of its own.
+"""Delivers the facts of EVENTS to clients that follow runs live, each from its own queue.
 
-A queue has bounds: who does not read it in time loses it, and is told so (`lagged`); it comes again and
-says where it was, and what it missed is read from the stream. Nobody else waits for it.
+Queues are bounded. A client that does not read in time loses its queue and is told so (`lagged`); it can
+reconnect with its last position, and what it missed is read from the stream. Other clients never wait
+for a slow one.
 """
 
 import asyncio
@@ -19,20 +20,20 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_CLIENTS = 2_048
-"""Who may follow at once, at one process."""
+"""Clients that may follow at once at one process."""
 TENANT_SHARE = 0.5
-"""The part of them that one tenant may have."""
+"""The share of them that one tenant may have."""
 MAX_QUEUED = 1_000
-"""News that wait for one client."""
+"""News queued for one client."""
 ATTACH_TIMEOUT_S = 5.0
 REST_AFTER_S = 30.0
-"""How long facts are read on when nobody follows anything: to read them costs every step."""
+"""How long reading continues after the last client has left; reading has a cost for every step."""
 LOOK_S = 5.0
 READS_AT_ONCE = 2
-"""Looks into the database for all clients at once: at their beginning, and at the end of a run. One
-tenant has half of them at most, as of those that catch up."""
+"""Concurrent database reads for all clients: when they connect, and at the end of a run. One tenant can
+have at most half of them; the same holds for clients that catch up."""
 CATCHING_UP_AT_ONCE = 8
-"""Clients that read a portion of the past at once; each has a consumer at NATS."""
+"""Clients that may read a portion of the past at once; each uses a consumer at NATS."""
 
 
 class LiveFull(HocketError):
@@ -55,14 +56,14 @@ class TenantLiveFull(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
-    """Of which runs a client hears."""
+    """The runs that a client hears about."""
 
     pipeline: str | None = None
     status: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def wants(self, news: RunNews) -> bool:
-        """Whether the client hears of it."""
+        """Whether the client hears about it."""
         return (
             news.is_notice
             and (self.pipeline is None or self.pipeline == news.pipeline)
@@ -72,17 +73,17 @@ class ListFilter:
 
 
 class Watch:
-    """The queue of one client. It is filled from `position` on."""
+    """The queue of one client. It receives everything after `position`."""
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.news = deque[RunNews]()
         self.arrived = asyncio.Event()
         self.ended: str | None = None
-        """Why nothing more comes: `lagged`, `reset` or `stopping`."""
+        """Why the stream ended: `lagged`, `reset` or `stopping`."""
 
     def put(self, news: RunNews) -> None:
-        """Add news, or end where there is no room."""
+        """Add news, or end the stream if the queue is full."""
         if self.ended is None:
             if len(self.news) >= MAX_QUEUED:
                 self.end("lagged")
@@ -91,7 +92,7 @@ class Watch:
                 self.arrived.set()
 
     def end(self, why: str) -> None:
-        """Let nothing more come."""
+        """End the stream."""
         self.ended = self.ended or why
         self.news.clear()
         self.arrived.set()
@@ -101,7 +102,7 @@ WatchT = TypeVar("WatchT", bound=Watch)
 
 
 class LiveEvents:
-    """Who follows what, at one process. Facts are read inside `running`."""
+    """The clients of one process and what they follow. Facts are read inside `running`."""
 
     def __init__(self) -> None:
         self._facts = EventFacts(self._heard, self._rewound)
@@ -109,7 +110,7 @@ class LiveEvents:
         self._lists: dict[str, dict[Watch, ListFilter]] = {}
         self._clients: Counter[str] = Counter()
         self._asked_s = 0.0
-        """When somebody began to follow last."""
+        """When a client last began to follow."""
         self.reading = TenantPlaces(READS_AT_ONCE, READS_AT_ONCE // 2)
         self.catching_up = TenantPlaces(CATCHING_UP_AT_ONCE, CATCHING_UP_AT_ONCE // 2)
 
@@ -146,7 +147,7 @@ class LiveEvents:
                 del self._clients[tenant]
 
     async def until_attached(self) -> None:
-        """Have facts read, and wait until they are; raise BusUnavailable where they cannot be."""
+        """Start reading facts and wait until that works; raise BusUnavailable if it does not."""
         self._asked_s = asyncio.get_running_loop().time()
         self._facts.want()
         try:
@@ -201,7 +202,7 @@ class LiveEvents:
         self._end_all("reset")
 
     async def _rest(self) -> None:
-        """Let reading end some time after the last client has left."""
+        """Stop reading some time after the last client has left."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)

@@ -1,6 +1,6 @@
-"""What a fact of EVENTS says about runs, run by run, and how it is told to those who follow them.
+"""Translates facts of EVENTS into news about single runs, and these into events for clients.
 
-The texts are made once, however many clients there are.
+Each text is rendered once, however many clients there are.
 """
 
 import json
@@ -30,8 +30,8 @@ _reporting = Reporting()
 
 
 class RunNews:
-    """What a fact says about one run. `log_seq` is up to where rows hold it already; None for its end,
-    which is told once they do."""
+    """What a fact says about one run. `log_seq` is the position in the partition's log at which it was
+    written; None for a run's end, which is published only once the rows hold it."""
 
     def __init__(
         self, event_id: str, pipeline: str, run: RunChange | RunFinished, *, is_end: bool
@@ -46,12 +46,12 @@ class RunNews:
         self.is_notice = is_end or (
             isinstance(run, RunChange) and (run.is_new or run.status == REJECTED)
         )
-        """Whether those who follow lists hear of it."""
+        """Whether followers of lists are told."""
         self._run = run
 
     @cached_property
     def notice(self) -> bytes:
-        """The event for those who follow lists."""
+        """The event for followers of lists."""
         run = self._run
         told = RunNotice(
             run_id=run.run_id,
@@ -68,7 +68,7 @@ class RunNews:
 
     @cached_property
     def steps(self) -> bytes:
-        """The events for those who follow the run: its steps, as they changed."""
+        """The events for followers of the run: its changed steps."""
         changed = self._run.steps if isinstance(self._run, RunChange) else []
         last = len(changed) - 1
         return b"".join(
@@ -78,7 +78,7 @@ class RunNews:
 
 
 def news_of(fact: Fact) -> Iterator[RunNews]:
-    """Yield what a fact says about runs; nothing where it says nothing, or cannot be read."""
+    """Yield a fact's news about runs; nothing if it has none or cannot be parsed."""
     try:
         if fact.kind == KIND:
             for place, change in enumerate(read(fact.data).runs):

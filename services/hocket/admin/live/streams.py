@@ -1,11 +1,11 @@
-"""The streams of those who follow a run, or a list of runs, as server-sent events.
+"""The server-sent event streams for following a run or a list of runs.
 
-States: catching up (what came since `Last-Event-ID`, from EVENTS) or looking (the run as the database
-has it), then live, then ended: the run has ended, the client left or does not read, or the process
-stops. A comment line keeps proxies from closing a quiet connection.
+States: catching up (events since `Last-Event-ID`, from EVENTS) or looking (the run's current state, from
+the database), then live, then ended: the run has ended, the client left or does not read, or the process
+stops. Comment lines keep proxies from closing a quiet connection.
 
-`id` is the place of a fact in EVENTS, and the place in that fact: who comes again with the last one gets
-what came behind it, in order.
+`id` is the sequence number of a fact in EVENTS plus the position within that fact. A client that
+reconnects with the last id gets everything after it, in order.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from hocket.schemas.administration.live import LiveEnd
 from hocket.schemas.rest import MAX_PAGE, RunResult
 
 QUIET_S = 15.0
-"""After so long without news a comment is sent."""
+"""A comment is sent after so long without news."""
 END_S = 2.0
-"""How long the fact of an end is waited for that the database has already."""
+"""How long to wait for the fact of a run's end that the database already has."""
 MAX_CATCH_UP = 100_000
-"""Facts that are read again for one client; one that missed more begins anew."""
+"""Facts reread for one client; a client that missed more starts over."""
 QUIET = b": nothing new\n\n"
 ENDS = {
     "lagged": LiveEnd(
@@ -46,14 +46,15 @@ APPLIED = """
 SELECT coalesce((SELECT applied_seq FROM hocket.partition p WHERE p.partition = r.partition), 0)
 FROM hocket.run r WHERE r.run_id = $1
 """
-"""How far the log of a run's partition is applied."""
+"""How far the log of the run's partition has been applied."""
 
 Place = tuple[int, int | None]
-"""Where a client was: the place of a fact, and the place in it; None where it had all of it."""
+"""A client's position: a fact's sequence number and the position within the fact, or None if the client
+received all of it."""
 
 
 def parse_event_id(text: str) -> Place:
-    """Return what a `Last-Event-ID` says."""
+    """Parse a `Last-Event-ID`."""
     seq, dot, place = text.partition(".")
     return int(seq), int(place) if dot else None
 
@@ -61,7 +62,7 @@ def parse_event_id(text: str) -> Place:
 async def follow_list(
     context: Context, caller: Caller, wanted: ListFilter, since: Place | None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield an event for each run that is accepted or ends, of those that are wanted."""
+    """Yield an event for each run that matches `wanted` and is accepted or ends."""
     live = context.live
     with live.place_of(caller.tenant), live.watch_list(caller.tenant, wanted, Watch) as watch:
         if since is None:
@@ -84,7 +85,7 @@ async def follow_list(
 async def follow_run(
     context: Context, caller: Caller, run: asyncpg.Record, since: Place | None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield an event for each change of a step, and one for the end of the run."""
+    """Yield an event for each change of a step, and a last one for the end of the run."""
     live, run_id = context.live, run["run_id"]
     with live.place_of(caller.tenant), live.watch_run(caller.tenant, run_id) as watch:
         applied, has_ended = 0, False
@@ -113,7 +114,7 @@ async def follow_run(
 async def _last_event(
     context: Context, caller: Caller, run_id: str, why: str | None
 ) -> bytes | None:
-    """Return what ends a stream: the run's end, or `why` it is followed no longer."""
+    """Return a stream's last event: the end of the run, or `why` following stopped."""
     if why is None:
         ended = await _end_of(context, caller, run_id)
         return None if ended is None else event("run", ended, with_nulls=True)
@@ -124,8 +125,9 @@ async def _last_event(
 async def _until_end(
     context: Context, caller: Caller, run_id: str, watch: Watch, applied: int
 ) -> AsyncGenerator[bytes, None]:
-    """Yield what comes of a run until its end has come. Where the database has the end already, what
-    leads to it is on its way: it is waited for END_S, for the client may have had it before."""
+    """Yield the events of a run until it ends. If the database already has the end, the events leading
+    to it are still on their way; they are waited for up to END_S, in case the client already received
+    them and none come."""
     is_late = await _end_of(context, caller, run_id) is not None
     async for batch in _live(watch, END_S if is_late else QUIET_S):
         if told := b"".join(_newer(batch, applied)):
@@ -137,12 +139,12 @@ async def _until_end(
 
 
 def _newer(batch: list[RunNews], applied: int) -> list[bytes]:
-    """Return what the rows that were shown do not have."""
+    """Return the events that the rows already sent do not include."""
     return [news.steps for news in batch if news.log_seq is not None and news.log_seq > applied]
 
 
 async def _live(watch: Watch, quiet_s: float = QUIET_S) -> AsyncGenerator[list[RunNews], None]:
-    """Yield what comes, all that there is at once; nothing after a quiet while."""
+    """Yield news as it arrives, in batches; an empty batch after `quiet_s` without news."""
     while watch.ended is None:
         try:
             async with asyncio.timeout(quiet_s):
@@ -160,9 +162,9 @@ async def _live(watch: Watch, quiet_s: float = QUIET_S) -> AsyncGenerator[list[R
 async def _missed(
     context: Context, tenant: str, subject: str, since: Place, watch: Watch
 ) -> AsyncGenerator[RunNews, None]:
-    """Yield the news from where a client was to where its queue begins; raise PastGone. It has a place
-    only while a portion is read, never while the client takes it: one that does not read would keep it
-    from all others."""
+    """Yield the news between a client's last position and the beginning of its queue; raise PastGone. A
+    slot is held only while a portion is read, not while the client consumes it, because a client that
+    does not read would block the slot for all others."""
     seq, place = since
     first: int | None = seq + 1 if place is None else seq
     while first is not None:
@@ -179,8 +181,8 @@ async def _missed(
 async def _steps(
     context: Context, tenant: str, run_id: str
 ) -> AsyncGenerator[tuple[bytes, int], None]:
-    """Yield the steps of a run as the database has them, and how much of the log the first ones hold;
-    of a run of many pages a step may be told again."""
+    """Yield the steps of a run from the database, each with the log position that the first page
+    reflects; for runs of several pages, the log may repeat a step."""
     after: str | None = None
     applied: int | None = None
     while True:
@@ -207,7 +209,7 @@ async def _end_of(context: Context, caller: Caller, run_id: str) -> RunResult | 
 
 
 def _place(position: int) -> bytes:
-    """Say where the client is, without an event."""
+    """Return a message that updates the client's position without an event."""
     return f"id: {position}\n\n".encode()
 
 

@@ -1,1 +1,1 @@
-"""Lines that handlers of a run's steps logged."""
+"""Log lines written by the handlers of a run's steps."""

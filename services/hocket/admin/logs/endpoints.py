@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/logs`: what handlers of a run's steps logged."""
+"""`/v1/runs/{run_id}/logs`: log lines written by the handlers of a run's steps."""
 
 from typing import Annotated
 

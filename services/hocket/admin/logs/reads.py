@@ -1,4 +1,4 @@
-"""What handlers of a run's steps logged, as far as it is kept."""
+"""Reads the stored log lines of the handlers of a run's steps."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.tracing.log_lines import Level
 
 PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,9}):([0-9]{1,9}):(.*)", re.ASCII)
-"""What stands behind the time in a cursor: attempt, delivery, number and step."""
+"""The part of a cursor after the time: attempt, delivery, number and step."""
 LINES = """
 SELECT at, step, attempt, delivery, number, level, text, fields, worker
 FROM hocket.log_line
@@ -25,19 +25,19 @@ WHERE tenant = $1 AND run_id = $2 AND (at, step, attempt, delivery, number) > ($
 ORDER BY at, step, attempt, delivery, number
 LIMIT $10
 """
-"""A page of a run's lines."""
+"""A page of a run's log lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which lines are wanted: of one step, and of a level or above."""
+    """Which lines to return: of one step, and of a level or above."""
 
     step: str | None = None
     level: Level | None = None
 
     @property
     def levels(self) -> list[Level] | None:
-        """The levels that are wanted; None for all."""
+        """The levels to return; None for all."""
         known: Sequence[Level] = get_args(Level)
         return None if self.level is None else list(known[known.index(self.level) :])
 
@@ -52,7 +52,7 @@ async def logs_of(
     limit: int,
     with_texts: bool,
 ) -> RunLogs:
-    """Return a page of a run's lines, the earliest first; texts and fields only `with_texts`."""
+    """Return a page of a run's lines, earliest first; texts and fields only if `with_texts`."""
     rows = await pool.fetch(
         LINES,
         tenant,
@@ -78,7 +78,7 @@ def _cursor(row: asyncpg.Record) -> str:
 
 
 def _place(after: str | None) -> tuple[datetime, str, int, int, int]:
-    """Return behind which line a page begins; raise InvalidInput."""
+    """Return the position of the line after which a page begins; raise InvalidInput."""
     if after is None:
         return EPOCH, "", 0, 0, -1
     at, place = parse_cursor(after)

@@ -1,2 +1,2 @@
-"""Lets the bearers of keys connect to NATS, ends the connections of keys that count no more, and
-makes the consumers by which tenants read their events."""
+"""Lets the bearers of keys connect to NATS, closes the connections of keys that are no longer valid, and
+creates the consumers from which tenants read their events."""

@@ -1,9 +1,9 @@
 """Decides which keys may connect to NATS, and what they may do there (NATS' auth callout, ADR-26).
 
-A server asks for each connection that is none of its own users'. The answer is a token for that
-connection, with the permissions of the key (`schemas/access/nats_table.py`), which ends when the
-key, or the secret that was shown, does. Every REST process answers, one for each question; what it
-needs is in its memory.
+A server asks about each connection that does not belong to one of its own users. The answer is a token
+for that connection with the permissions of the key (`schemas/access/nats_table.py`); it expires with the
+key, or with the secret that was presented. Each question is answered by one of the REST processes, from
+memory.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from hocket.schemas.errors import HocketError
 SUBJECT = "$SYS.REQ.USER.AUTH"
 QUEUE = "access"
 MAX_ANSWERING = 512
-"""Questions that are looked at once; others are not answered, and their connections try again."""
+"""Questions processed at once; others are not answered, and their clients retry."""
 MARK_CHARS = 16
-"""Of the hash of the secret that a connection was opened with."""
+"""Characters kept of the hash of the secret with which a connection was opened."""
 USER = "key"
 UNLIMITED = -1
 
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class Callout:
-    """Answers the servers' questions inside `open`. `bus` is that of the user `access`."""
+    """Answers the servers' questions while `open`. `bus` is connected as the user `access`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Callout:
         self._bus.publish_nowait(message.reply, answer.encode())
 
     def _user(self, user: str, bearer: Principal, shown: str) -> str:
-        """Return the token of a connection."""
+        """Return the token for a connection."""
         may = of_bearer(bearer)
         if may is None:
             raise KeyRefused(reason=f"the role `{bearer.role}` has nothing to do on NATS")
@@ -126,8 +126,7 @@ class Callout:
 
 
 def _shown_key(options: Mapping[str, Any]) -> str:
-    """Return the key that a connection shows: as a token, as the password of any user, or as the
-    user."""
+    """Return the key that a connection presents: as token, as password of any user, or as user name."""
     for name in ("auth_token", "pass", "user"):
         if isinstance(text := options.get(name), str) and parts_of(text) is not None:
             return text

@@ -1,9 +1,9 @@
-"""How many connections to NATS each tenant has at once: a server has a bound for all together
-(`max_connections`), behind which the platform's own processes would find no room either.
+"""Limits the number of connections to NATS per tenant. A server has one limit for all connections
+(`max_connections`); if tenants exhausted it, the platform's own processes could not connect either.
 
-What counts is what servers had at the last look (`connections.py`), and whom this process let in since.
-Who is at the limit is refused until a look, which is made at once, says that there is room again.
-Workers' keys, which are of all tenants, count by themselves.
+The count is what the servers reported at the last look (`connections.py`) plus the connections that this
+process has accepted since. A tenant at the limit is refused until the next look, which happens at once,
+shows room again. Workers' keys, which belong to all tenants, are each counted separately.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class TooManyConnections(HocketError):
 
 
 class ConnectionLimit:
-    """The connections of guests, counted."""
+    """Counts the connections of guests."""
 
     def __init__(self, book: KeyBook, limit: int = MAX_TENANT_CONNECTIONS) -> None:
         self._book = book
@@ -34,10 +34,11 @@ class ConnectionLimit:
         self._seen: Counter[str] = Counter()
         self._let_in: Counter[str] = Counter()
         self.reached = asyncio.Event()
-        """Set whenever somebody seems to be half way there: he may have closed some meanwhile."""
+        """Set whenever a tenant seems to be halfway to the limit, so that the servers are asked again:
+        it may have closed some connections meanwhile."""
 
     def take(self, bearer: Principal) -> None:
-        """Count a connection that is let in now, or raise TooManyConnections."""
+        """Count a connection that is about to be accepted, or raise TooManyConnections."""
         name = name_of(bearer)
         present = self._seen[name] + self._let_in[name]
         if present >= self._limit // 2:
@@ -47,12 +48,13 @@ class ConnectionLimit:
         self._let_in[name] += 1
 
     def begin_look(self) -> Counter[str]:
-        """Return what `looked` takes: whoever was let in before is seen."""
+        """Return the counts to pass to `looked`: the connections accepted before the look, which it will
+        see."""
         self.reached.clear()
         return self._let_in.copy()
 
     def looked(self, before: Counter[str], key_ids: Iterable[str]) -> None:
-        """Take up whose connections there are."""
+        """Update the counts to the connections that the servers reported."""
         self._seen = Counter(
             name_of(bearer) for key_id in key_ids if (bearer := self._book.of(key_id)) is not None
         )
@@ -60,5 +62,6 @@ class ConnectionLimit:
 
 
 def name_of(bearer: Principal) -> str:
-    """Return with whom a bearer shares what one may use."""
+    """Return the name under which a bearer's use is counted: its tenant, or its key if it is of all
+    tenants."""
     return f"key {bearer.key_id}" if bearer.tenant is None else f"tenant {bearer.tenant}"

@@ -1,9 +1,9 @@
-"""Ends the connections of keys that count no more (revoked, expired, or shown with a secret that was
-replaced), and of those who say too much.
+"""Closes the connections of keys that are no longer valid (revoked, expired, or presented with a secret
+that was replaced), and of those who send too much.
 
-All servers are asked for the connections of guests whenever a key is lost, and every SWEEP_S, in
-case that something was missed; how much each says is looked at every RATES_S. What a connection was
-opened with stands in its user's name (`callout.py`), so that nothing need be remembered here.
+All servers are asked for the connections of guests whenever a key becomes invalid, and every SWEEP_S in
+case something was missed; message rates are checked every RATES_S. The credentials that a connection was
+opened with are part of its user name (`callout.py`), so nothing has to be remembered here.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from hocket.schemas.access.nats_table import GUEST_ACCOUNT
 SWEEP_S = 30.0
 RATES_S = 1.0
 ANSWERS_S = 1.0
-"""For how long the first server's answer is waited for ..."""
+"""How long to wait for the first server's answer ..."""
 LOOK_GAP_S = 0.5
-"""The least time between two looks."""
+"""The minimum time between two looks."""
 QUIET_S = 0.3
 """... and each further one's."""
 PAGE = 1_024
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A connection of a guest, at a server."""
+    """A guest's connection at a server."""
 
     server: str
     number: int
@@ -50,12 +50,12 @@ class Connected:
 
     @property
     def key_id(self) -> str:
-        """The key that it was opened with."""
+        """The id of the key with which it was opened."""
         return self.user.split(":")[1] if self.user.count(":") > 1 else ""
 
 
 class Connections:
-    """The connections of guests at all servers. `bus` is that of the user `access`."""
+    """The connections of guests at all servers. `bus` is connected as the user `access`."""
 
     def __init__(
         self, bus: Bus, book: KeyBook, limit: ConnectionLimit, rates: MessageRates
@@ -67,7 +67,7 @@ class Connections:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """End those that count no more, until the block ends."""
+        """Keep closing connections with invalid keys until the block ends."""
         tasks = [
             asyncio.create_task(self._watch(), name="guests"),
             asyncio.create_task(self._watch_rates(), name="guests' rates"),
@@ -102,7 +102,7 @@ class Connections:
             await asyncio.sleep(RATES_S)
 
     async def end_loud(self) -> None:
-        """End the connections of those who say too much."""
+        """Close the connections of those who send too many messages."""
         every = {f"{one.server} {one.number}": one async for one in self._every()}
         heard = [(name, one.key_id, one.sent) for name, one in every.items()]
         for name in sorted(self._rates.looked(heard)):
@@ -110,7 +110,7 @@ class Connections:
             await self._end(every[name])
 
     async def end_lost(self) -> None:
-        """End the connections whose keys count no more, and count the others."""
+        """Close the connections whose keys are no longer valid, and count the others."""
         before, stay = self._limit.begin_look(), list[str]()
         async for one in self._every():
             if self._counts(one.user):
@@ -130,8 +130,8 @@ class Connections:
 
     async def _end(self, one: Connected) -> None:
         subject, body = f"$SYS.REQ.SERVER.{one.server}.KICK", json.dumps({"cid": one.number})
-        with suppress(TimeoutError, BusUnavailable):  # it has gone by itself, or goes next time
-            # a server does nothing that it need not answer
+        with suppress(TimeoutError, BusUnavailable):  # it closed by itself, or is closed next time
+            # a request, because a server ignores a kick that has no reply subject
             await self._bus.request(subject, body.encode(), timeout_ms=ANSWERS_S * 1000)
 
     def _counts(self, user: str) -> bool:
@@ -140,7 +140,7 @@ class Connections:
         return kind == USER and self._book.still_counts(key_id, mark)
 
     async def _page(self, offset: int) -> tuple[list[Connected], bool]:
-        """Return some of the connections at each server, and whether there are more."""
+        """Return a page of the connections at each server, and whether there are more."""
         asked = {"auth": True, "acc": GUEST_ACCOUNT, "limit": PAGE, "offset": offset}
         answers = await answers_of_all(self._bus, PING, asked, first_s=ANSWERS_S, quiet_s=QUIET_S)
         found, more = [], False

@@ -1,15 +1,15 @@
-"""Brings forward the elections of JetStream's leaders when a server of a cluster has gone.
+"""Speeds up the election of JetStream leaders when a server of a cluster is lost.
 
-Followers of a server that went silent campaign after 4 to 9 s, which each draws and nobody can set.
-But whoever has the newer log campaigns within 0.8 s when somebody with an older one asks for its vote.
-So, when a server left MISSED questions unanswered that the others answered, or comes back as another
-process, its groups are looked at; each that nobody leads is asked for a vote for a candidate with an
-empty log. Nobody gives it, and somebody with a whole log is elected, by the servers' own rules: what is
-asked here can elect nobody and lose nothing. Asked of a group whose leader is well after all, it would
-cost that leader its office for a moment.
+Followers of a silent server start campaigning after a random 4 to 9 s, which cannot be configured. But a
+follower with a newer log campaigns within 0.8 s when a candidate with an older log asks for its vote. So
+when a server has left MISSED questions unanswered that the others answered, or comes back as another
+process, its Raft groups are examined, and each leaderless group is asked to vote for a candidate with an
+empty log. No member grants that vote, and a member with a complete log is elected by the servers' own
+rules: a request from here can neither elect anyone nor lose data. If a group's leader turned out to be
+healthy, the request would depose it for a moment.
 
-Neither the questions nor the form of the request (`server/raft.go`: processVoteRequest) are a promise
-of the servers, so this is done with KNOWN versions only. Without it elections take as long as they do.
+Neither the queries nor the format of the request (`server/raft.go`: processVoteRequest) are a stable
+interface of NATS, so this is done only with KNOWN versions. Otherwise elections take their usual time.
 """
 
 import asyncio
@@ -28,46 +28,46 @@ from hocket.schemas.access.nats_table import PLATFORM_ACCOUNT, SYSTEM_ACCOUNT
 
 KNOWN = frozenset({(2, 15)})
 ROUND_S = 0.4
-"""Servers are asked so often whether they are there; an answer takes about a millisecond."""
+"""How often servers are pinged; an answer takes about a millisecond."""
 MISSED = 3
 LOOKED_AT = 30
-"""Rounds in which groups are looked at after a server has gone or has come back: 12 s. Then its groups
-have elected by themselves."""
+"""Rounds in which groups are examined after a server was lost or came back: 12 s. By then its groups
+have elected leaders by themselves."""
 FORGOTTEN = 300
-"""Questions without an answer after which a server is no business of ours: 2 minutes."""
+"""Unanswered questions after which a server is forgotten: 2 minutes."""
 ANSWERS_S = 1.0
 QUIET_S = 0.25
-"""How long the first answer is waited for, and each further one, where one is missing: a busy machine
+"""How long to wait for the first answer, and for each further one while one is missing: a busy machine
 answers late."""
 AGAIN_S = 1.5
-"""A group is asked again after so long: longer than it takes until somebody campaigns (0.8 s)."""
+"""How long until a group is asked again: longer than a member takes to campaign (0.8 s)."""
 PING = "$SYS.REQ.SERVER.PING"
 GROUPS = "$SYS.REQ.SERVER.PING.RAFTZ"
 VOTES = "$NRG.V"
 NOBODY = b"nobody00"
-"""A candidate's name has 8 bytes; those of servers are hashes."""
+"""The candidate's name: 8 bytes, and unlike any server's, which are hashes."""
 
 log = structlog.get_logger(__name__)
 
 
 def vote_request(term: int) -> bytes:
-    """Return the request for a vote in a term for a candidate whose log is empty."""
+    """Return a vote request for a term, from a candidate with an empty log."""
     return struct.pack("<QQQ", term, 0, 0) + NOBODY
 
 
 @dataclass(slots=True)
 class Servers:
-    """Which servers there are, and how many questions in a row each has left unanswered."""
+    """The known servers, and how many questions in a row each has left unanswered."""
 
     missed: dict[str, int] = field(default_factory=dict)
     versions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     processes: dict[str, str] = field(default_factory=dict)
     looked_at: int = 0
-    """For so many rounds from now on groups are to be looked at."""
+    """For how many more rounds groups have to be examined."""
 
     def heard(self, answers: Iterable[Mapping[str, Any]]) -> None:
-        """Take in the answers of a round. One that less than half of the servers answered says nothing
-        of the others: it was we who were away."""
+        """Record the answers of a round. If no majority of the servers answered, the round is ignored:
+        probably this process was cut off."""
         here = {one["server"]["name"]: one["server"] for one in answers}
         if 2 * len(here) <= len(self.missed.keys() | here.keys()):
             return
@@ -86,19 +86,19 @@ class Servers:
 
     @property
     def are_known(self) -> bool:
-        """Whether all are of a version that this was tried with."""
+        """Whether all servers run a version with which this was tested."""
         return all(version in KNOWN for version in self.versions.values())
 
     @property
     def gone(self) -> set[str]:
-        """Servers that do not answer any more."""
+        """The servers that no longer answer."""
         return {name for name, missed in self.missed.items() if missed >= MISSED}
 
 
 def leaderless(answers: Iterable[Mapping[str, Any]], gone: Collection[str]) -> dict[str, int]:
-    """Return the groups that nobody leads, and that those who are left may elect somebody for: by name,
-    with the last term of each. Who leads a group by what its followers know must have gone, or say
-    itself that it does not."""
+    """Return the leaderless groups whose remaining members have a quorum: names with their latest terms.
+    A server that followers regard as the leader must either be gone or have answered that it does not
+    lead."""
     heard: set[str] = set(gone)
     members: dict[str, list[Mapping[str, Any]]] = {}
     for answer in answers:
@@ -111,13 +111,13 @@ def leaderless(answers: Iterable[Mapping[str, Any]], gone: Collection[str]) -> d
         for name, groups in members.items()
         if len(groups) >= groups[0]["quorum_needed"]
         and all(group["state"] != "LEADER" for group in groups)
-        and any(group["pindex"] > 0 for group in groups)  # else an empty log would win
+        and any(group["pindex"] > 0 for group in groups)  # otherwise an empty log would win
         and heard.issuperset(_leaders(groups))
     }
 
 
 def _leaders(groups: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Return the servers that lead a group by what its members know."""
+    """Return the servers that a group's members regard as its leader."""
     for group in groups:
         if group.get("leader"):
             yield (group.get("peers") or {}).get(group["leader"], {}).get("name", "")
@@ -128,7 +128,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 class Elections:
-    """Watches the servers, from a connection in their own account."""
+    """Watches the servers over a connection in the system account."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -137,7 +137,7 @@ class Elections:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Do it until the block ends."""
+        """Watch until the block ends."""
         task = asyncio.create_task(self._watch(), name="elections")
         try:
             yield
@@ -149,7 +149,7 @@ class Elections:
             pause = asyncio.create_task(asyncio.sleep(ROUND_S))
             try:
                 await self._round()
-            except Exception as error:  # whatever it is, the next round comes
+            except Exception as error:  # whatever it is, there will be another round
                 log.warning("servers_not_looked_at", reason=repr(error))
             await pause
 

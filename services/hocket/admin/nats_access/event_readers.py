@@ -1,7 +1,7 @@
-"""Makes the consumers by which tenants read the events of their runs: one for each key that asks.
+"""Creates the consumers from which tenants read the events of their runs: one per key that asks.
 
-A tenant may take messages of that consumer and acknowledge them, and make none: who makes one says
-where the server sends its messages.
+A tenant may pull from its consumer and acknowledge messages, but not create consumers, because their
+creator chooses where the server sends the messages.
 """
 
 from collections.abc import AsyncIterator
@@ -34,8 +34,8 @@ log = structlog.get_logger(__name__)
 
 
 class EventReaders:
-    """Makes consumers for those who ask, inside `open`. A server lets each ask for his key's
-    only."""
+    """Creates consumers on request while `open`. The servers allow each guest to ask only for its own
+    key's consumer."""
 
     def __init__(self, bus: Bus, book: KeyBook) -> None:
         self._bus = bus
@@ -64,8 +64,8 @@ class EventReaders:
 
 
 class _BoundedPulls(ConsumerConfig):
-    """Refuses requests that would stand for longer than an answer finds its way; nats-py does not know
-    the field."""
+    """Makes the server refuse pulls that would stay open for longer than it remembers where their
+    answers go; nats-py lacks this field."""
 
     def as_dict(self) -> dict[str, object]:
         return super().as_dict() | {"max_expires": PULL_EXPIRES_S * 1_000_000_000}

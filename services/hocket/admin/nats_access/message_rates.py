@@ -1,8 +1,10 @@
-"""How much each tenant says to NATS: a server remembers for each question of a guest where its answer
-goes, for as long as one may come, so that who asks without end would fill its memory.
+"""Limits the messages that each tenant sends to NATS. For each request of a guest, a server remembers
+where the answer goes for as long as one may come, so a guest that sends requests without end would
+exhaust its memory.
 
-A tenant has a bucket of messages that fills at MESSAGES_PER_S. Who has emptied it loses his connections,
-and is let in again after BARRED_S. Workers' keys, which are of all tenants, count by themselves.
+Each tenant has a token bucket that refills at MESSAGES_PER_S. A tenant that empties it loses its
+connections, and is let in again after BARRED_S. Workers' keys, which belong to all tenants, are each
+counted separately.
 """
 
 from collections import Counter
@@ -18,7 +20,7 @@ BURST = 100_000
 BARRED_S = 30.0
 
 Heard = tuple[str, str, int]
-"""Which connection, of which key, and how many messages it has sent since it was opened."""
+"""A connection, its key, and how many messages it has sent since it was opened."""
 
 
 class TooManyMessages(HocketError):
@@ -31,7 +33,7 @@ class TooManyMessages(HocketError):
 
 
 class MessageRates:
-    """The messages of guests, counted."""
+    """Counts the messages of guests."""
 
     def __init__(
         self,
@@ -52,13 +54,13 @@ class MessageRates:
         self._barred: dict[str, float] = {}
 
     def check(self, bearer: Principal) -> None:
-        """Raise TooManyMessages for one who may not connect yet."""
+        """Raise TooManyMessages for a bearer that may not connect again yet."""
         name = name_of(bearer)
         if self._is_barred(name):
             raise TooManyMessages(name=name, limit=int(self._per_s), after_s=int(BARRED_S))
 
     def looked(self, heard: Iterable[Heard]) -> set[str]:
-        """Take up what every connection has sent; return those whose connections are to end."""
+        """Record what every connection has sent; return the connections that have to be closed."""
         now_s = self._clock_s()
         filled = self._per_s * (now_s - self._looked_s)
         self._looked_s = now_s

@@ -1,4 +1,4 @@
-"""What all servers of a NATS cluster answer to a question in their own account."""
+"""Asks all servers of a NATS cluster a question in the system account."""
 
 import asyncio
 import json
@@ -20,9 +20,9 @@ async def answers_of_all(
     quiet_s: float,
     enough: int = 0,
 ) -> list[dict[str, Any]]:
-    """Ask all servers, and return their answers: the first one is waited for `first_s`, and each
-    further one `quiet_s`, for nobody says how many servers there are; where somebody knows, no more
-    than `enough` are waited for."""
+    """Ask all servers and return their answers. Waits up to `first_s` for the first answer, and
+    `quiet_s` for each further one, because the number of servers is not known; if it is, waiting ends
+    after `enough` answers."""
     answers: list[dict[str, Any]] = []
     came = asyncio.Event()
 

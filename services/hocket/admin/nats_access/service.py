@@ -1,4 +1,4 @@
-"""The parts of the REST service that let keys connect to NATS, opened together."""
+"""Opens together the parts of the REST service that let keys connect to NATS."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,8 +19,8 @@ from hocket.schemas.errors import InvalidInput
 
 @asynccontextmanager
 async def nats_access(service: Service, bus: Bus, book: KeyBook) -> AsyncIterator[None]:
-    """Let the bearers of keys connect to NATS inside the block, where the settings say by what. Raises
-    InvalidInput."""
+    """Let the bearers of keys connect to NATS inside the block, if the settings provide the means.
+    Raises InvalidInput."""
     settings = service.settings
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(EventReaders(bus, book).open())

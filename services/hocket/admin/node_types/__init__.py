@@ -1,1 +1,1 @@
-"""Which node types there are, what they take and give, and which of them workers run now."""
+"""The existing node types, their inputs and outputs, and which of them workers currently run."""

@@ -1,4 +1,4 @@
-"""What steps wait for that no worker takes now."""
+"""Finds steps that wait because no worker currently takes them."""
 
 from hocket.admin.context import Context
 from hocket.admin.node_types.registry import NodeTypes
@@ -17,7 +17,7 @@ LEAF = "leaf"
 async def with_awaited(
     context: Context, tenant: str, pipeline: str, version: int, found: StepList
 ) -> StepList:
-    """Return the steps of a run, and of those that nobody takes what they wait for."""
+    """Return the steps of a run; those that no worker takes say what they wait for."""
     out = [step for step in found.steps if _may_wait(step)]
     if not out or not context.node_types.is_settled:
         return found

@@ -1,6 +1,6 @@
-"""Pipelines against the node types that they name: configs are checked, and what is said elsewhere for
-nodes that do not say it is written into the version that is applied: a type's `timeout_ms` and
-`effects`, and the `queue` of a handler's package."""
+"""Checks pipelines against the node types that they name. Node configs are validated, and defaults that
+nodes leave out are written into the applied version: a type's `timeout_ms` and `effects`, and the
+`queue` of a handler's package."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,8 +15,8 @@ MAX_WARNINGS = 20
 
 
 def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
-    """Return the plan with what its types say for it, and warnings about those that no worker runs;
-    raise InvalidInput for a config that its type does not take."""
+    """Return the plan with the defaults of its types, and warnings about types that no worker runs;
+    raise InvalidInput for a config that its type does not accept."""
     plan = _completed(plan, types)
     nodes = list(all_nodes(plan.pipeline.nodes, "nodes"))
     for _, node, field in nodes:
@@ -45,14 +45,14 @@ def _unserved(node_type: str, queue: str | None, *, is_known: bool) -> str:
 
 
 def _completed(plan: Plan, types: NodeTypes) -> Plan:
-    """Return the plan with timeouts and effects of its types, and queues of its handlers' packages,
-    where nodes say none."""
+    """Return the plan with timeouts and effects of its types, and queues of its handlers' packages, for
+    nodes that specify none."""
     document = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if not _complete(document, types, ("timeout_ms", "effects")):
         return plan
     try:
         return compile_pipeline(Pipeline.model_validate(document))
-    except InvalidInput:  # a time that does not fit into what is around the node: it has no other
+    except InvalidInput:  # a timeout that does not fit the node's surroundings is left out
         document = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_unset=True)
         _complete(document, types, ("effects",))
         return compile_pipeline(Pipeline.model_validate(document))

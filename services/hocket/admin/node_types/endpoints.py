@@ -1,4 +1,4 @@
-"""`/v1/types`: the node types there are."""
+"""`/v1/types`: the existing node types."""
 
 from typing import Annotated
 

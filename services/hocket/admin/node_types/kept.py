@@ -1,7 +1,7 @@
-"""Descriptions of node types, within bounds. Pure.
+"""A bounded store of node type descriptions. Pure.
 
-A name has MAX_VERSIONS; of more, and of more bytes than MAX_BYTES, those that no worker runs and that
-were seen longest ago make room. What workers run now makes no room.
+A name has at most MAX_VERSIONS, and all descriptions together at most MAX_BYTES. Beyond that, versions
+that no worker runs are evicted, least recently seen first. Versions that workers run are never evicted.
 """
 
 from collections.abc import Set
@@ -11,18 +11,18 @@ from hocket.schemas.json_schema.schema import Schema
 from hocket.schemas.messages import TypeDescribed
 
 MAX_TYPES = 1_000
-"""Names of node types ..."""
+"""The maximum number of node type names ..."""
 MAX_VERSIONS = 8
 """... versions of each ..."""
 MAX_BYTES = 16 * 1024 * 1024
-"""... and what all descriptions come to."""
+"""... and the total size of all descriptions."""
 Key = tuple[str, str]
 """A type's name and version."""
 
 
 @dataclass(slots=True)
 class KnownType:
-    """A version of a type; `described` names no worker."""
+    """A version of a type; the worker's name is removed from `described`."""
 
     described: TypeDescribed
     size_bytes: int
@@ -37,14 +37,14 @@ class KnownType:
 
 @dataclass(slots=True)
 class Changes:
-    """What of the registry is not stored yet."""
+    """Changes of the registry that are not stored yet."""
 
     changed: set[Key] = field(default_factory=set)
     removed: set[Key] = field(default_factory=set)
 
 
 class KeptTypes:
-    """Those of one process."""
+    """The descriptions kept by one process."""
 
     def __init__(self) -> None:
         self.by_key: dict[Key, KnownType] = {}
@@ -52,7 +52,7 @@ class KeptTypes:
         self._bytes = 0
 
     def keep(self, known: KnownType, *, is_stored: bool) -> None:
-        """Keep a description, for which there is room."""
+        """Keep a description; there must be room for it."""
         before = self.by_key.get(known.key)
         self._bytes += known.size_bytes - (before.size_bytes if before else 0)
         self.by_key[known.key] = known
@@ -67,7 +67,8 @@ class KeptTypes:
         self.changes.removed.add(key)
 
     def make_room(self, key: Key, more_bytes: int, live: Set[Key]) -> bool:
-        """Forget what is not `live`, which nobody runs, until a version fits; tell whether it does."""
+        """Evict versions that are not `live` (run by no worker) until a version fits; tell whether it
+        does."""
         while (among := self._too_many(key, more_bytes)) is not None:
             idle = [self.by_key[one] for one in among if one not in live and one != key]
             if not idle:
@@ -76,7 +77,7 @@ class KeptTypes:
         return True
 
     def _too_many(self, key: Key, more_bytes: int) -> list[Key] | None:
-        """Return those of which one has to go; None where there is room."""
+        """Return the versions of which one has to be evicted, or None if there is room."""
         if key not in self.by_key:
             versions = [one for one in self.by_key if one[0] == key[0]]
             if len(versions) >= MAX_VERSIONS:
@@ -86,11 +87,11 @@ class KeptTypes:
         return list(self.by_key) if self._bytes + more_bytes > MAX_BYTES else None
 
     def taken_changes(self) -> tuple[list[KnownType], Changes]:
-        """Return what is to be stored, and forget that it is."""
+        """Return the changes that have to be stored, and clear them."""
         changes, self.changes = self.changes, Changes()
         return [self.by_key[key] for key in changes.changed], changes
 
     def changes_again(self, changes: Changes) -> None:
-        """Note changes again that could not be stored, as far as they still hold."""
+        """Put back changes that could not be stored, as far as they are still current."""
         self.changes.changed |= changes.changed & self.by_key.keys()
         self.changes.removed |= changes.removed - self.by_key.keys()

@@ -1,8 +1,8 @@
-"""What is known of node types: those of somebody's own as their workers described them, within bounds,
-and the workers that live. Pure.
+"""What is known about node types: custom types as described by their workers, within bounds, and the
+live workers. Pure.
 
-A description is what anybody who reaches NATS may say, so it is checked before it is kept: name, size,
-and schemas that can be compiled.
+Anybody who can reach NATS may send a description, so it is checked before it is kept: its name, its
+size, and that its schemas compile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,36 +16,36 @@ from hocket.schemas.worker_slots import MAX_TYPES as MAX_POOLS
 from hocket.schemas.worker_slots import WorkerSlots
 
 KEPT_FOR_MS = 90 * 86_400_000.0
-"""A type that no worker ran for so long is forgotten."""
+"""A type that no worker has run for so long is forgotten."""
 
 
 class KnownTypes:
-    """The registry of one process; `kept` has the descriptions."""
+    """The registry of one process; `kept` holds the descriptions."""
 
     def __init__(self) -> None:
         self.slots = WorkerSlots()
         self.kept = KeptTypes()
         self._types = self.kept.by_key
         self._runs: dict[str, dict[str, str]] = {}
-        """By worker that lives: the version of each type that it described."""
+        """For each live worker, the version of each type that it described."""
 
     # ---- what is heard ----------------------------------------------------------------------
 
     def announced(
         self, worker: str, slots: Mapping[str, int], now_ms: float, pool: str = ""
     ) -> None:
-        """Note what a worker can do; nothing, where it leaves. `pool` is that of whoever announces
-        himself with a key."""
+        """Record what a worker can run; empty `slots` if it leaves. `pool` is set for a worker that
+        announces itself with a key."""
         self.slots.announced(worker, slots, now_ms, pool)
         if not slots:
             self._runs.pop(worker, None)
 
     def tick(self, now_ms: float) -> None:
-        """Forget workers that are silent, and types that nobody ran for long."""
+        """Forget silent workers, and types that no worker has run for long."""
         for worker in self.slots.silent(now_ms):
             self.announced(worker, {}, now_ms)
         for worker in [worker for worker in self._runs if not self.slots.of(worker)]:
-            del self._runs[worker]  # it made room for another
+            del self._runs[worker]  # evicted in favour of another worker
         for key in self._live() & self._types.keys():
             self._types[key].last_seen_ms = now_ms
         for known in list(self._types.values()):
@@ -58,8 +58,8 @@ class KnownTypes:
         return known is None or known.described != _nameless(described)
 
     def described(self, described: TypeDescribed, now_ms: float, *, has_key: bool = False) -> bool:
-        """Take a checked description up; tell whether there was room for it. `has_key`: it is of a
-        worker that announces itself as one of each of its pools."""
+        """Add a checked description; tell whether there was room for it. `has_key`: it came from a
+        worker with a key, which announces itself separately in each of its pools."""
         key = described.type, described.version
         if self.is_news(described):
             nameless = _nameless(described)
@@ -80,7 +80,7 @@ class KnownTypes:
         return True
 
     def read_back(self, known: KnownType) -> None:
-        """Take up what was stored before, unless it is known by now."""
+        """Add a description read from storage, unless it is already known."""
         if known.key not in self._types and self.kept.make_room(
             known.key, known.size_bytes, self._live()
         ):
@@ -93,7 +93,8 @@ class KnownTypes:
         return sorted({name for name, _ in self._types})
 
     def versions(self, name: str) -> list[KnownType]:
-        """Return the versions of a type: those that workers run first, the newest before older ones."""
+        """Return the versions of a type: those that workers run first, then the others, newest first in
+        each group."""
         found = [known for key, known in self._types.items() if key[0] == name]
         live = {runs.get(name) for runs in self._runs.values()}
         return sorted(
@@ -103,11 +104,11 @@ class KnownTypes:
         )
 
     def current(self, name: str) -> KnownType | None:
-        """Return the version that pipelines are checked against; None for a type that is not known."""
+        """Return the version that pipelines are checked against; None for an unknown type."""
         return next(iter(self.versions(name)), None)
 
     def workers_of(self, name: str) -> Iterator[tuple[str, str | None, int, str]]:
-        """Yield the workers that run a type: name, version where described, slots, and the pool."""
+        """Yield the workers that run a type: name, version if described, slots and pool."""
         for worker, slots in self.slots.workers():
             for pool, count in slots.items():
                 if type_of(pool) == name:
@@ -120,7 +121,7 @@ class KnownTypes:
         return {key for runs in self._runs.values() for key in runs.items()}
 
     def _names_of(self, described: TypeDescribed, *, has_key: bool) -> Iterator[str]:
-        """Yield the names by which the slots of a worker are counted that can be of a type."""
+        """Yield the names under which a worker's slots for a type are counted."""
         if not has_key:
             yield described.worker
             return
@@ -131,7 +132,7 @@ class KnownTypes:
 
 
 def check(described: TypeDescribed) -> None:
-    """Raise InvalidInput or ValueError where this can be no node type."""
+    """Raise InvalidInput or ValueError if this is not a valid node type."""
     if not is_own_type(described.type):
         raise ValueError("its name is none of a node type of somebody's own")
     if not TOKEN.fullmatch(described.version):
@@ -147,7 +148,7 @@ def check(described: TypeDescribed) -> None:
 
 
 def config_of(described: TypeDescribed) -> Schema | None:
-    """Return the schema of a node's config, ready to check; None where anything goes."""
+    """Return the compiled schema of a node's config, or None if any config is valid."""
     return None if described.config is None else compile_schema(described.config, "config")
 
 

@@ -1,4 +1,4 @@
-"""What can be read about node types."""
+"""Reads node types for the API."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ BUILT_IN = {
     "retrieval": "Searches an indexed collection.",
     "sql": "Runs one read-only SELECT.",
 }
-"""What the node types that come with Hocket do."""
+"""What the built-in node types do."""
 
 
 class NodeTypeUnknown(HocketError):

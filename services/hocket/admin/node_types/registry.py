@@ -1,7 +1,8 @@
-"""The registry of node types in a process: hears workers, and keeps what they describe in Postgres.
+"""The registry of node types in a process: listens to workers, and stores their descriptions in
+Postgres.
 
-States: closed; open (after `open`: it hears). Each process of the REST API has one, and all of them hear
-the same. While Postgres is away what is new is kept in memory and stored later.
+Each process of the REST API has one, and all of them hear the same. While Postgres is unavailable, new
+descriptions are kept in memory and stored later.
 """
 
 import asyncio
@@ -32,44 +33,44 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 STORE_EVERY_TICKS = 2
 SEEN_EVERY_TICKS = 120
-"""Every so many ticks (a minute) it is noted which types were seen last when."""
+"""Every so many ticks (a minute), the time at which each type was last seen is stored."""
 SETTLED_MS = 2_500.0
-"""After so long every worker that lives was heard: it announces itself every 2 s."""
+"""After so long, every live worker has been heard: workers announce themselves every 2 s."""
 NEWS_PER_TICK = 5
-"""New descriptions that are checked in a tick; of more, the others are heard again within 30 s ..."""
+"""New descriptions checked per tick; workers repeat the others within 30 s ..."""
 MAX_NEWS = 100
-"""... after as many as this at once ..."""
+"""... after a burst of up to this many ..."""
 MAX_NEWS_OF_TYPE = 8
-"""... of which one type has so many, and one more in each tick, so that it leaves others room."""
+"""... of which one type may have so many, and one more in each tick, to leave room for other types."""
 
 log = structlog.get_logger(__name__)
 
 
 class NodeTypes:
-    """What is known of node types. `types` and `queues`, those of packages of handlers, are only read by
-    others."""
+    """What is known about node types. Others only read `types`, and `queues` (the queues of handlers'
+    packages)."""
 
     def __init__(self, queues: HandlerQueues | None = None) -> None:
         self.types = KnownTypes()
         self.queues = queues or HandlerQueues({}, "queues")
         self._news = float(MAX_NEWS)
         self._news_of: dict[str, int] = {}
-        """By type how many were checked lately."""
+        """How many descriptions of each type were checked lately."""
         self._opened_at_ms: float | None = None
         self._reporting = Reporting()
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has listened for so long that who was not heard does not live."""
+        """Whether it has listened for so long that a worker not heard by now is not running."""
         opened = self._opened_at_ms
         return opened is not None and monotonic_ms() - opened > SETTLED_MS
 
     def has_workers(self, pool: str) -> bool:
-        """Tell whether a worker takes the steps of a pool now; True while that is not known."""
+        """Tell whether a worker currently takes the steps of a pool; True while that is not known."""
         return self.types.slots.slots(pool) > 0 or not self.is_settled
 
     async def run(self, bus: Bus, pool: Pool) -> None:
-        """Read what was stored, then hear and store; cancel to stop."""
+        """Read the stored types, then listen and store, until cancelled."""
         for subject in (subjects.WORKER_ANNOUNCED, f"{subjects.WORKER_ANNOUNCED}.*"):
             await bus.subscribe(subject, self._announced)
         for subject in (subjects.WORKER_DESCRIBED, f"{subjects.WORKER_DESCRIBED}.*"):
@@ -91,11 +92,11 @@ class NodeTypes:
             await asyncio.sleep(TICK_S)
             ticks += 1
             self.refill()
-            if bus.connected:  # else nobody can be heard
+            if bus.connected:  # otherwise no worker can be heard
                 self.types.tick(now_ms())
 
     def refill(self) -> None:
-        """Let some more descriptions be checked; done in each tick."""
+        """Allow some more descriptions to be checked; called on each tick."""
         self._news = min(self._news + NEWS_PER_TICK, MAX_NEWS)
         self._news_of = {name: count - 1 for name, count in self._news_of.items() if count > 1}
 
@@ -108,14 +109,14 @@ class NodeTypes:
         try:
             announced = WorkerAnnounced.model_validate_json(message.data)
         except ValidationError:
-            return  # coordinators say so
+            return  # coordinators report it
         if is_worker(announced):
             announced = of_subject(announced, message.subject)
             pool = pool_of_subject(message.subject)
             self.types.announced(announced.worker, announced.slots, now_ms(), pool)
 
     async def heard_description(self, message: "Msg") -> None:
-        """Take up what a worker says of a type, where it can be believed."""
+        """Process a worker's description of a type, if it is credible."""
         try:
             if len(message.data) > MAX_DESCRIPTION_BYTES:
                 raise ValueError(f"it has more than {MAX_DESCRIPTION_BYTES} bytes")
@@ -160,7 +161,7 @@ class NodeTypes:
                 for name, version in changes.removed:
                     await connection.execute(_REMOVE, name, version, timeout=QUERY_TIMEOUT_S)
         except asyncpg.DataError:
-            raise  # what Postgres cannot hold is not tried again
+            raise  # data that Postgres cannot store is not retried
         except BaseException:
             self.types.kept.changes_again(changes)
             raise
