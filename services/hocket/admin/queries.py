@@ -1,4 +1,4 @@
-"""What all queries of the API share: the type of the pool and their time limit."""
+"""What all queries of the API share: the pool type and the time limit."""
 
 from typing import TypeAlias
 
@@ -7,4 +7,4 @@ import asyncpg
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 QUERY_TIMEOUT_S = 10.0
-"""How long one query may take; long reports belong into a BI tool on schema `report`."""
+"""How long one query may take; long reports belong in a BI tool on the schema `report`."""

@@ -1,4 +1,5 @@
-"""`/sign-in`: where `hocket login --sso` signs people in. It is public: nobody has a key before."""
+"""`/sign-in`: tells `hocket login --sso` where to sign people in. It is public, because nobody has a key
+before signing in."""
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -20,7 +21,7 @@ class NoProviderForCommand(HocketError):
 
 
 def add_sign_in_facts(app: FastAPI, client: CliClient | None) -> None:
-    """Tell everybody who asks the issuer, and what the command line is called there."""
+    """Serve the issuer's address and the client id of the command line at that provider."""
 
     @public
     async def answer(_request: Request) -> Response:

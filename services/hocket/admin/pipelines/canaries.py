@@ -1,8 +1,8 @@
-"""Judges canaries by how their runs end, and ends those that are worse than the active version.
+"""Judges canaries by how their runs end, and ends those that do worse than the active version.
 
-Each REST process looks every LOOK_S; which of them ends a canary does not matter, since the release's
-revision must be the one that was judged. Failed and expired runs count against a version; cancelled ones
-do not count at all.
+Each REST process checks every LOOK_S. It does not matter which of them ends a canary, because the
+release must still have the revision that was judged. Failed and expired runs count against a version;
+cancelled ones are ignored.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from hocket.schemas.errors import HocketError
 
 LOOK_S = 10.0
 MOST_RUNS = 20_000
-"""The latest runs of both versions that are counted."""
+"""How many of the latest runs of both versions are counted."""
 BY_CHANCE_Z = 1.645
-"""A larger difference is not by chance: one-sided, 5 %."""
+"""The z-score above which a difference is significant: one-sided, 5 %."""
 ACTOR = Actor("hocket:canaries", "")
 COUNTED = ("succeeded", "degraded", "failed", "expired")
 BAD = ("failed", "expired")
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 async def run(context: Context) -> None:
-    """Judge canaries for ever; cancel to stop."""
+    """Judge canaries until cancelled."""
     while True:
         try:
             await judge_all(context)
@@ -72,7 +72,7 @@ async def run(context: Context) -> None:
 
 
 async def judge_all(context: Context) -> None:
-    """End the canaries that are worse than the versions beside them."""
+    """End the canaries that do worse than their active versions."""
     for found in await context.pool.fetch(store.CANARIES, timeout=QUERY_TIMEOUT_S):
         tenant, name = found["tenant"], found["name"]
         try:
@@ -80,7 +80,7 @@ async def judge_all(context: Context) -> None:
             if row["canary_version"] is None:
                 continue
             told = await report(context.pool, tenant, row)
-        except HocketError as error:  # it was deleted meanwhile
+        except HocketError as error:  # it has been deleted meanwhile
             log.info("canary_gone", tenant=tenant, pipeline=name, reason=str(error))
             continue
         if told.verdict == "worse":
@@ -90,7 +90,7 @@ async def judge_all(context: Context) -> None:
 
 
 async def report(pool: Pool, tenant: str, row: asyncpg.Record) -> CanaryReport:
-    """Return how a canary does beside the active version; raise NoCanary."""
+    """Return how a canary compares with the active version; raise NoCanary."""
     canary = store.canary_of(row)
     if canary is None:
         raise releases.NoCanary(pipeline=row["name"])
@@ -112,7 +112,8 @@ async def report(pool: Pool, tenant: str, row: asyncpg.Record) -> CanaryReport:
 
 
 def verdict(canary: Canary, active: VersionOutcome, candidate: VersionOutcome) -> Verdict:
-    """Return whether a canary is worse than the active version, as good, or nothing can be said yet."""
+    """Return whether a canary is worse than the active version or as good, or whether it is too early to
+    say."""
     if candidate.runs < canary.min_runs:
         return "undecided"
     bad, usual = (one.failed + one.expired for one in (candidate, active))

@@ -1,7 +1,7 @@
-"""Reads and compiles the pipelines that are sent here, beside the event loop.
+"""Parses and compiles submitted pipelines outside the event loop.
 
-A large document takes seconds. Meanwhile all other requests are answered, and of one tenant one document
-is read at a time, so that others wait for one of its documents at most.
+A large document takes seconds. Other requests are answered meanwhile, and only one document per tenant
+is compiled at a time, so that other tenants wait for at most one of them.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 MAX_AT_ONCE = 2
-"""Documents that are read at once; they share one processor."""
+"""Documents compiled at once; they share one processor."""
 
 
 class Compiler:
-    """Compiles documents in their tenants' turns."""
+    """Compiles documents, one per tenant at a time."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
@@ -61,7 +61,7 @@ def _compiled(
 
 
 def _document(media_type: str, body: bytes) -> Any:
-    """Return the pipeline in a body; what says that it is JSON is read as JSON, and not as YAML."""
+    """Return the pipeline in a body; a body declared as JSON is parsed as JSON, not as YAML."""
     if media_type.lower().startswith("application/json"):
         return parse_json(body, "(document)", max_values=MAX_VALUES)
     return parse_document(body)

@@ -119,7 +119,7 @@ async def show_schema() -> Response:
 
 @cache
 def _schema() -> bytes:
-    """Return the schema's JSON, made once: making it takes as long as 20 other requests."""
+    """Return the schema as JSON, built once: building it takes as long as 20 other requests."""
     return json.dumps(pipeline_schema(), separators=(",", ":")).encode()
 
 

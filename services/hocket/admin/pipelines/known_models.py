@@ -1,4 +1,4 @@
-"""Asks the gateway which logical models there are."""
+"""Asks the gateway which logical models exist."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 
 GATEWAY_TIMEOUT_MS = 1_000
-"""How long an answer is waited for; without one, model names go unchecked and the reply says so."""
+"""How long to wait for an answer; without one, model names are not checked, and the reply says so."""
 
 UNCHECKED = "The gateway did not answer, so the names of the models were not checked."
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 async def known_models(bus: Bus) -> set[str] | None:
-    """Return the names of all models and aliases, or None where the gateway gives no answer."""
+    """Return the names of all models and aliases, or None if no gateway answers."""
     try:
         reply = await bus.request(subjects.GATEWAY_MODELS, b"{}", timeout_ms=GATEWAY_TIMEOUT_MS)
     except (BusUnavailable, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""What can be read about pipelines."""
+"""Reads pipelines for the API."""
 
 import json
 from typing import NamedTuple
@@ -13,7 +13,7 @@ FROM (SELECT max(version) AS newest FROM hocket.pipeline WHERE tenant = $1 AND n
 LEFT JOIN hocket.pipeline_release r ON r.tenant = $1 AND r.name = $2
 WHERE p.newest IS NOT NULL
 """
-"""The version that runs take which name none, and whether the pipeline takes any."""
+"""The version used by runs that name none, and whether the pipeline accepts runs at all."""
 
 LATEST_OF_ALL = """
 SELECT DISTINCT ON (name)
@@ -28,7 +28,7 @@ WHERE tenant = $1 AND name > $2 AND (r.archived_at IS NOT NULL) = $4
 ORDER BY name, version DESC
 LIMIT $3
 """
-"""The latest version of each pipeline of a tenant, by name."""
+"""The latest version of each pipeline of a tenant, sorted by name."""
 
 ONE_VERSION = """
 SELECT name, version, spec, spec_hash, created_at, created_by
@@ -53,20 +53,21 @@ WHERE NOT EXISTS (SELECT FROM hocket.pipeline p WHERE p.tenant = $1 AND p.name =
 
 
 class ActiveVersion(NamedTuple):
-    """The version that runs of a pipeline take which name none, and whether it takes any."""
+    """The version used by a pipeline's runs that name none, and whether the pipeline accepts runs at
+    all."""
 
     version: int
     is_archived: bool
 
 
 async def active_version(pool: Pool, tenant: str, name: str) -> ActiveVersion | None:
-    """Return which version runs take; None where there is no such pipeline."""
+    """Return which version runs use, or None if there is no such pipeline."""
     row = await pool.fetchrow(ACTIVE, tenant, name, timeout=QUERY_TIMEOUT_S)
     return None if row is None else ActiveVersion(*row.values())
 
 
 async def not_taken(pool: Pool, tenant: str, name: str, version: int) -> tuple[str, ...]:
-    """Return what to warn of where runs do not take a version that was just applied."""
+    """Return warnings if runs will not use the version that was just applied."""
     found = await active_version(pool, tenant, name)
     if found is None or (found.version == version and not found.is_archived):
         return ()
@@ -79,7 +80,8 @@ async def not_taken(pool: Pool, tenant: str, name: str, version: int) -> tuple[s
 async def list_pipelines(
     pool: Pool, tenant: str, after: str, limit: int, *, archived: bool = False
 ) -> tuple[PipelineSummary, ...]:
-    """Return the latest version of each pipeline, by name: of those that are archived, or are not."""
+    """Return the latest version of each pipeline, sorted by name: either of the archived ones or of the
+    others."""
     values = (tenant, after, limit, archived)
     rows = await pool.fetch(LATEST_OF_ALL, *values, timeout=QUERY_TIMEOUT_S)
     return tuple(
@@ -99,7 +101,7 @@ async def list_pipelines(
 
 
 async def version_of(pool: Pool, tenant: str, name: str, version: int | None) -> PipelineDetail:
-    """Return one version (the latest for None), or raise PipelineUnknown or InvalidInput."""
+    """Return one version (for None the latest), or raise PipelineUnknown or InvalidInput."""
     versions = await pool.fetch(VERSIONS, tenant, name, MAX_PAGE, timeout=QUERY_TIMEOUT_S)
     if not versions:
         raise PipelineUnknown(pipeline=name, tenant=tenant)

@@ -1,4 +1,5 @@
-"""`/v1/pipelines/{name}/...`: which version runs take, what changed between two, archive and delete."""
+"""`/v1/pipelines/{name}/...`: which version runs use, what changed between two versions, archive and
+delete."""
 
 from itertools import islice
 from typing import Annotated

@@ -1,8 +1,8 @@
-"""The table of releases: which version of a pipeline its runs take that name none.
+"""The table of releases: which version of a pipeline is used by runs that name none.
 
-A pipeline without a row has its newest version active. Each change raises the row's revision, by which
-two that change it at once see each other. The row of a deleted pipeline stays: versions that come again
-have other numbers, since coordinators keep compiled versions by their number.
+If a pipeline has no row, its newest version is active. Each change increments the row's revision, so
+that concurrent changes are detected. The row of a deleted pipeline stays: if the pipeline is created
+again, its versions must get new numbers, since coordinators cache compiled versions by number.
 """
 
 import json
@@ -56,7 +56,7 @@ SET last_version = $3, active_version = NULL, former_version = NULL, archived_at
     changed_at = now(), changed_by = $4, revision = revision + 1
 WHERE tenant = $1 AND name = $2
 """
-"""What stays of a pipeline that is deleted: the number of its last version."""
+"""What remains of a deleted pipeline: the number of its last version."""
 
 CANARIES = """
 SELECT tenant, name FROM hocket.pipeline_release
@@ -66,7 +66,7 @@ ORDER BY canary_since LIMIT 1000
 
 
 async def find(connection: "Pool | asyncpg.Connection", tenant: str, name: str) -> asyncpg.Record:
-    """Return what was chosen for a pipeline, or raise PipelineUnknown."""
+    """Return the release of a pipeline, or raise PipelineUnknown."""
     row = await connection.fetchrow(FIND, tenant, name, timeout=QUERY_TIMEOUT_S)
     if row["newest"] is None:
         raise PipelineUnknown(pipeline=name, tenant=tenant)
@@ -74,7 +74,7 @@ async def find(connection: "Pool | asyncpg.Connection", tenant: str, name: str) 
 
 
 async def locked(connection: asyncpg.Connection, tenant: str, name: str) -> asyncpg.Record:
-    """Do the same, and let nobody else change it until the transaction ends."""
+    """Return the release like `find`, and lock it until the transaction ends."""
     row = await find(connection, tenant, name)
     if row["revision"] == 0:
         await connection.execute(MAKE, tenant, name, timeout=QUERY_TIMEOUT_S)
@@ -85,7 +85,7 @@ async def locked(connection: asyncpg.Connection, tenant: str, name: str) -> asyn
 async def check_version(
     connection: asyncpg.Connection, tenant: str, row: asyncpg.Record, version: int
 ) -> None:
-    """Raise InvalidInput where a pipeline has no such version."""
+    """Raise InvalidInput if a pipeline has no such version."""
     if not await connection.fetchval(EXISTS, tenant, row["name"], version, timeout=QUERY_TIMEOUT_S):
         raise InvalidInput(
             field="version",

@@ -1,8 +1,9 @@
-"""Changes of what runs take that name no version: each with its row of the audit, in one transaction.
+"""Changes of the version used by runs that name none; each is written in one transaction with its audit
+row.
 
-A version is active, and a share of the runs may take another, the canary. To activate a version ends the
-canary; so does a rollback, which activates the version that was active before. An archived pipeline
-takes no new runs; it may be deleted once no run of it is stored.
+One version is active, and a share of the runs may use another, the canary. Activating a version ends the
+canary; so does a rollback, which activates the previously active version. An archived pipeline accepts
+no new runs; it can be deleted once none of its runs is stored.
 """
 
 import json
@@ -50,7 +51,7 @@ class PipelineInUse(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What is chosen for a pipeline."""
+    """The release settings of a pipeline."""
 
     active: int | None
     former: int | None
@@ -61,11 +62,11 @@ class _Chosen:
 
     @classmethod
     def of(cls, row: asyncpg.Record) -> "_Chosen":
-        """Return what a row says, without its canary."""
+        """Return the settings of a row, without its canary."""
         return cls(row["active_version"], row["former_version"], archived_at=row["archived_at"])
 
     def told(self) -> dict[str, Any]:
-        """Return it as the audit has it."""
+        """Return it in the form written to the audit."""
         return {
             "active_version": self.active,
             "canary_version": self.canary,
@@ -77,7 +78,7 @@ class _Chosen:
 async def activate(
     context: Context, caller: Caller, name: str, version: int | None, if_match: str | None
 ) -> asyncpg.Record:
-    """Let runs take a version, or without one the newest. Raises PipelineUnknown, PipelineArchived,
+    """Make a version active; without one, the newest. Raises PipelineUnknown, PipelineArchived,
     InvalidInput and PreconditionFailed."""
     async with _changing(context, caller, name, if_match) as (connection, row):
         if version is not None:
@@ -91,8 +92,8 @@ async def activate(
 async def roll_back(
     context: Context, caller: Caller, name: str, if_match: str | None
 ) -> asyncpg.Record:
-    """Activate the version that was active before, otherwise the one before the active one. Raises as
-    `activate` does, and NothingToRollBack."""
+    """Activate the previously active version, or else the one numbered before the active one. Raises the
+    same as `activate`, and NothingToRollBack."""
     async with _changing(context, caller, name, if_match) as (connection, row):
         wanted = row["former_version"] or await connection.fetchval(
             store.BEFORE, caller.tenant, name, row["active"], timeout=QUERY_TIMEOUT_S
@@ -106,8 +107,8 @@ async def roll_back(
 async def put_canary(
     context: Context, caller: Caller, name: str, body: CanaryBody, if_match: str | None
 ) -> asyncpg.Record:
-    """Let a share of the runs take a version, and pin the one that the others take. Raises as
-    `activate` does."""
+    """Let a share of the runs use a version, and pin the version that the others use. Raises the same as
+    `activate`."""
     async with _changing(context, caller, name, if_match) as (connection, row):
         await store.check_version(connection, caller.tenant, row, body.version)
         if body.version == row["active"]:
@@ -125,7 +126,7 @@ async def put_canary(
 async def end_canary(
     context: Context, caller: Caller, name: str, if_match: str | None
 ) -> asyncpg.Record:
-    """Let all runs take the active version. Raises NoCanary besides."""
+    """Let all runs use the active version. Raises NoCanary as well."""
     async with _changing(context, caller, name, if_match) as (connection, row):
         if row["canary_version"] is None:
             raise NoCanary(pipeline=name)
@@ -135,7 +136,7 @@ async def end_canary(
 async def archive(
     context: Context, caller: Caller, name: str, if_match: str | None, *, archived: bool
 ) -> asyncpg.Record:
-    """Let a pipeline take no new runs, or take them again; one that is so already stays as it is."""
+    """Archive or unarchive a pipeline; nothing changes if it already is in that state."""
     async with _changing(context, caller, name, if_match, open_only=False) as (connection, row):
         if (row["archived_at"] is not None) == archived:
             return row
@@ -146,8 +147,8 @@ async def archive(
 
 
 async def delete(context: Context, caller: Caller, name: str, if_match: str | None) -> None:
-    """Delete an archived pipeline with its versions. Raises PipelineInUse where it is not archived, or
-    runs of it are stored."""
+    """Delete an archived pipeline with its versions. Raises PipelineInUse if it is not archived, or runs
+    of it are stored."""
     async with _changing(context, caller, name, if_match, open_only=False) as (connection, row):
         if row["archived_at"] is None:
             reason = f"it is not archived. Archive it first: `hocket pipeline archive {name}`."
@@ -167,7 +168,7 @@ async def delete(context: Context, caller: Caller, name: str, if_match: str | No
 async def end_worse(
     context: Context, tenant: str, row: asyncpg.Record, found: Mapping[str, Any], actor: Actor
 ) -> bool:
-    """End a canary that was judged as `found` says, unless it was changed meanwhile; return whether."""
+    """End the canary judged in `found` unless it has changed since; return whether it was ended."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
@@ -188,7 +189,7 @@ async def end_worse(
 async def _changing(
     context: Context, caller: Caller, name: str, if_match: str | None, *, open_only: bool = True
 ) -> AsyncIterator[tuple[asyncpg.Connection, asyncpg.Record]]:
-    """Yield a transaction and the release, which nobody else changes meanwhile."""
+    """Yield a transaction and the release, locked for the duration of the block."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),

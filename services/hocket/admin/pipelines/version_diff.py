@@ -1,4 +1,4 @@
-"""In what two versions of a pipeline differ, place by place. Pure."""
+"""The differences between two versions of a pipeline, place by place. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from hocket.schemas.administration.releases import VersionChange
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[VersionChange]:
-    """Yield the places in which two specs differ; a field that is null is one that is not there."""
+    """Yield the places in which two specs differ; a null field counts as absent."""
     yield from _within("", before, after)
 
 

@@ -21,17 +21,17 @@ from hocket.schemas.pipeline.plan import Plan, check_input, compile_pipeline
 from hocket.schemas.rest import RunSubmission
 
 MAX_PIPELINES = 10_000
-"""Pipelines of a tenant."""
+"""The maximum number of pipelines of a tenant."""
 MAX_VERSIONS = 10_000
-"""Versions of a pipeline: they are kept for ever, since runs name them."""
+"""The maximum number of versions of a pipeline: they are kept for ever, since runs refer to them."""
 PLANS_KEPT = 256
 """Compiled versions kept in memory to check the input of tasks."""
 ACTIVE_FOR_S = 1.0
-"""How long a version is believed to be that which runs take, where tasks are checked: as long as by
-those who begin runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
+"""How long the active version is cached for checking tasks: as long as by the coordinators that start
+runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
 
 MAX_TRIES = 100
-"""How often a version is numbered, where others number theirs at the same time."""
+"""How often numbering a version is retried while others are applied concurrently."""
 
 LATEST_HASH = """
 SELECT version, spec_hash FROM hocket.pipeline
@@ -39,10 +39,10 @@ WHERE tenant = $1 AND name = $2
 ORDER BY version DESC
 LIMIT 1
 """
-"""The latest version and what it says."""
+"""The latest version and the hash of its spec."""
 
 DELETED = "SELECT last_version FROM hocket.pipeline_release WHERE tenant = $1 AND name = $2"
-"""The last number of a pipeline that was deleted."""
+"""The last version number of a deleted pipeline."""
 
 COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $1"
 """How many pipelines a tenant has."""
@@ -53,7 +53,7 @@ VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant, name, version) DO NOTHING
 RETURNING version
 """
-"""One more version, unless another has its number."""
+"""Adds a version, unless its number is taken."""
 
 
 class TooManyPipelines(HocketError):
@@ -72,7 +72,7 @@ class PipelineBusy(HocketError):
 
 
 async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int, bool]:
-    """Write the plan's pipeline as the next version, unless the latest one says the same.
+    """Write the plan's pipeline as the next version, unless the latest version is identical.
 
     Return the version and whether it is new.
     """
@@ -109,7 +109,7 @@ async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int,
 
 
 class Plans:
-    """The plans of the versions that were asked for last; versions do not change, so none is stale."""
+    """A cache of the plans of recently used versions; versions never change, so no plan is stale."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
@@ -118,7 +118,7 @@ class Plans:
     async def plan_of(
         self, pool: Pool, tenant: str, name: str, version: int | None
     ) -> tuple[int, Plan]:
-        """Return version and plan of a pipeline (that which runs take for None), or raise
+        """Return version and plan of a pipeline (for None, of the version that runs use), or raise
         PipelineUnknown."""
         number = version or (await self._read_active(pool, tenant, name)).version
         key = (tenant, name, number)
@@ -133,9 +133,9 @@ class Plans:
         return number, plan
 
     async def check(self, pool: Pool, tenant: str, task: RunSubmission) -> None:
-        """Raise InvalidInput where a task's input is not what its pipeline takes, PipelineUnknown where
-        there is none, PipelineArchived where it takes no runs. What was read is believed for
-        ACTIVE_FOR_S, but nothing is refused by it that is not so any more."""
+        """Raise InvalidInput if a task's input does not fit its pipeline, PipelineUnknown if there is no
+        such pipeline, PipelineArchived if it accepts no runs. The active version is cached for
+        ACTIVE_FOR_S, but a task is never refused on the basis of a stale entry."""
         believed = self._believed(tenant, task.pipeline)
         if believed is not None and not believed.is_archived:
             try:
@@ -159,7 +159,7 @@ class Plans:
         check_input(plan, task.input)
 
     def forget(self, tenant: str, name: str) -> None:
-        """Note that it was changed here which version runs take: it is read anew."""
+        """Drop the cached active version after it was changed here."""
         self._active.pop((tenant, name), None)
 
     def _believed(self, tenant: str, name: str) -> ActiveVersion | None:

@@ -1,1 +1,1 @@
-"""What the platform is made of, for operators: its tenants, workers, queues of steps and partitions."""
+"""The parts of the platform, for operators: tenants, workers, step queues and partitions."""

@@ -1,7 +1,8 @@
-"""Drains queues of node types: their consumers hand out nothing until a moment, and steps wait in them.
+"""Drains step queues of node types: their consumers deliver nothing until a given time, and steps wait
+in them.
 
-NATS keeps that itself, so that it outlives every process of ours, and ends it when its time is over.
-Steps that workers have go on.
+NATS stores the pause itself, so it survives restarts of all our processes, and ends it on time. Steps
+already delivered to workers continue.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ TIMEOUT_MS = 5_000.0
 
 
 async def change(context: Context, caller: Caller, node_type: str, body: QueueChange) -> None:
-    """Drain a queue, or with a plain change resume it, with its row of the audit. Raises
-    NodeTypeUnknown where no worker ever took its steps, and BusUnavailable."""
+    """Drain a queue, or resume it if `body` is not a QueueDrain, with an audit row. Raises
+    NodeTypeUnknown if no worker ever took its steps, and BusUnavailable."""
     until = None
     if isinstance(body, QueueDrain):
         until = (datetime.now(UTC) + timedelta(seconds=body.for_s)).isoformat()

@@ -1,4 +1,4 @@
-"""`/v1/tenants`, `/v1/workers`, `/v1/queues`, `/v1/partitions`: what the platform is made of."""
+"""`/v1/tenants`, `/v1/workers`, `/v1/queues`, `/v1/partitions`: the parts of the platform."""
 
 from typing import Annotated
 

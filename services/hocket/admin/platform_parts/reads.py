@@ -1,4 +1,4 @@
-"""What can be read of the platform's parts: from Postgres, workers that were heard, and NATS."""
+"""Reads the platform's parts: from Postgres, from workers' announcements, and from NATS."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from hocket.schemas.subjects import DEFAULT_QUEUE, LANES, pool_token, type_of
 LIST_TIMEOUT_MS = 5_000.0
 NS_PER_S = 1_000_000_000
 MAX_CONSUMERS = 10_000
-"""Queues of steps that are listed."""
+"""The maximum number of step queues listed."""
 
 TENANTS = """
 WITH RECURSIVE running(tenant) AS (
@@ -37,7 +37,8 @@ UNION (SELECT DISTINCT tenant FROM hocket.pipeline WHERE tenant > $1 ORDER BY 1 
 UNION (SELECT DISTINCT tenant FROM hocket.api_key WHERE tenant > $1 ORDER BY 1 LIMIT $2)
 ORDER BY 1 LIMIT $2
 """
-"""Those with runs, pipelines or keys. The runs' index is asked once a tenant, whatever their number."""
+"""Tenants with runs, pipelines or keys. The index of runs is probed once per tenant, however many runs
+it has."""
 
 PARTITIONS = """
 SELECT p.partition, p.owner, p.epoch, p.applied_seq, p.updated_at,
@@ -48,7 +49,7 @@ FROM hocket.partition p ORDER BY p.partition
 
 
 async def tenants(pool: Pool, after: str, limit: int) -> TenantList:
-    """Return a page of tenants by name."""
+    """Return a page of tenants, sorted by name."""
     rows = await pool.fetch(TENANTS, after, limit + 1, timeout=QUERY_TIMEOUT_S)
     page = tuple(Tenant(tenant=row["tenant"]) for row in rows[:limit])
     return TenantList(tenants=page, next=page[-1].tenant if len(rows) > limit else None)
@@ -61,7 +62,7 @@ async def partitions(pool: Pool) -> PartitionList:
 
 
 def workers(types: NodeTypes, after: str, limit: int) -> WorkerList:
-    """Return a page of the workers that were heard within the last seconds."""
+    """Return a page of the workers heard within the last seconds."""
     known = dict(types.types.slots.workers())
     names = sorted(name for name in known if name > after)
     page = tuple(
@@ -78,7 +79,7 @@ def workers(types: NodeTypes, after: str, limit: int) -> WorkerList:
 
 
 async def queues(bus: Bus, types: NodeTypes) -> QueueList:
-    """Return the queues of steps with their lag; raise BusUnavailable or TimeoutError."""
+    """Return the step queues with their lag; raise BusUnavailable or TimeoutError."""
     pools = {*WORKER_TYPES, *types.types.names()}
     pools |= {pool for _, slots in types.types.slots.workers() for pool in slots}
     by_token = {pool_token(pool): pool for pool in pools}
@@ -106,7 +107,7 @@ async def queues(bus: Bus, types: NodeTypes) -> QueueList:
 
 
 async def _consumers(bus: Bus) -> list[dict[str, Any]]:
-    """Return what NATS knows of the consumers of STEPS."""
+    """Return the consumers of STEPS as NATS reports them."""
     found: list[dict[str, Any]] = []
     while len(found) < MAX_CONSUMERS:
         asked = {"offset": len(found)}

@@ -1,1 +1,1 @@
-"""What every request goes through before its endpoint is asked, and how its error is told."""
+"""What every request passes through before it reaches its endpoint, and how errors are reported."""

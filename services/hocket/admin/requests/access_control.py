@@ -1,7 +1,8 @@
-"""Who may come in: strangers' web pages do not, and others need a key, but for what is public.
+"""Access control: requests from other sites' web pages are refused, and all others need a key, except
+for public paths.
 
-What comes first costs least, and nothing else of a request is looked at before. A key has a rate, and so
-has an address that asks for what is public.
+The cheapest checks come first, before anything else of a request is examined. Each key has a request
+rate, and so has each address that requests public paths.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,15 +27,15 @@ from hocket.schemas.access.keys import PREFIX, KeyMissing, KeyRefused, Principal
 from hocket.schemas.errors import HocketError
 
 PUBLIC_PER_S = 20.0
-"""Requests for what is public that one address may send a second, without a key."""
+"""Requests for public paths that one address may send per second without a key."""
 _TENANT = TENANT_HEADER.lower()
 PROBES = frozenset({"/healthz", "/readyz"})
-"""What is public and has no rate: who probes must not be turned away."""
+"""Public paths without a rate limit: probes must not be turned away."""
 
 
 class _Sent(dict[str, str]):
-    """The headers of a request that say who asks, the first of each name, read in one pass: to look
-    each up among all took longer than to check the key."""
+    """The headers that identify the caller, the first of each name, read in one pass: looking each of
+    them up separately took longer than checking the key."""
 
     NAMES = {
         name.encode(): name
@@ -58,14 +59,14 @@ class _Sent(dict[str, str]):
                 self[name] = value.decode("latin-1")
 
     def every(self, name: str) -> Sequence[str]:
-        """Return all values that were sent by a name."""
+        """Return all values sent under a name."""
         first = (self[name],) if name in self else ()
         return (*first, *(value for other, value in self._more if other == name))
 
 
 class AccessControl:
-    """ASGI middleware: a request goes on with its bearer and its tenant in its scope, or is refused.
-    `public` are the paths that need no key; `per_s` is the rate of keys that have none of their own."""
+    """ASGI middleware: passes a request on with its bearer and tenant in its scope, or refuses it.
+    `public` are the paths that need no key; `per_s` is the rate of keys without a rate of their own."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class AccessControl:
             with self._book.open(bearer):
                 await self._app(scope, receive, noted)
         except HocketError as error:
-            if not begun:  # a stream whose key went just ends
+            if not begun:  # a stream whose key is revoked simply ends
                 await _refusal(scope, headers, error)(scope, receive, send)
 
     def _check_page(self, scope: Scope, headers: "_Sent") -> None:
@@ -132,8 +133,7 @@ class AccessControl:
             self._strangers.take(address, PUBLIC_PER_S, clock.now_ms() / 1000)
 
     def _known(self, headers: Mapping[str, str]) -> Principal | None:
-        """Return the bearer of a key that is known here, as nearly all are; None where it takes longer
-        to tell."""
+        """Return the bearer of a cached key, the usual case; None if a slower check is needed."""
         key = sent_key(headers)
         if not key.startswith(PREFIX):
             return None
@@ -161,7 +161,7 @@ class AccessControl:
 
 
 def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Response:
-    """Return the answer to somebody who was not let in: people at the console may sign in."""
+    """Return the answer to a refused request: people at the console are sent to the sign-in page."""
     is_page = scope["path"].startswith(BASE) and "text/html" in headers.get("accept", "")
     root = scope.get("root_path", "")
     if is_page and isinstance(error, TenantNotNamed):

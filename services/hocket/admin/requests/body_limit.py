@@ -1,5 +1,5 @@
-"""Refuses request bodies over a limit before they are read whole, and those for which there is no room
-beside the others that are under way."""
+"""Refuses request bodies over a size limit before they are read completely, and those for which there is
+no room beside the other bodies in progress."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -7,7 +7,7 @@ from hocket.admin.requests.errors import error_response
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 MAX_BODIES_BYTES = 128 * 1_048_576
-"""Bodies of all requests under way together."""
+"""The total size of the bodies of all requests in progress."""
 
 
 class BodiesFull(HocketError):
@@ -20,8 +20,8 @@ class BodiesFull(HocketError):
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 where the announced or the received length passes the limit, and 503
-    where all bodies together would."""
+    """ASGI middleware: answers 413 if the declared or received length exceeds the limit, and 503 if all
+    bodies together would exceed MAX_BODIES_BYTES."""
 
     def __init__(
         self, app: ASGIApp, *, limit_bytes: int, together_bytes: int = MAX_BODIES_BYTES

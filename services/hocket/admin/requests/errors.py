@@ -1,9 +1,9 @@
-"""What callers of the API can do wrong, and how every error becomes an HTTP answer.
+"""The errors of the API's callers, and how every error becomes an HTTP answer.
 
 The body of every answer that is not 2xx is a problem (RFC 9457) with `code`, `field` and `cure`, and the
-typed error under `error`. This is the one place that knows HTTP statuses: an error's code decides, then
-its class. Our own faults are 500 with an id to look for in the log, and nothing else about them leaves
-the process.
+typed error under `error`. This is the only place that maps errors to HTTP statuses: by the error's code,
+otherwise by its class. Internal errors become a 500 with an id to look for in the log; nothing else
+about them leaves the process.
 """
 
 import asyncio
@@ -155,7 +155,7 @@ def status_of(error: ErrorInfo) -> int:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Give every error that leaves an endpoint the body of this API."""
+    """Convert every error raised by an endpoint into the API's error body."""
     app.add_exception_handler(HocketError, _known)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
@@ -165,8 +165,8 @@ def add_error_handlers(app: FastAPI) -> None:
         asyncpg.InternalClientError,
         asyncpg.CannotConnectNowError,
         asyncpg.AdminShutdownError,
-        asyncpg.ReadOnlySQLTransactionError,  # it is a standby now
-        asyncpg.InsufficientResourcesError,  # of connections, memory or room on the disk
+        asyncpg.ReadOnlySQLTransactionError,  # the server is a standby now
+        asyncpg.InsufficientResourcesError,  # connections, memory or disk space
         asyncpg.QueryCanceledError,
         asyncpg.UndefinedTableError,  # the migrations have not run yet
         asyncpg.InvalidSchemaNameError,
@@ -202,7 +202,7 @@ def _problem(error: ErrorInfo, status: int, headers: Mapping[str, str]) -> Respo
 
 
 def _retry_after_s(error: ErrorInfo) -> int:
-    """Return the whole seconds after which the error says to try again."""
+    """Return the number of whole seconds after which the error says to try again."""
     after_ms = error.details.get("retry_after_ms")
     return RETRY_AFTER_S if after_ms is None else max(1, ceil(after_ms / 1000))
 

@@ -1,5 +1,5 @@
-"""Preconditions of writes (RFC 9110): `If-Match` with the ETag that the caller has seen, so that two who
-write at the same time do not undo each other's change unseen."""
+"""Preconditions of writes (RFC 9110): `If-Match` with the ETag that the caller has seen, so that
+concurrent writers do not silently overwrite each other's changes."""
 
 from typing import Annotated
 
@@ -42,7 +42,8 @@ def etag(revision: int) -> str:
 
 
 def check_match(wanted: str | None, revision: int | None) -> None:
-    """Raise PreconditionFailed where `If-Match` names another revision; None: there is nothing."""
+    """Raise PreconditionFailed if `If-Match` names another revision; a `revision` of None means the
+    resource does not exist."""
     if wanted is None or (wanted == ANY and revision is not None):
         return
     if revision is None or wanted != etag(revision):
@@ -50,6 +51,6 @@ def check_match(wanted: str | None, revision: int | None) -> None:
 
 
 def check_none_match(unwanted: str | None, revision: int | None) -> None:
-    """Raise PreconditionFailed where `If-None-Match` names this revision, or any."""
+    """Raise PreconditionFailed if `If-None-Match` names this revision, or any."""
     if revision is not None and unwanted in (ANY, etag(revision)):
         raise PreconditionFailed(etag=etag(revision))

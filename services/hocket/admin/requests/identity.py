@@ -1,6 +1,6 @@
-"""Who is calling: the bearer of the key that came with a request, and the tenant it acts for.
+"""The caller of a request: the bearer of its key, and the tenant that it acts for.
 
-The tenant is the key's. Only a key of all tenants chooses one, by `X-Hocket-Tenant`.
+The tenant is the key's. Only a key of all tenants may choose one, with `X-Hocket-Tenant`.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ DEFAULT_TENANT = "default"
 TENANT_HEADER = "X-Hocket-Tenant"
 BEARER = "hocket.bearer"
 TENANT = "hocket.tenant"
-"""Where the scope of a request has its bearer and its tenant, once its key was checked."""
+"""The keys of bearer and tenant in a request's scope, set once the request's key has been checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a request acts, and what stands as author of its changes."""
+    """On whose behalf a request acts, and who is recorded as the author of its changes."""
 
     tenant: str
     bearer: Principal
@@ -36,7 +36,7 @@ class Caller:
 
     @property
     def actor(self) -> Actor:
-        """The author of changes, as the audit has it."""
+        """The author of changes, in the form used by the audit."""
         person = f" {self.bearer.name}" if self.bearer.is_token else ""
         return Actor(f"{self.name}{person}", self.address)
 
@@ -62,13 +62,13 @@ async def resolve_caller(
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Return the caller of a request that was let in."""
+    """Return the caller of an admitted request."""
     client = scope.get("client") or ("", 0)
     return Caller(tenant_of(scope), scope[BEARER], client[0])
 
 
 def tenant_of(scope: Scope) -> str:
-    """Return the tenant that a request acts for; nothing where it needs no key."""
+    """Return the tenant that a request acts for; empty if the request needs no key."""
     return str(scope.get(TENANT, ""))
 
 

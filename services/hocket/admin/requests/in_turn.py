@@ -1,4 +1,4 @@
-"""Lets requests be worked on in turn: few at once, those of quiet callers first."""
+"""Lets requests take turns: only a few are processed at once, those of quiet callers first."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -8,8 +8,8 @@ from hocket.kit.request_turns import Turns
 
 
 class InTurn:
-    """ASGI middleware: a request has a place until it is answered, but for while its body is on its way.
-    One whose caller has gone while it waited is not begun."""
+    """ASGI middleware: a request holds a turn until it is answered, except while its body is arriving.
+    If the caller disconnects while it waits, it is not started."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""JSON bodies, read by the rule of docs/reference/values.md: no key twice, nothing that cannot be
+"""Parses JSON bodies by the rules of docs/reference/values.md: no duplicate keys, nothing that cannot be
 stored."""
 
 from collections.abc import Callable, Coroutine
@@ -14,7 +14,7 @@ BODY = "(body)"
 
 
 class PlainJsonRoute(APIRoute):
-    """A route whose body is plain JSON; what is wrong with it is named by its place."""
+    """A route whose body is plain JSON; errors name the place in the body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()

@@ -1,7 +1,7 @@
-"""Parameters of addresses and headers, read as narrowly as the OpenAPI document says.
+"""Path, query and header parameters, parsed as strictly as the OpenAPI document says.
 
-The validation library is kinder than a contract may be: it takes `1_000`, ` 1` and `٣` for numbers,
-`yes` for true, and `0` for the first of January 1970. Each type here takes one form.
+The validation library is more lenient than a contract may be: it accepts `1_000`, ` 1` and `٣` as
+numbers, `yes` as true, and `0` as 1 January 1970. Each type here accepts exactly one form.
 """
 
 import re
@@ -40,7 +40,7 @@ def _switch(value: Any) -> Any:
 
 __all__ = ["WHOLE", "Day", "Moment", "Switch", "VersionNumber"]
 WHOLE = BeforeValidator(_whole)
-"""Beside `int`, after its bounds."""
+"""Use it with `int`, after the bounds."""
 VersionNumber = Annotated[int, Field(ge=1, le=MAX_VERSION), WHOLE]
 Day = Annotated[date, BeforeValidator(_day)]
 Switch = Annotated[bool, BeforeValidator(_switch)]

@@ -1,6 +1,7 @@
-"""What each operation of the API needs: said beside its endpoint, checked when the app is made.
+"""The permissions that each operation of the API needs: declared at its endpoint, checked when the app
+is created.
 
-An operation that says nothing does not start, so that none is open by mistake.
+The app does not start if an operation declares nothing, so that none is public by mistake.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 ATTRIBUTE = "hocket_needs"
 EXTENSION = "x-hocket-permissions"
-"""Where the OpenAPI document names the permissions of an operation."""
+"""The OpenAPI extension field that lists the permissions of an operation."""
 
 ANY_QUERY = "hocket_any_query"
 
@@ -27,7 +28,7 @@ class OperationUndeclared(HocketError):
 
 
 def needs(permission: Permission, *more: Permission) -> Callable[[T], T]:
-    """Let an endpoint be asked only by those who have these permissions."""
+    """Restrict an endpoint to callers with these permissions."""
 
     def declared(endpoint: T) -> T:
         setattr(endpoint, ATTRIBUTE, (permission, *more))
@@ -37,20 +38,20 @@ def needs(permission: Permission, *more: Permission) -> Callable[[T], T]:
 
 
 def public(endpoint: T) -> T:
-    """Let everybody ask an endpoint, without a key."""
+    """Open an endpoint to everybody, without a key."""
     setattr(endpoint, ATTRIBUTE, ())
     return endpoint
 
 
 def takes_any_query(endpoint: T) -> T:
-    """Let an endpoint be asked with parameters that it does not name: others say which come."""
+    """Let an endpoint accept query parameters that it does not declare, because others decide which are
+    sent."""
     setattr(endpoint, ANY_QUERY, True)
     return endpoint
 
 
 def needed_by(endpoint: Callable[..., Any]) -> tuple[Permission, ...]:
-    """Return the permissions that an endpoint needs, none where it is public; raise
-    OperationUndeclared."""
+    """Return the permissions that an endpoint needs, none if it is public; raise OperationUndeclared."""
     found: tuple[Permission, ...] | None = getattr(endpoint, ATTRIBUTE, None)
     if found is None:
         raise OperationUndeclared(operation=getattr(endpoint, "__qualname__", repr(endpoint)))
@@ -58,6 +59,6 @@ def needed_by(endpoint: Callable[..., Any]) -> tuple[Permission, ...]:
 
 
 def roles_with(permissions: tuple[Permission, ...]) -> list[str]:
-    """Return the roles that have all of some permissions."""
+    """Return the roles that have all of these permissions."""
     table: Mapping[str, frozenset[Permission]] = ROLES
     return [role for role, allowed in table.items() if allowed.issuperset(permissions)]

@@ -1,4 +1,5 @@
-"""Refuses requests beyond those that are answered at once: each waits, streams or holds a connection."""
+"""Refuses requests beyond a limit of concurrent ones: each of them waits, streams or holds a
+connection."""
 
 from collections import Counter
 
@@ -9,16 +10,16 @@ from hocket.admin.requests.identity import tenant_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_REQUESTS = 1_024
-"""Requests that are answered at once, those that wait for a run included. Streams of events have a limit
-of their own (`live/live_events.py`)."""
+"""The maximum number of concurrent requests, including those that wait for a run. Event streams have
+their own limit (`live/live_events.py`)."""
 TENANT_SHARE = 0.5
-"""The part of them that one tenant may have, so that one who waits for or follows many runs keeps nobody
-else out."""
+"""The share of them that one tenant may have, so that a tenant that waits for or follows many runs does
+not lock out others."""
 ALWAYS = frozenset({"/healthz", "/readyz", "/v1/health"})
-"""What is answered all the same, for it says how things are."""
+"""Paths that are always answered, because they report the state of the process."""
 
 COUNTED = "hocket.counted"
-"""Under which name the scope of a request has what ends its counting."""
+"""The key in a request's scope of the function that stops counting it."""
 
 
 class ApiFull(HocketError):
@@ -89,7 +90,7 @@ class RequestLimit:
 
 
 def stop_counting(scope: Scope) -> None:
-    """Count a request no more: it has a limit of its own from now on."""
+    """Stop counting a request: from now on its own limit applies."""
     leave = scope.get(COUNTED)
     if leave is not None:
         leave()

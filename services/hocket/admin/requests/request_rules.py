@@ -1,9 +1,9 @@
-"""What is refused before an endpoint is asked: addresses and parameters that there are not, bearers that
-lack a permission, bodies of another type.
+"""Refuses requests before they reach an endpoint: unknown paths and parameters, bearers that lack a
+permission, bodies of the wrong type.
 
-The OpenAPI document says which paths, methods, query parameters and media types there are; here the same
-routes are asked, so that nothing is accepted that it does not list, and nothing is passed over in
-silence: an unknown or repeated parameter is named.
+The rules are derived from the same routes as the paths, methods, query parameters and media types in the
+OpenAPI document. So nothing is accepted that the document does not list, and nothing is ignored
+silently: the error names an unknown or repeated parameter.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ class MethodNotAllowed(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One route, and what it takes."""
+    """One route, and what it accepts."""
 
     path: Pattern[str]
     template: str
@@ -67,13 +67,14 @@ class Operation:
 
 
 class RequestRules:
-    """ASGI middleware over the routes of the app. Raises nothing: it answers what it refuses."""
+    """ASGI middleware over the routes of the app. Raises nothing: a refused request gets an error
+    answer."""
 
     def __init__(self, app: ASGIApp, *, operations: Sequence[Operation]) -> None:
         self._app = app
         self._operations = operations
         self._at: dict[str, list[Operation]] = {}
-        """The operations of the addresses without parameters."""
+        """The operations at paths without parameters."""
         for one in operations:
             if not one.path.groups:
                 self._at.setdefault(one.template, []).append(one)
@@ -111,7 +112,7 @@ class RequestRules:
             )
 
     def _operation_at(self, path: str, method: str) -> Operation:
-        """Return the operation of an address; raise NoSuchAddress or MethodNotAllowed."""
+        """Return the operation at a path; raise NoSuchAddress or MethodNotAllowed."""
         found = self._at.get(path) or [one for one in self._operations if one.path.match(path)]
         if not found:
             raise NoSuchAddress(path=shown_text(path, MAX_SHOWN_CHARS))
@@ -127,7 +128,7 @@ class RequestRules:
 
 
 class _Headers:
-    """The headers of a request by their small names, each as often as it came."""
+    """The headers of a request by their lower-case names, with all their values."""
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
         self._by_name: dict[str, list[str]] = {}
@@ -148,7 +149,7 @@ class _Headers:
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:
-    """Return what the routes of an app take; raise OperationUndeclared."""
+    """Return the operations of an app's routes; raise OperationUndeclared."""
     return [_operation(route) for route in routes if isinstance(route, Route)]
 
 
@@ -181,7 +182,7 @@ def _operation(route: Route) -> Operation:
 
 
 def _names_of(field: ModelField) -> Iterable[str]:
-    """Return the parameters of a field: its own, or those of the model that it is."""
+    """Return the parameter names of a field: its own, or those of its fields if it is a model."""
     kind = field.field_info.annotation
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_fields
@@ -195,7 +196,7 @@ def _dependants(dependant: Dependant) -> Iterator[Dependant]:
 
 
 def _path(scope: Scope) -> str:
-    """Return the decoded path, which the server decodes more leniently, or raise AddressMalformed."""
+    """Return the path, decoded more strictly than by the server, or raise AddressMalformed."""
     raw = scope.get("raw_path") or scope["path"].encode()
     path = _text(raw.partition(b"?")[0], "its path")
     if path != scope["path"]:

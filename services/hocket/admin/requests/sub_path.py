@@ -1,11 +1,11 @@
-"""The API below a path that a proxy gives it."""
+"""Serves the API below a path prefix assigned by a proxy."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class SubPath:
-    """ASGI middleware: what is asked below `root` is answered as if it stood at the top, and links lead
-    below it again. Proxies that take the path away before they ask are answered alike."""
+    """ASGI middleware: serves requests below `root` as if they were at the top level, and links point
+    below `root` again. Proxies that strip the prefix are supported as well."""
 
     def __init__(self, app: ASGIApp, root: str) -> None:
         self._app = app

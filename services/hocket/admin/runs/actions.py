@@ -34,12 +34,12 @@ SELECT coalesce(jsonb_array_length(facts -> 'signals'), 0) AS unread,
        ) AS is_awaited
 FROM hocket.run r WHERE run_id = $1
 """
-"""What a run has of signals that no step has read. A waiting step of an earlier release does not say
-what it waits for."""
+"""A run's signals that no step has read. Waiting steps of an earlier release do not say what they wait
+for."""
 
 
 async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: CancelBody) -> Sent:
-    """Ask the run's coordinator to end it; raises RunNotOpen where it has ended."""
+    """Ask the run's coordinator to cancel it; raises RunNotOpen if it has ended."""
     event = CancelRequested(run_id=run["run_id"], reason=body.reason, by=caller.name)
     return await _send(context, run, event, msg_id=f"{run['run_id']}:cancel:{uuid4().hex}")
 
@@ -47,15 +47,15 @@ async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: Ca
 async def cancel_all(
     context: Context, caller: Caller, runs: Sequence[asyncpg.Record], reason: str
 ) -> None:
-    """Ask the coordinator of a partition to end runs of it that are open, by one message."""
+    """Ask a partition's coordinator to cancel open runs, in a single message."""
     first, *others = [run["run_id"] for run in runs]
     event = CancelRequested(run_id=first, reason=reason, by=caller.name, others=tuple(others))
     await _send(context, runs[0], event, msg_id=f"{first}:cancel:{uuid4().hex}")
 
 
 async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody) -> Sent:
-    """Hand an event to the run; raises RunNotOpen where it has ended, and SignalsNotRead where too many
-    wait for a step that reads them."""
+    """Send a signal to the run; raises RunNotOpen if it has ended, and SignalsNotRead if too many
+    signals are unread."""
     signal_id = body.signal_id or uuid4().hex
     await _check_unread(context, run["run_id"], signal_id, body)
     event = SignalReceived(
@@ -69,7 +69,8 @@ async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: Si
 
 
 async def _check_unread(context: Context, run_id: str, signal_id: str, body: SignalBody) -> None:
-    """Refuse a signal that the run could only keep, where it keeps too many: a run fails beyond that."""
+    """Refuse a signal that no step would read now if too many are stored already: beyond the limit, the
+    run would fail."""
     found = await context.pool.fetchrow(
         SIGNALS, run_id, signal_id, body.name, timeout=QUERY_TIMEOUT_S
     )

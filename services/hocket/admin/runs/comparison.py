@@ -13,7 +13,8 @@ from hocket.schemas.rest import RunCost
 
 MAX_NODES = 500
 MAX_COMPARED_STEPS = 10_000
-"""Steps of a run whose values are compared; of a larger one only states and numbers are."""
+"""The largest number of steps whose values are compared; for larger runs only states and figures are
+compared."""
 
 NODES = """
 WITH size AS (
@@ -54,7 +55,7 @@ class NodeSide:
 
     @property
     def state(self) -> str:
-        """In a word, how its steps ended."""
+        """One word for how its steps ended."""
         if self.failed:
             return "failed"
         return "succeeded" if self.succeeded == self.steps else "open"
@@ -62,7 +63,7 @@ class NodeSide:
 
 @dataclass(frozen=True, slots=True)
 class NodePair:
-    """A node in both runs, None where a run has not got to it; and in what the two differ."""
+    """A node in both runs, None on a side that has not reached it, and how the two differ."""
 
     node: str
     left: NodeSide | None
@@ -74,7 +75,8 @@ class NodePair:
 async def nodes_of(
     pool: Pool, run: asyncpg.Record, cost: RunCost, *, values: bool
 ) -> dict[str, NodeSide]:
-    """Return what each node of a run did, by when it began; with digests of its `values` or without."""
+    """Return what each node of a run did, ordered by when it became ready; with digests of its values if
+    `values`."""
     spent: dict[str | None, Decimal] = {}
     costs = [(row.node, row.cost_usd) for row in cost.nodes]
     for node, usd in [*costs, *((row.node, row.cost_usd) for row in cost.tools)]:
@@ -99,8 +101,7 @@ def _side(row: asyncpg.Record, run: asyncpg.Record, cost: Decimal) -> NodeSide:
 
 
 def side_by_side(left: Mapping[str, NodeSide], right: Mapping[str, NodeSide]) -> list[NodePair]:
-    """Return the nodes of two runs by when they began in the first that has them; the earliest that
-    differs is marked. Pure."""
+    """Return the nodes of two runs in order of time; the earliest node that differs is marked. Pure."""
     names = {**left, **right}
     order = sorted(names, key=lambda name: (names[name].at_ms, name))
     pairs: list[NodePair] = []
@@ -114,7 +115,7 @@ def side_by_side(left: Mapping[str, NodeSide], right: Mapping[str, NodeSide]) ->
 
 
 def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[Difference, ...]:
-    """Return in what a node differs between two runs. Pure."""
+    """Return the ways in which a node differs between two runs. Pure."""
     if left is None or right is None:
         return ("only_b" if left is None else "only_a",)
     compared: dict[Difference, tuple[Any, Any]] = {

@@ -1,4 +1,4 @@
-"""What of a run is shown to whom: inputs and outputs only to those who may see content."""
+"""Hides inputs and outputs of runs from callers who may not see content."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""A run's critical path as it stands in its row, made readable. Pure."""
+"""Converts a run's critical path from its stored form into a readable one. Pure."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ US_PER_MS = 1_000
 
 
 def spelled_out(pieces: Sequence[Sequence[Any]] | None) -> CriticalPath | None:
-    """Return the path of `[step, node, attempt, kind, microseconds, pieces folded]` rows, the kinds
-    that took longest first; None for a run that has none."""
+    """Return the critical path made of rows `[step, node, attempt, kind, microseconds, pieces folded]`,
+    with the longest kinds first; None if there is none."""
     if not pieces:
         return None
     segments: list[PathSegment] = []

@@ -1,8 +1,8 @@
-"""`/v1/runs/export`: all runs that a filter means, as JSON lines or CSV, page by page.
+"""`/v1/runs/export`: all runs that match a filter, as JSON lines or CSV, page by page.
 
-An answer is as long as it has to be, and in memory is one page of it. A page is read when the client has
-taken the one before; a tenant reads one at a time. Where a page cannot be read the connection is cut,
-so that nobody takes a part for the whole.
+An answer may be of any length, but only one page of it is in memory. A page is read when the client has
+consumed the previous one, and a tenant reads one page at a time. If a page cannot be read, the
+connection is cut, so that nobody mistakes a part for the whole.
 """
 
 import csv
@@ -30,7 +30,7 @@ from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import MAX_PAGE, RunSummary
 
 MAX_EXPORT = 1_000_000
-"""Runs of one answer."""
+"""The maximum number of runs in one answer."""
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 COLUMNS = tuple(field.alias or name for name, field in RunSummary.model_fields.items())
 EXPORT: dict[int | str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
 class Export(StreamingResponse):
-    """Rows that end with their client: nothing more is read where it has gone."""
+    """A stream of rows that stops reading when its client disconnects."""
 
     def __init__(self, rows: AsyncGenerator[bytes, None], kind: str) -> None:
         media_type = f"{MEDIA_TYPES[kind]}; charset=utf-8"
@@ -78,14 +78,14 @@ async def export_runs(
     cannot be mistaken for a complete one."""
     pages = _pages(context, caller.tenant, wanted, after, limit)
     give_way()
-    first = await anext(pages)  # what refuses it is an answer of its own
+    first = await anext(pages)  # so that a refusal is an ordinary answer
     return Export(_written(first, pages, as_), as_)
 
 
 async def _pages(
     context: Context, tenant: str, wanted: RunFilter, after: str | None, left: int
 ) -> AsyncGenerator[Sequence[RunSummary], None]:
-    """Yield the runs page by page, one page at least."""
+    """Yield the runs page by page; at least one page."""
     while True:
         async with context.exports.place(tenant):
             near = await reads.within_reach(context.pool, tenant, wanted, after)
@@ -131,7 +131,7 @@ def _cells(run: RunSummary) -> list[Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as CSV has it: labels as JSON, truth as JSON has it, nothing for null."""
+    """Return a value for CSV: labels as JSON, booleans as in JSON, empty for null."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | dict) else value
 
 

@@ -10,14 +10,14 @@ from hocket.admin.context import Context
 from hocket.admin.runs import reads
 
 APPEAR_TIMEOUT_S = 2.0
-"""How long a run that was submitted here a moment ago is waited for before it counts as unknown."""
+"""How long to wait for a run that was submitted here a moment ago before it counts as unknown."""
 APPEAR_INTERVAL_S = 0.02
 
 RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="ID of the run.")]
 
 
 async def found_run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
-    """Return the row of a run; one that was submitted here a moment ago is waited for. Raises
+    """Return the row of a run, waiting for it if it was submitted here a moment ago. Raises
     RunUnknown."""
     row = await reads.find_run(context.pool, tenant, run_id)
     if row is None and (tenant, run_id) in context.recent:

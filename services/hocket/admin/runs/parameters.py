@@ -1,4 +1,4 @@
-"""Parameters by which runs are chosen."""
+"""Parameters that select runs."""
 
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -61,7 +61,7 @@ MinCostUsd = Annotated[
 
 
 def labels_of(text: str | None) -> dict[str, str]:
-    """Return the labels that a parameter names; raise InvalidInput."""
+    """Parse the labels of a parameter; raise InvalidInput."""
     return {} if text is None else read_labels(text, "labels")
 
 
@@ -83,8 +83,8 @@ def wanted_runs(
     min_cost_usd: MinCostUsd = None,
     contains: Contains = None,
 ) -> RunFilter:
-    """Return which runs the parameters ask for, or raise InvalidInput. Who may not see content may not
-    search it either."""
+    """Return the filter that the parameters describe, or raise InvalidInput. Callers who may not see
+    content may not search it either."""
     if contains is not None:
         caller.bearer.check(Permission.CONTENT_READ)
     return RunFilter(

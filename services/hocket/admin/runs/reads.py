@@ -1,6 +1,6 @@
-"""What can be read about runs: state, steps, cost.
+"""Reads runs for the API: state, steps, cost.
 
-Every query is bound to the caller's tenant; a run of another tenant does not exist.
+Every query is bound to the caller's tenant; runs of other tenants do not exist for it.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ from hocket.schemas.rest import (
 )
 
 SHOWN_CALLS = 5
-"""Of the steps that a handler waits for, in the sentence that says so."""
+"""How many of the steps that a handler waits for are named in the text that says so."""
 MAX_VALUE_BYTES = 4 * 1_048_576
-"""Inputs and outputs in one page of steps; a page ends with the step that goes beyond it."""
+"""The size of inputs and outputs in one page of steps; a page ends with the step that exceeds it."""
 STEPS_AT_ONCE = 8
-"""Steps with their values that are fetched together."""
+"""Steps with values fetched per query."""
 
 OUTSIDE_USD = """(CASE WHEN EXISTS (
            SELECT FROM hocket.usage u
@@ -60,7 +60,8 @@ OUTSIDE_USD = """(CASE WHEN EXISTS (
            JOIN hocket.usage u ON u.tenant = run.tenant AND u.run_id = below.run_id
            WHERE u.call_id LIKE 'http:%'
        ) ELSE 0 END)"""
-"""What calls of the HTTP door that name the run or its sub-runs cost: steps do not know of them."""
+"""The cost of calls at the HTTP door that name the run or its sub-runs, which steps do not account
+for."""
 
 SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
@@ -68,20 +69,21 @@ SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadlin
 FROM hocket.run
 WHERE tenant = $1
 """
-"""The runs of a tenant; conditions and order follow."""
+"""The runs of a tenant; conditions and order are appended."""
 
 MISSED = """(CASE WHEN finished_at IS NULL THEN deadline_at < now()
             ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
 """Whether a run gave no result by its deadline."""
 
 RARE_STATUSES = ("running", "degraded", "failed", "cancelled", "expired", "rejected")
-"""Statuses that have an index; a condition that names one is its constant."""
+"""Statuses with a partial index; a condition must contain them as literals for the index to be used."""
 CONTAINS = "concat(input::text, ' ', output::text, ' ', error::text) ILIKE {}"
-"""Whether a text stands in what a run was given or gave."""
+"""Whether a text occurs in a run's input, output or error."""
 SEARCHED_RUNS = 2_000
-"""Runs whose content one search reads."""
+"""The maximum number of runs whose content one search reads."""
 TRIED_RUNS = 20_000
-"""Runs whose deadline or cost one search compares: no index has them."""
+"""The maximum number of runs whose deadline or cost one search compares, because no index covers
+these."""
 
 LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 
@@ -93,7 +95,7 @@ SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_
 FROM hocket.run
 WHERE tenant = $1 AND run_id = $2
 """
-"""One run, whole."""
+"""One run with everything that is shown of it."""
 
 STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
@@ -106,7 +108,7 @@ WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
 ORDER BY ready_at, key
 LIMIT $4
 """
-"""A page of a run's steps in the order they became ready, with their values where asked for."""
+"""A page of a run's steps in the order they became ready, with their values if requested."""
 
 ONE_STEP = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
@@ -116,7 +118,7 @@ SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, s
 FROM hocket.step
 WHERE run_id = $1 AND key = $2
 """
-"""One step of a run, whole."""
+"""One step of a run with everything that is shown of it."""
 
 ATTEMPTS = """
 SELECT key, attempt, outcome, error, started_at, finished_at, worker
@@ -124,7 +126,7 @@ FROM hocket.attempt
 WHERE run_id = $1 AND key = ANY ($2::text[])
 ORDER BY key, attempt, finished_at
 """
-"""The attempts of these steps that did not give them their result."""
+"""The attempts of these steps that did not yield their result."""
 
 COST = """
 SELECT node, model, backend, count(*) AS calls,
@@ -137,7 +139,7 @@ WHERE run_id = $1 AND tenant = $2
 GROUP BY node, model, backend
 ORDER BY min(started_at)
 """
-"""What a run's calls cost by node, model and backend."""
+"""The cost of a run's calls by node, model and backend."""
 
 
 TOOLS = """
@@ -148,7 +150,7 @@ WHERE run_id = $1 AND facts ? 'charged_usd'
 GROUP BY path, type
 ORDER BY min(started_at)
 """
-"""What a run's steps charged, by node."""
+"""The charges of a run's steps, by node."""
 
 
 SAVED = """
@@ -156,7 +158,7 @@ SELECT count(*) AS hits, coalesce(sum((facts #>> '{source,saved_usd}')::numeric)
 FROM hocket.step
 WHERE run_id = $1 AND facts ? 'source' AND facts #>> '{source,kind}' = 'cache'
 """
-"""What the cache spared a run."""
+"""What the cache saved a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,31 +167,31 @@ class RunFilter:
 
     pipeline: str | None = None
     version: int | None = None
-    """Of the pipeline. Indexes have it, but not as what they are searched by: `within_reach` bounds the
+    """A version of the pipeline. Indexes contain it, but not as a search key: `within_reach` bounds the
     search."""
     status: str | None = None
     since: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    """All of which a run must have."""
+    """Labels that a run must all have."""
     until: datetime | None = None
     missed: bool = False
-    """Only runs that gave no result by their deadline, or are beyond it."""
+    """Only runs that gave no result by their deadline, or are past it."""
     min_cost_usd: Decimal | None = None
     error_code: str | None = None
     contains: str | None = None
-    """Text in the input, the output or the error. No index has it, nor `missed` and `min_cost_usd`:
+    """Text in the input, the output or the error. No index covers it, nor `missed` and `min_cost_usd`:
     `within_reach` bounds the search."""
     run_ids: tuple[str, ...] | None = None
     back_to: tuple[datetime, str] | None = None
-    """Time and id of the earliest run that is looked at."""
+    """Time and id of the earliest run to examine."""
 
     def asks_only_for(self, *names: str) -> bool:
-        """Tell whether no field is set but these."""
+        """Tell whether no fields other than these are set."""
         return self == RunFilter(**{name: getattr(self, name) for name in names})
 
 
 def conditions_of(wanted: RunFilter, values: list[Any], after: str | None = None) -> str:
-    """Return a filter as conditions on `hocket.run`, and add what they compare with to `values`."""
+    """Return a filter as SQL conditions on `hocket.run`; their parameters are appended to `values`."""
     text = ""
     conditions = _conditions(wanted)
     if after is not None:
@@ -210,7 +212,7 @@ def _conditions(wanted: RunFilter) -> list[tuple[str, tuple[Any, ...]]]:
 
 
 def _kind_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the conditions on which runs they are: of which pipeline, status, labels, ids."""
+    """Yield the conditions on identity: pipeline, status, labels, ids."""
     if wanted.pipeline is not None:
         yield "pipeline = {}", (wanted.pipeline,)
     if wanted.version is not None:
@@ -224,7 +226,7 @@ def _kind_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]
 
 
 def _time_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the conditions on when they were accepted, and on their deadline."""
+    """Yield the conditions on the time of acceptance and on the deadline."""
     if wanted.since is not None:
         yield "accepted_at >= {}", (wanted.since,)
     if wanted.until is not None:
@@ -236,7 +238,7 @@ def _time_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]
 
 
 def _content_conditions(wanted: RunFilter) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the conditions on what they cost and said."""
+    """Yield the conditions on cost and content."""
     if wanted.min_cost_usd is not None:
         yield f"spent_usd + {OUTSIDE_USD} >= {{}}", (wanted.min_cost_usd,)
     if wanted.error_code is not None:
@@ -250,8 +252,8 @@ def _status(status: str) -> tuple[str, tuple[Any, ...]]:
 
 
 async def within_reach(pool: Pool, tenant: str, wanted: RunFilter, after: str | None) -> RunFilter:
-    """Return a filter that reads the content of SEARCHED_RUNS runs at most, and compares the deadline,
-    cost or version of TRIED_RUNS: those that come first."""
+    """Return a filter bounded to the first runs: the content of at most SEARCHED_RUNS is read, and the
+    deadline, cost or version of at most TRIED_RUNS is compared."""
     if wanted.contains is not None:
         reach = SEARCHED_RUNS
     elif wanted.missed or wanted.min_cost_usd is not None or wanted.version is not None:
@@ -286,7 +288,7 @@ async def list_runs(
 
 
 def _is_of_version(wanted: RunFilter) -> bool:
-    """Tell whether a filter asks for a version of a pipeline in some time, and for nothing else."""
+    """Tell whether a filter asks only for a version of a pipeline within a time range."""
     if None in (wanted.pipeline, wanted.version):
         return False
     return wanted.asks_only_for("pipeline", "version", "since", "until", "back_to")
@@ -295,8 +297,8 @@ def _is_of_version(wanted: RunFilter) -> bool:
 async def _found_by_version(
     pool: Pool, tenant: str, wanted: RunFilter, after: str | None, limit: int
 ) -> RunFilter:
-    """Return a filter that names the runs which another one finds: an index has all that it asks for, so
-    that the rows of no others are read."""
+    """Return a filter that names the ids of the runs matched by a filter by version: an index covers it
+    entirely, so that no other rows are read."""
     values: list[Any] = [tenant]
     query = "SELECT run_id FROM hocket.run WHERE tenant = $1\n"
     query += conditions_of(wanted, values, after)
@@ -319,8 +321,8 @@ async def run_row(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record:
 
 
 async def unknown_run(pool: Pool, run_id: str) -> RunUnknown:
-    """Return the error for a run that is not there: it may have come after the backup that the database
-    was restored from."""
+    """Return the error for a run that does not exist: it may be newer than the backup from which the
+    database was restored."""
     restored = await restorations.last(pool, timeout_s=QUERY_TIMEOUT_S)
     if restored is None:
         return RunUnknown(run_id=run_id)
@@ -330,12 +332,12 @@ async def unknown_run(pool: Pool, run_id: str) -> RunUnknown:
 
 
 def summary(row: asyncpg.Record) -> RunSummary:
-    """Return what lists show of a run's row."""
+    """Return a run's row as shown in lists."""
     return RunSummary(**_summary(row))
 
 
 def detail(row: asyncpg.Record) -> RunDetail:
-    """Return all that callers may see of a run's row."""
+    """Return a run's row with everything that callers may see."""
     return RunDetail(
         **_summary(row),
         idempotency_key=row["idempotency_key"],
@@ -349,7 +351,7 @@ def detail(row: asyncpg.Record) -> RunDetail:
 
 
 def result(row: asyncpg.Record) -> RunResult:
-    """Return the end of a run that has ended."""
+    """Return the result of an ended run."""
     assert row["finished_at"] is not None, "only an ended run has a result"
     return RunResult(
         run_id=row["run_id"],
@@ -370,8 +372,8 @@ def result(row: asyncpg.Record) -> RunResult:
 async def list_steps(
     pool: Pool, run_id: str, *, after: str | None, limit: int, values: bool
 ) -> StepList:
-    """Return a page of a run's steps; `values` says whether with inputs and outputs, of which a page
-    holds MAX_VALUE_BYTES and what its last step has beyond them."""
+    """Return a page of a run's steps. With `values`, inputs and outputs are included, and the page ends
+    with the step that exceeds MAX_VALUE_BYTES."""
     start = parse_cursor(after) if after is not None else (EPOCH, "")
     if values:
         page, is_last = await _steps_with_values(pool, (run_id, *start, limit + 1, True), limit)
@@ -408,8 +410,8 @@ async def one_step(pool: Pool, run_id: str, step: str) -> StepDetail:
 async def _steps_with_values(
     pool: Pool, arguments: tuple[Any, ...], limit: int
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Return steps up to the bounds of a page, and whether they are the last ones. They are fetched in
-    portions, so that what is beyond the page stays in the database."""
+    """Return steps up to the limits of a page, and whether they are the last ones. They are fetched in
+    portions, so that values beyond the page are not read."""
     page: list[asyncpg.Record] = []
     size = 0
     async with (
@@ -447,19 +449,19 @@ async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
 
 
 def _pattern(text: str) -> str:
-    """Return the pattern of a text as it stands in JSON."""
+    """Return the LIKE pattern for a text as it occurs in JSON."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     escaped = written.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%"
 
 
 def met_deadline(status: str, finished_at: datetime, deadline_at: datetime) -> bool:
-    """Tell whether a run that has ended gave its result by its deadline: one that failed did not."""
+    """Tell whether an ended run gave a result by its deadline; a failed run did not."""
     return status in ("succeeded", "degraded") and finished_at <= deadline_at
 
 
 def milliseconds(start: datetime | None, end: datetime | None) -> float | None:
-    """Return the time between two moments in milliseconds, None where one is missing."""
+    """Return the time between two moments in milliseconds, or None if one is missing."""
     if start is None or end is None:
         return None
     return round((end - start).total_seconds() * 1000, 3)
@@ -515,7 +517,7 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
 
 
 def _waits(row: asyncpg.Record) -> StepWaits:
-    """Return what a step waits for outside."""
+    """Return what a step is waiting for outside the platform."""
     names, until_ms = tuple(_json(row["waits_for"]) or ()), _json(row["waits_until_ms"])
     steps = tuple(_json(row["waits_for_steps"]) or ())
     until = None if until_ms is None else datetime.fromtimestamp(until_ms / 1000, UTC)

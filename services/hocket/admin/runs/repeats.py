@@ -1,7 +1,8 @@
-"""Repeats a run: a task like any other, that names the run it repeats.
+"""Repeats a run by submitting an ordinary task that names the run it repeats.
 
-The new run's id follows from the origin and what was asked (or the caller's key), so that the same
-request made twice is one run. What cannot be is refused here with the rules that intake applies.
+The new run's id is derived from the original run and the request (or the caller's key), so that a
+repeated request yields the same run. Invalid requests are refused here by the same rules that intake
+applies.
 """
 
 import json
@@ -26,7 +27,7 @@ SELECT path, role, coalesce(facts ->> 'home', '') AS home
 FROM hocket.step
 WHERE run_id = $1 AND key = $2
 """
-"""Where a step of a run stands."""
+"""The state of a step of a run."""
 
 
 async def retry(
@@ -37,7 +38,7 @@ async def retry(
     *,
     traceparent: str | None,
 ) -> RunReceipt | RunResult:
-    """Run again what failed in a run that ended; raises RunOpen, NothingToRetry and what `submit`
+    """Rerun the failed steps of an ended run; raises RunOpen, NothingToRetry and what `submit`
     raises."""
     asked = RunOrigin(run_id=run["run_id"], operation="retry")
     return await _repeat(context, caller, run, asked, body, traceparent)
@@ -51,7 +52,7 @@ async def rerun(
     *,
     traceparent: str | None,
 ) -> RunReceipt | RunResult:
-    """Run again from a step, with another input or as another version; raises RunOpen, InvalidInput
+    """Rerun a run from a step, with another input or as another version; raises RunOpen, InvalidInput
     and what `submit` raises."""
     asked = RunOrigin(
         run_id=run["run_id"],
@@ -96,7 +97,8 @@ async def _place(context: Context, asked: RunOrigin) -> StepPlace | None:
 
 
 def _key(asked: RunOrigin, body: RetryBody) -> str:
-    """Return the idempotency key of a repeat: of the caller's own, else of all that was asked."""
+    """Return the idempotency key of a repeat: derived from the caller's key, otherwise from the whole
+    request."""
     said = body.model_dump(mode="json", exclude={"wait_ms"})
     what = said["idempotency_key"] or said
     return f"{asked.operation}:{asked.run_id}:{content_hash(what)[:KEY_HEX]}"

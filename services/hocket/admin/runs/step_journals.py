@@ -1,4 +1,4 @@
-"""What handlers of a run's steps have done so far, as their journals say it."""
+"""What the handlers of a run's steps have done so far, from their journals."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,12 +16,12 @@ from hocket.schemas.structs.fields import NOT_READ
 from hocket.schemas.structs.journals import read_kept
 
 MAX_JOURNAL_MESSAGES = 4_096
-"""Of one run that are read; and bytes of them."""
+"""The maximum number of journal messages read for one run; below, their total size."""
 MAX_JOURNALS_BYTES = 32 * 1_048_576
 
 
 async def journal_of(context: Context, run_id: str) -> RunJournal:
-    """Return the journals of a run's steps, as long as they are kept."""
+    """Return the journals of a run's steps, if they are still stored."""
     found, all_of_them = await stored_messages(
         context.bus,
         subjects.JOURNALS,
@@ -34,7 +34,8 @@ async def journal_of(context: Context, run_id: str) -> RunJournal:
 
 
 def _entries(found: list[StoredMessage]) -> Iterator[JournalStep]:
-    """Yield what was done, in order. What handlers kept is not read: values may be large."""
+    """Yield the journal entries in order. Values stored by handlers are not decoded: they may be
+    large."""
     for message in found:
         try:
             written = read_kept(message.body)

@@ -1,1 +1,1 @@
-"""Schedules: tasks that are submitted by the clock, each time once."""
+"""Schedules: tasks submitted by the clock, once for each planned time."""

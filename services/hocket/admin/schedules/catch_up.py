@@ -1,7 +1,7 @@
-"""What becomes of a schedule's times that have come: decided by the policy of catching up. Pure.
+"""Decides by the catch-up policy what to do with a schedule's due times. Pure.
 
-A time is missed once it is more than ON_TIME_S overdue. `none` leaves all missed times out; `one`
-submits the latest of all that are due; `all` submits each. What is older than the window is left out.
+A time is missed once it is more than ON_TIME_S overdue. The policy `none` skips all missed times, `one`
+submits only the latest due time, and `all` submits each. Times older than the window are skipped.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from hocket.admin.schedules.times import Times
 from hocket.schemas.administration.schedules import CatchUp
 
 ON_TIME_S = 30.0
-"""For how long a time that is due counts as on time."""
+"""How long a due time counts as on time."""
 MAX_AT_ONCE = 100
-"""Times of one schedule that are decided at once; more follow at the next look."""
+"""Times of one schedule decided at once; the rest follow at the next look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """All times from the first to the last."""
+    """All missed times from the first to the last."""
 
     first: datetime
     last: datetime
@@ -26,8 +26,8 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Times to submit at, `late` where they are caught up with, times that were missed, and the time
-    from which it goes on, None where none follows."""
+    """The decision: the times to submit, `late` if they are caught up on, the missed times, and in
+    `planned_at` the next time, None if there is none."""
 
     times: tuple[datetime, ...]
     late: bool
@@ -36,7 +36,7 @@ class Due:
 
 
 def due(times: Times, policy: CatchUp, window_s: float, planned_at: datetime, now: datetime) -> Due:
-    """Decide about the time that is due, and those after it that are due as well."""
+    """Decide about the due time `planned_at`, and those after it that are due as well."""
     overdue = now - timedelta(seconds=ON_TIME_S)
     if times.due_at(planned_at) > overdue:
         return Due((planned_at,), False, None, times.next_after(planned_at))
@@ -62,7 +62,7 @@ def _left_out(times: Times, first: datetime, last: datetime) -> Due:
 
 
 def _last_due(times: Times, first: datetime, now: datetime) -> datetime:
-    """Return the latest time that is due, the first one at least."""
+    """Return the latest due time, but at least the first one."""
     found = times.latest(now)
     if found is not None and times.due_at(found) > now:
         found = times.latest(found - timedelta(microseconds=1))

@@ -1,4 +1,4 @@
-"""Changes of schedules by people: each with its row of the audit, in one transaction."""
+"""Changes of schedules by people, each in one transaction with its audit row."""
 
 import json
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ async def put(
     if_match: str | None,
     if_none_match: str | None,
 ) -> tuple[asyncpg.Record, bool]:
-    """Make a schedule or replace it; return its row, and whether it is new. Raises InvalidInput,
+    """Create or replace a schedule; return its row, and whether it is new. Raises InvalidInput,
     PipelineUnknown, PayloadTooLarge, PreconditionFailed and SchedulesFull."""
     await _check(context, caller, body)
     async with _transaction(context) as connection:
@@ -54,7 +54,7 @@ async def put(
         check_none_match(if_none_match, revision)
         if former is None:
             row = await _insert(connection, caller, name, body, now)
-            if row is None:  # another request made it meanwhile
+            if row is None:  # another request has created it meanwhile
                 former = await store.find(connection, caller.tenant, name, lock=True)
                 check_match(if_match, former["revision"])
                 check_none_match(if_none_match, former["revision"])
@@ -80,8 +80,8 @@ async def switch(
     now: datetime,
     if_match: str | None,
 ) -> asyncpg.Record:
-    """Pause a schedule, or let it go on from now; return its row. One that is so already stays as it
-    is. Raises ScheduleUnknown and PreconditionFailed."""
+    """Pause a schedule, or resume it from now on; return its row. Nothing changes if it already is in
+    that state. Raises ScheduleUnknown and PreconditionFailed."""
     async with _transaction(context) as connection:
         former = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, former["revision"])
@@ -101,8 +101,8 @@ async def switch(
 async def trigger(
     context: Context, caller: Caller, name: str, key: str | None, now: datetime
 ) -> asyncpg.Record:
-    """Let a schedule's task be submitted now, by its policy of overlaps; return what becomes of it.
-    Raises ScheduleUnknown."""
+    """Submit a schedule's task now, subject to its overlap policy; return the resulting firing. Raises
+    ScheduleUnknown."""
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name, lock=True)
         token = uuid4().hex if key is None else ids.content_hash(key)[:32]
@@ -137,7 +137,7 @@ async def _transaction(context: Context) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def _check(context: Context, caller: Caller, body: ScheduleBody) -> None:
-    """Raise what would refuse the task, at the time that it is written."""
+    """Raise the error with which the task would be refused, at the time the schedule is written."""
     times, task = Times(body.cron, body.time_zone), body.task
     times.check()
     value = task.input
@@ -171,7 +171,7 @@ async def _replace(
     body: ScheduleBody,
     now: datetime,
 ) -> asyncpg.Record:
-    """Write a schedule anew. It goes on where it was, unless it has other times or was paused."""
+    """Overwrite a schedule. It continues where it was, unless its times changed or it was paused."""
     times = _times_of(body, former["schedule_id"])
     first = (former["planned_at"], former["due_at"])
     if times != store.times_of(former) or (former["paused"] and body.paused is False):
@@ -210,7 +210,7 @@ def _times_of(body: ScheduleBody, schedule_id: str) -> Times:
 
 
 def _first(times: Times, now: datetime) -> tuple[datetime | None, datetime | None]:
-    """Return the first time after now, and when it is due."""
+    """Return the first planned time after now, and when it is due."""
     found = times.next_after(now)
     return found, None if found is None else times.due_at(found)
 
@@ -230,7 +230,8 @@ def _said_of(row: asyncpg.Record) -> dict[str, Any]:
 
 
 def _audited(row: asyncpg.Record) -> dict[str, Any]:
-    """Return what the audit has of a schedule: of the input, which is content, a hash."""
+    """Return a schedule in the form written to the audit: the input, which is content, is replaced by a
+    hash."""
     said = _said_of(row)
     task = said["task"]
     return {**said, "task": {**task, "input": {"sha256": ids.content_hash(task["input"])}}}

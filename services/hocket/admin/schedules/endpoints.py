@@ -1,4 +1,4 @@
-"""`/v1/schedules`: tasks that are submitted by the clock."""
+"""`/v1/schedules`: tasks submitted by the clock."""
 
 from datetime import datetime
 from typing import Annotated

@@ -1,10 +1,10 @@
-"""Submits the tasks of schedules, each time once, whichever of several processes does it.
+"""Submits the tasks of schedules, once per planned time, however many processes run this.
 
-A time goes through two transactions, both under the lock of its schedule's row. The first decides:
-what becomes of the time is written together with the time that follows. The second submits the task,
-under an idempotency key that follows from schedule and time, and writes that it did. Where a process
-ends between the two, or in the middle of the second, another one submits the same task again: the same
-message id, the same run.
+A planned time passes through two transactions, both under the lock of its schedule's row. The first
+decides what happens to the time, and writes that together with the next time. The second submits the
+task, with an idempotency key derived from schedule and time, and records that. If a process dies between
+the two, or during the second, another one submits the same task again: with the same message id, so it
+is the same run.
 
 States of a time: pending, fired, failed (the task was refused); buffered (it waits for the end of a
 run), skipped (a run was under way); missed.
@@ -34,19 +34,19 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.rest import CancelBody, RunSubmission
 
 LOOK_S = 1.0
-"""How often it is looked for times that are due."""
+"""How often to look for due times."""
 DECIDED_AT_ONCE = 20
-"""Schedules that are decided about in one transaction."""
+"""Schedules decided in one transaction."""
 MAX_ROUNDS = 10
 """Such transactions in one look."""
 LOOKED_AT = 50
-"""Schedules with tasks to submit, in one look."""
+"""Schedules with tasks to submit that are handled in one look."""
 AT_ONCE = 2
-"""Schedules whose tasks one process submits at once; each takes a connection to the database."""
+"""Schedules whose tasks one process submits at once; each uses a database connection."""
 SUBMITTED_AT_ONCE = 20
-"""Times of one schedule that are submitted before others have their turn."""
+"""Times of one schedule that are submitted before other schedules get their turn."""
 UNSEEN_RUN_S = 3_600.0
-"""For how long a run counts as under way that is not in the database."""
+"""How long a run that is not in the database counts as in progress."""
 UNAVAILABLE = (
     ErrorClass.UNAVAILABLE,
     ErrorClass.TIMEOUT,
@@ -54,14 +54,14 @@ UNAVAILABLE = (
     ErrorClass.RATE_LIMITED,
 )
 AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
-"""What says that it has to wait."""
+"""Errors that mean it has to wait."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of a schedule that are under way; `unseen` are not in the database yet."""
+    """The runs of a schedule that are in progress; `unseen` ones are not in the database yet."""
 
     seen: list[asyncpg.Record] = field(default_factory=list)
     unseen: int = 0
@@ -71,7 +71,7 @@ class Runs:
 
 
 async def run(context: Context) -> None:
-    """Submit the tasks of schedules for ever; cancel to stop."""
+    """Submit the tasks of schedules until cancelled."""
     while True:
         context.schedules_asked.clear()
         try:
@@ -86,7 +86,7 @@ async def run(context: Context) -> None:
 
 
 async def look(context: Context) -> None:
-    """Decide about all times that are due, and submit the tasks of those that are decided."""
+    """Decide about all due times, and submit the tasks of those decided."""
     for _ in range(MAX_ROUNDS):
         if not context.bus.connected or context.disk.low:
             break
@@ -110,8 +110,8 @@ async def look(context: Context) -> None:
 
 
 async def decide(context: Context, now: datetime) -> int:
-    """Decide about schedules that are due, and return about how many; those that others decide about
-    are left to them."""
+    """Decide about due schedules, skipping those that other processes are deciding; return how many were
+    decided."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
@@ -156,7 +156,7 @@ async def add_pending(
     now: datetime,
     firing_id: str | None = None,
 ) -> str:
-    """Write that the task of a schedule is to be submitted; return the id of that."""
+    """Record that the task of a schedule has to be submitted; return the firing's id."""
     firing_id = firing_id or store.firing_id(row["schedule_id"], planned_at)
     await connection.execute(
         store.ADD_FIRING,
@@ -175,13 +175,13 @@ async def add_pending(
 
 
 def key_of(firing_id: str) -> str:
-    """Return the idempotency key of a time's task."""
+    """Return the idempotency key of a firing's task."""
     return f"schedule:{firing_id}"
 
 
 async def submit_pending(context: Context, schedule_id: str) -> None:
-    """Submit what is pending of a schedule, and what may wait no longer, the earliest first; nothing
-    where another process does so."""
+    """Submit a schedule's pending tasks and the buffered ones that need not wait any longer, earliest
+    first. Does nothing if another process is doing so."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
@@ -203,7 +203,7 @@ async def _settle(
     firing: asyncpg.Record,
     now: datetime,
 ) -> bool:
-    """Do with a time what the policy of overlaps says; return whether the next one may follow."""
+    """Apply the overlap policy to a time; return whether the next one may follow."""
     policy = row["overlap"]
     if policy != "allow":
         running = await _running(connection, row["schedule_id"], now)
@@ -218,7 +218,7 @@ async def _settle(
 
 
 async def _running(connection: asyncpg.Connection, schedule_id: str, now: datetime) -> Runs:
-    """Return the runs of a schedule that are under way, and note which of them are over."""
+    """Return the runs of a schedule that are in progress, and mark the finished ones."""
     found, over = Runs(), []
     limit = now - timedelta(seconds=UNSEEN_RUN_S)
     for row in await connection.fetch(store.OPEN, schedule_id, timeout=QUERY_TIMEOUT_S):
@@ -240,7 +240,7 @@ def _why(running: Runs) -> str:
 async def _buffer(
     connection: asyncpg.Connection, row: asyncpg.Record, firing: asyncpg.Record, running: Runs
 ) -> bool:
-    """Let a time wait for the end of the run, where none waits; the others are left out."""
+    """Let a time wait for the end of the run if none is waiting yet; otherwise skip it."""
     if firing["state"] == "buffered":
         return True
     waiting = await connection.fetch(store.UNDONE_OF, row["schedule_id"], 1)
@@ -252,7 +252,7 @@ async def _buffer(
 
 
 async def _cancel(context: Context, row: asyncpg.Record, running: Runs) -> bool:
-    """Cancel the runs under way; return whether all could be asked to end."""
+    """Cancel the runs in progress; return whether all of them could be cancelled."""
     body = CancelBody(reason=f"the next run of schedule {row['name']} begins"[:1_000])
     for one in running.seen:
         with suppress(RunNotOpen):
@@ -267,7 +267,7 @@ async def _submit(
     firing: asyncpg.Record,
     now: datetime,
 ) -> bool:
-    """Submit the task of a time, and write that; raises what says that it has to wait."""
+    """Submit the task of a time and record the outcome; raises an error of AWAY if it has to wait."""
     task = json.loads(row["task"])
     if row["time_field"] is not None:
         local = store.times_of(row).local(firing["planned_at"])
@@ -303,6 +303,6 @@ async def _write(
 
 
 def _caller(row: asyncpg.Record) -> Caller:
-    """Return on whose behalf the tasks of a schedule are submitted: that of its last change's author."""
+    """Return the caller for a schedule's tasks: the author of its last change."""
     key_id = row["changed_by"].removeprefix("key:")
     return Caller(row["tenant"], Principal(key_id, "", row["tenant"], "", frozenset()), "")

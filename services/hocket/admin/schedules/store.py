@@ -1,7 +1,7 @@
-"""The tables of schedules and of what became of their times.
+"""The tables of schedules and of their firings (what became of each planned time).
 
-A schedule is decided about, and its tasks are submitted, under the lock of its row, so that one process
-at a time does so; the lock goes with the connection of a process that is gone.
+Deciding about a schedule and submitting its tasks both happen under the lock of its row, so that one
+process at a time does so; if a process dies, the lock is released with its connection.
 """
 
 import json
@@ -23,7 +23,7 @@ from hocket.schemas.administration.schedules import (
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 
 KEPT_FIRINGS = 1_000
-"""What became of so many times is kept of each schedule."""
+"""How many firings are kept of each schedule."""
 TRIMMED_AT_ONCE = 200
 
 INSERT = """
@@ -74,8 +74,8 @@ SELECT * FROM hocket.schedule WHERE due_at <= $1 AND NOT paused AND schedule_id 
 ORDER BY due_at
 FOR UPDATE SKIP LOCKED
 """
-"""Those about which nobody else decides now, tenants in turn. One whose task waits to be submitted is
-decided about after that."""
+"""Due schedules that no other process is deciding, tenants in turn. A schedule with a pending task is
+skipped until that is submitted."""
 ADVANCE = "UPDATE hocket.schedule SET planned_at = $2, due_at = $3 WHERE schedule_id = $1"
 
 ADD_FIRING = """
@@ -92,7 +92,7 @@ SELECT schedule_id FROM (
           WHERE state IN ('pending', 'buffered') GROUP BY 1, 2) AS waiting) AS ordered
 ORDER BY turn, first LIMIT $1
 """
-"""Those with tasks to submit, tenants in turn."""
+"""Schedules with tasks to submit, tenants in turn."""
 ONE_LOCKED = "SELECT * FROM hocket.schedule WHERE schedule_id = $1 FOR UPDATE SKIP LOCKED"
 UNDONE_OF = """
 SELECT * FROM hocket.schedule_firing
@@ -104,8 +104,8 @@ SELECT f.firing_id, f.fired_at, r.run_id, r.partition, r.status, r.finished_at
 FROM hocket.schedule_firing f LEFT JOIN hocket.run r ON r.run_id = f.run_id AND r.tenant = f.tenant
 WHERE f.schedule_id = $1 AND f.state = 'fired' AND NOT f.over
 """
-"""The runs of a schedule that are not known to have ended; those that are not there yet have no
-run_id."""
+"""The runs of a schedule that are not known to have ended; run_id is null for those not in the database
+yet."""
 CLOSE = "UPDATE hocket.schedule_firing SET over = true WHERE firing_id = ANY ($1::text[])"
 SETTLE = """
 UPDATE hocket.schedule_firing SET state = $2, run_id = coalesce($3, run_id), error = $4, reason = $5,
@@ -142,7 +142,7 @@ class ScheduleUnknown(HocketError):
 async def find(
     connection: "Pool | asyncpg.Connection", tenant: str, name: str, *, lock: bool = False
 ) -> asyncpg.Record:
-    """Return the row of a schedule, locked where asked for; raise ScheduleUnknown."""
+    """Return the row of a schedule, locked on request; raise ScheduleUnknown."""
     query = LOCKED if lock else FOUND
     row = await connection.fetchrow(query, tenant, name, timeout=QUERY_TIMEOUT_S)
     if row is None:
@@ -153,7 +153,7 @@ async def find(
 async def list_firings(
     pool: Pool, row: asyncpg.Record, after: str | None, limit: int
 ) -> FiringList:
-    """Return a page of what became of a schedule's times, the latest first."""
+    """Return a page of a schedule's firings, latest first."""
     before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
     found = await pool.fetch(
         FIRINGS, row["schedule_id"], *before, limit + 1, timeout=QUERY_TIMEOUT_S
@@ -170,13 +170,13 @@ def times_of(row: asyncpg.Record) -> Times:
 
 
 def firing_id(schedule_id: str, planned_at: datetime) -> str:
-    """Return the id of what becomes of a time: the same for the same time."""
+    """Return the id of a time's firing; the same time always has the same id."""
     return f"{schedule_id}:{round(planned_at.timestamp() * 1_000_000)}"
 
 
 def shown(row: asyncpg.Record, now: datetime | None, *, with_input: bool) -> Schedule:
-    """Return what callers see of a schedule; without a time only the first of the coming ones, which
-    is stored."""
+    """Return a schedule as callers see it; without `now`, only the stored next time is shown of the
+    coming ones."""
     told: dict[str, Any] = dict(row)
     task = json.loads(told.pop("task"))
     if not with_input:
@@ -188,7 +188,7 @@ def shown(row: asyncpg.Record, now: datetime | None, *, with_input: bool) -> Sch
 
 
 def shown_firing(row: asyncpg.Record) -> Firing:
-    """Return what callers see of what became of a time."""
+    """Return a firing as callers see it."""
     told: dict[str, Any] = dict(row)
     error = told.pop("error")
     return Firing(**told, error=None if error is None else ErrorInfo.model_validate_json(error))

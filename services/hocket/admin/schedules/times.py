@@ -1,9 +1,8 @@
-"""The times of a cron expression in a time zone. Pure: no clock is asked.
+"""The times of a cron expression in a time zone. Pure: it reads no clock.
 
-Where clocks change, the rule is Debian's cron's. A fixed time of the day that a change leaves out comes
-right after the change, and one that comes twice counts once, at first. Where minute or hour begin with
-`*`, the expression goes by the time that passes: nothing is added, and an hour that comes twice counts
-twice.
+When clocks change, the rules of Debian's cron apply. A fixed time of day that is skipped by the change
+fires right after it, and one that occurs twice fires only the first time. If minute or hour begins with
+`*`, the expression follows elapsed time: nothing is added, and an hour that occurs twice fires twice.
 """
 
 from collections.abc import Iterator
@@ -18,15 +17,15 @@ from hocket.schemas import ids
 from hocket.schemas.errors import InvalidInput
 
 LONGEST_REPEAT = timedelta(hours=3)
-"""More than what a change of the clock repeats."""
+"""Longer than the time that any clock change repeats."""
 CLOSEST = timedelta(minutes=1)
-"""How near to each other the times of an expression may be."""
+"""The smallest possible distance between two times of an expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of a schedule; raises InvalidInput where its expression or its zone are none.
-    `seed` decides about the jitter."""
+    """The times of a schedule. `seed` determines the jitter. Raises InvalidInput if the expression or
+    the zone is not valid."""
 
     cron: str
     zone: str
@@ -34,7 +33,8 @@ class Times:
     seed: str = ""
 
     def check(self, field: str = "") -> None:
-        """Raise InvalidInput, which names the field below `field`."""
+        """Raise InvalidInput if the expression or the zone is not valid; the error's field begins with
+        `field`."""
         try:
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError):
@@ -69,17 +69,17 @@ class Times:
                 last = found
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Return the first time after a moment; None where there is none within 50 years."""
+        """Return the first time after a moment, or None if there is none within 50 years."""
         return next(self.after(moment), None)
 
     def latest(self, until: datetime) -> datetime | None:
-        """Return the latest time until a moment, itself included."""
+        """Return the latest time up to and including a moment."""
         start = (until + LONGEST_REPEAT).astimezone(ZoneInfo(self.zone))
         found = (one.astimezone(UTC) for one in CronSim(self.cron, start, reverse=True))
         return next((one for one in found if one <= until), None)
 
     def due_at(self, planned_at: datetime) -> datetime:
-        """Return when a time is due: later by its jitter, but before the time that follows."""
+        """Return when a time is due: delayed by its jitter, but before the next time."""
         if not self.jitter_s:
             return planned_at
         following = self.next_after(planned_at)
@@ -94,5 +94,5 @@ class Times:
         return tuple(islice(self.after(moment), count))
 
     def local(self, moment: datetime) -> str:
-        """Return a moment as clocks of the zone show it, with the difference to UTC."""
+        """Return a moment in local time, with the offset from UTC."""
         return moment.astimezone(ZoneInfo(self.zone)).isoformat()
