@@ -1,5 +1,5 @@
-"""Places that are taken in turn, of which one tenant never has all: its clients wait for each other, and
-those of other tenants find a place."""
+"""A limited number of places, taken in turn, of which one tenant can never hold all: its clients wait
+for each other, so that those of other tenants find a place."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _Own:
-    """The places of one tenant, and how many of its clients have or want one."""
+    """The places of one tenant, and how many of its clients hold or want one."""
 
     places: asyncio.Semaphore
     clients: int = 0
@@ -25,7 +25,7 @@ class TenantPlaces:
 
     @asynccontextmanager
     async def place(self, tenant: str) -> AsyncIterator[None]:
-        """Have a place while the block lasts. Nothing in it may wait for the client."""
+        """Hold a place while the block lasts. Nothing inside the block may wait for the client."""
         own = self._tenants.get(tenant)
         if own is None:
             own = self._tenants[tenant] = _Own(asyncio.Semaphore(self._of_tenant))

@@ -1,1 +1,1 @@
-"""Tasks on their way to the broker: one, or many with one request, and what makes both quick."""
+"""Submits tasks to the broker, one or many per request, with a fast path for both."""

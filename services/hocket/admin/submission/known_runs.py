@@ -1,7 +1,7 @@
-"""The runs that idempotency keys name already, looked up for many requests with one query.
+"""Looks up the runs that idempotency keys already name, for many requests with one query.
 
-While a query is under way, what else is asked waits for the next one, which asks for all of it: one
-alone waits for nothing, and a thousand requests at once cost two queries.
+Lookups that arrive while a query is in progress are combined into the next one. A single lookup does not
+wait, and a thousand concurrent requests cost two queries.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ CROSS JOIN LATERAL (
     SELECT * FROM hocket.run one WHERE one.run_id = asked.run_id AND one.tenant = asked.tenant OFFSET 0
 ) found
 """
-"""Those of these runs that there are, each by its index: see `rows_of_runs`."""
+"""The given runs that exist, each found by its index: see `rows_of_runs`."""
 
 _Asked: TypeAlias = "dict[tuple[str, str], asyncio.Future[asyncpg.Record | None]]"
 
 
 class KnownRuns:
-    """Looks up runs by tenant and id, as one event loop asks for them."""
+    """Looks up runs by tenant and id for the tasks of one event loop."""
 
     def __init__(self) -> None:
         self._waiting: _Asked = {}
         self._task: asyncio.Task[None] | None = None
 
     async def find(self, pool: Pool, tenant: str, run_id: str) -> asyncpg.Record | None:
-        """Return tenant, id, pipeline, status and end of a run, None where there is none. Raises what
-        the query raises."""
+        """Return tenant, id, pipeline, status and end of a run, or None if there is no such run. Raises
+        the errors of the query."""
         found = self._waiting.get((tenant, run_id))
         if found is None:
             found = self._waiting[tenant, run_id] = asyncio.get_running_loop().create_future()
@@ -51,7 +51,7 @@ class KnownRuns:
                         [run_id for _, run_id in asked],
                         timeout=QUERY_TIMEOUT_S,
                     )
-                except Exception as error:  # each of those who asked gets it
+                except Exception as error:  # passed on to every waiting caller
                     _fail(asked, error)
                 else:
                     by_run = {(row["tenant"], row["run_id"]): row for row in rows}
@@ -64,4 +64,4 @@ class KnownRuns:
 def _fail(asked: _Asked, error: Exception) -> None:
     for found in asked.values():
         found.set_exception(error)
-        found.exception()  # whoever asked may have gone
+        found.exception()  # the caller may have been cancelled

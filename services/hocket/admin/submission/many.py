@@ -1,5 +1,5 @@
-"""Submits many tasks by one request: all are on their way to the broker together, and each is taken or
-refused by itself."""
+"""Submits many tasks with one request: all are sent to the broker together, and each is accepted or
+refused individually."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.rest import RunSubmission
 
 AT_ONCE = 50
-"""Tasks that are checked before others have their turn."""
+"""Tasks checked before yielding to other requests."""
 
 KNOWN = f"""
 SELECT run_id, pipeline, status, finished_at {rows_of_runs("hocket.run", "$2::text[]")}
 WHERE tenant = $1
 """
-"""The runs that keys name already."""
+"""The runs that the keys already name."""
 
 
 async def submit_all(
     context: Context, caller: Caller, tasks: Sequence[RunSubmission]
 ) -> BulkReceipt:
-    """Submit tasks; return what became of each. Raises InvalidInput where one wants to wait, and
-    BusUnavailable where none was taken because the broker is away."""
+    """Submit tasks; return the outcome of each. Raises InvalidInput if a task asks to wait, and
+    BusUnavailable if none was accepted because the broker is unavailable."""
     for place, task in enumerate(tasks):
         if task.wait_ms:
             raise InvalidInput(
@@ -84,7 +84,7 @@ async def _made(
     run_id: str,
     known: asyncpg.Record | None,
 ) -> Post | BulkTask:
-    """Return the message of a task, or the run that its key names."""
+    """Return the message for a task, or the run that its key already names."""
     msg_id = run_id
     if known is not None:
         if known["pipeline"] != task.pipeline:
@@ -106,7 +106,7 @@ async def _made(
 async def _receipt(
     context: Context, made: Sequence[Post | BulkTask], run_ids: Sequence[str]
 ) -> BulkReceipt:
-    """Post what was made, and return what became of each task."""
+    """Publish the messages, and return the outcome of each task."""
     posts = [one for one in made if isinstance(one, Post)]
     outcomes = await context.batches.post(posts, timeout_s=PUBLISH_TIMEOUT_MS / 1_000)
     left = iter(outcomes)

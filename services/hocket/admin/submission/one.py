@@ -1,9 +1,9 @@
-"""Submits a task the way any user does: one message on TASKS, and for those who wait, a reply.
+"""Submits a task the way any user can: as one message on TASKS, with a reply for callers that wait.
 
-Owns no state. The run's id follows from tenant and idempotency key, so it is known before anything
-was sent, and a second submission finds the first one's run: in the database, or, while the run is
-not there yet, because intake derives the same id. Who waits hears of the end on a reply inbox or,
-where the run was started by an earlier submission, from the public fact.
+It owns no state. The run's id is derived from tenant and idempotency key, so it is known before anything
+is sent, and a second submission finds the run of the first: in the database, or, while the run is not
+there yet, because intake derives the same id. A caller that waits is told of the end on a reply inbox
+or, if an earlier submission started the run, by the public fact.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from hocket.schemas.messages import RunFinished, TaskRejected
 from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission
 
 PUBLISH_TIMEOUT_MS = 10_000
-"""How long the broker may take to confirm that it has stored the task."""
+"""How long the broker may take to confirm that the task is stored."""
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 EVENT_TYPE = "hocket.task"
 EVENT_SOURCE = "/hocket/admin"
@@ -50,7 +50,7 @@ class TaskRefused(HocketError):
         self._error = error
 
     def info(self) -> ErrorInfo:
-        """Return intake's own error."""
+        """Return the error given by intake."""
         return self._error
 
 
@@ -62,11 +62,11 @@ async def submit(
     traceparent: str | None,
     headers: Mapping[str, str] | None = None,
 ) -> RunReceipt | RunResult:
-    """Submit a task; return the run's result where `wait_ms` was enough for it, else a receipt.
-    `headers` are the task's own, beside those that follow from the submission.
+    """Submit a task; return the run's result if it ended within `wait_ms`, otherwise a receipt.
+    `headers` are added to those derived from the submission.
 
     Raises PipelineUnknown, InvalidInput, PayloadTooLarge, IdempotencyKeyReused, BusUnavailable, and
-    intake's own refusal where it comes within `wait_ms`.
+    intake's refusal if it arrives within `wait_ms`.
     """
     await context.plans.check(context.pool, caller.tenant, task)
     payload = payload_of(task, context.max_task_bytes)
@@ -118,7 +118,7 @@ def merged_key(task: RunSubmission, header: str | None) -> RunSubmission:
 
 
 def valid_trace(traceparent: str | None) -> str | None:
-    """Return the caller's trace (W3C), None where there is none that is valid."""
+    """Return the caller's trace context (W3C), or None if it is missing or invalid."""
     return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
 
 
@@ -133,8 +133,8 @@ def payload_of(task: RunSubmission, limit_bytes: int) -> bytes:
 async def _known(
     context: Context, caller: Caller, task: RunSubmission, run_id: str
 ) -> tuple[asyncpg.Record | None, str]:
-    """Return the run that the key names already, and what the task's message is to be known by. A
-    run that was rejected does not hold its key: the task is published again, as another message."""
+    """Return the run that the key already names, and the id for the task's message. A rejected run does
+    not hold its key: the task is published again with another message id."""
     if task.idempotency_key is None:
         return None, run_id
     row = await context.known_runs.find(context.pool, caller.tenant, run_id)
@@ -146,7 +146,7 @@ async def _known(
 
 
 def _end(row: asyncpg.Record) -> RunResult:
-    """Return the end of a run, or raise why it was rejected."""
+    """Return the result of a run, or raise the error with which it was rejected."""
     result = reads.result(row)
     if result.status == "rejected" and result.error is not None:
         raise TaskRefused(result.error)
@@ -186,7 +186,7 @@ def headers_of(
     given: Mapping[str, str] | None = None,
     reply_to: str | None = None,
 ) -> dict[str, str]:
-    """Return the headers of a task's message."""
+    """Return the headers for a task's message."""
     headers = {
         **(given or {}),
         **cloudevents.event_headers(EVENT_TYPE, EVENT_SOURCE, run_id, traceparent=traceparent),
@@ -209,8 +209,8 @@ def headers_of(
 async def _end_of(
     context: Context, caller: Caller, task: RunSubmission, run_id: str
 ) -> AsyncIterator[tuple[str, asyncio.Future[RunResult]]]:
-    """Listen for the end of a run: on an inbox of its own, and for a run that somebody else may have
-    started, to the public fact. The subscriptions reach the server before the task can."""
+    """Listen for the end of a run: on its own inbox and, if an earlier submission may have started the
+    run, to the public fact. The subscriptions reach the server before the task does."""
     end: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
 
     async def heard(message: Any) -> None:

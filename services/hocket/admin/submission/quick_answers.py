@@ -1,4 +1,4 @@
-"""The plain case of `POST /v1/runs` and `POST /v1/bulk/runs`: a request in which nothing is wrong."""
+"""The fast path of `POST /v1/runs` and `POST /v1/bulk/runs`, for requests without errors."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -27,7 +27,7 @@ _TENANT = TENANT_HEADER.lower().encode()
 
 
 def quick_routes(router: APIRouter, context: Context) -> list[QuickRoute]:
-    """Return the routes, which are to stand before the others of `router`."""
+    """Return the routes, which have to come before the others of `router`."""
 
     def route(
         path: str, answer: Callable[[Context, Scope, bytes], Awaitable[QuickAnswer | None]]
@@ -74,7 +74,7 @@ def _caller(scope: Scope, headers: dict[bytes, bytes]) -> Caller | None:
 
 
 def _fits(kind: TypeAdapter[str], header: bytes | None) -> bool:
-    """Tell whether a header is what it has to be, where it was sent."""
+    """Tell whether a header is absent or valid."""
     if header is None:
         return True
     try:

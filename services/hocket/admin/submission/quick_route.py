@@ -1,9 +1,9 @@
-"""A route that answers the plain case of an operation itself, and leaves the rest to the framework.
+"""A route that answers the ordinary case of an operation itself, and leaves the rest to the framework.
 
-The framework takes about 500 us for a request, whatever its endpoint does. Submitting runs is asked
-for most often, so its requests come here first: what is well formed is answered at once, and everything
-else (a fault in the body, a header that is not valid) goes on to the operation's own route with its
-body, so that there is one contract, and one place that words its errors.
+The framework takes about 500 us per request, whatever the endpoint does. Submitting runs is the most
+frequent operation, so its requests come here first. A well-formed request is answered at once; anything
+else (an error in the body, an invalid header) is passed on, with its body, to the operation's own route.
+So there is still one contract, and one place that words the errors.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,12 +16,12 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PASSED_ON = "hocket.passed_on"
-"""In the scope of a request that the framework is to answer."""
+"""The key in the scope of a request that the framework has to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuickAnswer:
-    """A JSON answer; `location` is where its resource is, if it tells."""
+    """A JSON answer; `location` is the path of its resource, if any."""
 
     status: int
     body: bytes
@@ -29,12 +29,12 @@ class QuickAnswer:
 
 
 Answering = Callable[[Scope, bytes], Awaitable[QuickAnswer | None]]
-"""Answers a request with this body, or says by None that the framework is to do it. What it raises
-becomes the answer of any endpoint that raises it."""
+"""Answers a request with this body, or returns None to leave it to the framework. Errors that it raises
+become answers as for any endpoint."""
 
 
 class QuickRoute(BaseRoute):
-    """The plain case of one operation. It stands before all other routes of `router`, one of which has
+    """The ordinary case of one operation. It comes before all other routes of `router`, one of which has
     the same path and method."""
 
     def __init__(self, router: APIRouter, path: str, method: str, answering: Answering) -> None:
@@ -44,7 +44,7 @@ class QuickRoute(BaseRoute):
         self._router: ASGIApp = router
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match what comes for the first time."""
+        """Match a request unless it has been passed on already."""
         if (
             scope["type"] == "http"
             and scope["path"] == self.path
@@ -80,7 +80,7 @@ async def _body_of(scope: Scope, receive: Receive) -> bytes:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read once more, and then what comes after it."""
+    """Return a `receive` that replays a body that was already read, then continues with `receive`."""
     given = False
 
     async def received() -> Message:

@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/trace`: where the time of a run went, span by span."""
+"""`/v1/runs/{run_id}/trace`: where the time of a run was spent, span by span."""
 
 from fastapi import APIRouter
 from fastapi.responses import Response

@@ -1,4 +1,4 @@
-"""The trace of a run, made of what is stored of it."""
+"""Builds the trace of a run from its stored data."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from hocket.schemas.tracing.replies import RunTrace, TraceSpan
 from hocket.schemas.tracing.spans import Span
 
 MAX_SPANS = 20_000
-"""Of one answer."""
+"""The maximum number of spans in one answer."""
 Made = TypeVar("Made")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,8 +21,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 async def trace_of(
     context: Context, tenant: str, run_id: str, make: Callable[[RunTrace], Made]
 ) -> Made:
-    """Return what is made of the trace of a run that is there, of its first spans where it is long. It
-    is made in a thread: of a long one it takes seconds, in which nobody else would be answered."""
+    """Return what `made` makes of a run's trace, or of its first MAX_SPANS spans. It is built in a
+    thread, because a long trace takes seconds, during which nothing else would be answered."""
     give_way()
     async with context.traces.place(tenant):
         rows = await read_rows(context.pool, [run_id])

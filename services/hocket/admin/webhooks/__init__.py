@@ -1,1 +1,1 @@
-"""Webhooks: the ends of runs, and approvals that wait, told by signed HTTP requests."""
+"""Webhooks: signed HTTP requests that announce the ends of runs and pending approvals."""

@@ -1,5 +1,5 @@
-"""Changes of webhooks by people: each with its row of the audit, in one transaction. The audit has no
-secret, and of an address only the host: what follows may be a secret, too."""
+"""Changes of webhooks by people, each in one transaction with its audit row. The audit contains no
+secrets, and only the host of a URL, because the rest may be secret too."""
 
 import json
 import secrets
@@ -28,7 +28,7 @@ from hocket.schemas.administration.webhooks import MAX_WEBHOOKS, TEST_EVENT, Web
 from hocket.schemas.errors import ErrorClass, HocketError
 
 REDELIVERED_AT_ONCE = 1_000
-"""Deliveries that one request tries again."""
+"""Deliveries that one request retries."""
 
 
 class WebhooksFull(HocketError):
@@ -47,7 +47,7 @@ async def put(
     if_match: str | None,
     if_none_match: str | None,
 ) -> tuple[asyncpg.Record, str | None]:
-    """Make a webhook or replace it; return its row, and its secret where it is new. Raises InvalidInput,
+    """Create or replace a webhook; return its row, and its secret if it is new. Raises InvalidInput,
     PermissionMissing, PreconditionFailed and WebhooksFull."""
     check_target(body.url, context.webhook_private_hosts)
     if body.content:
@@ -58,7 +58,7 @@ async def put(
         row, secret = None, secrets.token_bytes(messages.SECRET_BYTES)
         if former is None:
             row = await _insert(context, connection, caller, name, body, secret)
-            if row is None:  # another request made it meanwhile
+            if row is None:  # another request has created it meanwhile
                 former = await store.find(connection, caller.tenant, name, lock=True)
                 _check(former, if_match, if_none_match)
         if former is not None:
@@ -93,7 +93,7 @@ async def switch(
 async def rotate(
     context: Context, caller: Caller, name: str, overlap_s: float
 ) -> tuple[asyncpg.Record, str]:
-    """Give a webhook another secret; the former one signs as well for `overlap_s`. Raises
+    """Give a webhook a new secret; messages are also signed with the old one for `overlap_s`. Raises
     WebhookUnknown."""
     secret = secrets.token_bytes(messages.SECRET_BYTES)
     async with _transaction(context) as connection:
@@ -124,7 +124,7 @@ async def delete(context: Context, caller: Caller, name: str, *, if_match: str |
 
 
 async def test(context: Context, caller: Caller, name: str) -> asyncpg.Record:
-    """Let a webhook be told that this is a test; return the delivery. Raises WebhookUnknown."""
+    """Send a test message to a webhook; return the delivery. Raises WebhookUnknown."""
     now, message = context.now(), messages.message_id("test", uuid4().hex)
     text = messages.body(TEST_EVENT, now, {"webhook": name})
     async with _transaction(context) as connection:
@@ -138,7 +138,7 @@ async def test(context: Context, caller: Caller, name: str) -> asyncpg.Record:
 
 
 async def redeliver(context: Context, caller: Caller, name: str, message_id: str) -> asyncpg.Record:
-    """Send a message once more, and again as a new one; return the delivery. Raises WebhookUnknown and
+    """Send a message again, with a fresh set of tries; return the delivery. Raises WebhookUnknown and
     DeliveryUnknown."""
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name)
@@ -154,7 +154,7 @@ async def redeliver(context: Context, caller: Caller, name: str, message_id: str
 async def redeliver_dead(
     context: Context, caller: Caller, name: str, since: datetime, until: datetime | None
 ) -> int:
-    """Send what is dead again, of some time; return how many. Raises WebhookUnknown."""
+    """Send the dead messages of a time range again; return how many. Raises WebhookUnknown."""
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name)
         now = context.now()
@@ -169,7 +169,7 @@ async def redeliver_dead(
 
 
 def box(context: Context) -> SecretBox:
-    """Return what secrets are encrypted by."""
+    """Return the box that encrypts secrets."""
     assert context.secrets is not None, "the process has the platform's key"
     return context.secrets
 

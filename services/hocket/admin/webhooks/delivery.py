@@ -1,8 +1,9 @@
-"""Sends what webhooks are told, again and again until it is taken or given up.
+"""Delivers messages to webhooks, retrying until they are accepted or given up.
 
-A delivery is sent by the process that has its lease; another one sends it once more where that ends, so
-that it is sent at least once. States: pending, delivered, dead (tried as often as it is; sent again by
-hand). Each webhook has a few places, and each tenant some, so that a slow one holds up only itself.
+A delivery is sent by the process that holds its lease; if the lease expires, another process sends it
+again, so that delivery is at least once. States: pending, delivered, dead (all tries used up; it can be
+sent again by hand). Concurrency is limited per webhook and per tenant, so that a slow one delays only
+itself.
 """
 
 import asyncio
@@ -26,17 +27,17 @@ from hocket.kit.access.secret_box import SecretUnreadable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 
 LOOK_S = 0.5
-"""How often it is looked for messages that are due."""
+"""How often to look for due messages."""
 LEASE_S = 60
-"""Longer than a try takes."""
+"""Longer than any try takes."""
 AT_ONCE = 256
 """Messages that one process sends at once."""
 OF_WEBHOOK = 4
-"""Of them to one webhook."""
+"""How many of them to one webhook."""
 OF_TENANT = 16
-"""Of them to the webhooks of one tenant."""
+"""How many of them to the webhooks of one tenant."""
 KEPT_DAYS = 14
-"""For how long deliveries are kept, whatever became of them."""
+"""How long deliveries are kept, whatever their outcome."""
 PRUNE_S = 600.0
 PRUNED_AT_ONCE = 2_000
 PLATFORM = Actor("service:admin", "")
@@ -75,7 +76,7 @@ WHERE d.webhook_id = mine.webhook_id AND d.message_id = mine.message_id
 RETURNING d.webhook_id, d.message_id, d.tenant, d.body, d.attempts, w.name, w.url, w.secret,
     w.former_secret, w.former_until
 """
-"""Take messages that are due and have a place at their webhook and at their tenant, tenants in turn."""
+"""Claim due messages within the limits of their webhook and their tenant, tenants in turn."""
 SETTLE = """
 UPDATE hocket.webhook_delivery SET state = $3, next_at = coalesce($4, next_at), last_status = $5,
     last_error = $6, leased_until = '-infinity'
@@ -97,7 +98,7 @@ PRUNE = """
 DELETE FROM hocket.webhook_delivery WHERE (webhook_id, message_id) IN (
     SELECT webhook_id, message_id FROM hocket.webhook_delivery WHERE created_at < $1 LIMIT $2)
 """
-"""By their keys: one whose try is written at the same moment has another place then."""
+"""By key, not by ctid, because a row whose try is being written at the same moment moves."""
 
 log = structlog.get_logger(__name__)
 
@@ -122,7 +123,7 @@ class Delivering:
         )
 
     async def run(self) -> None:
-        """Send for ever; cancel to stop. What is being sent then is sent again by another process."""
+        """Send until cancelled. Messages being sent at that moment are sent again by another process."""
         asked = self._context.webhooks_asked
         try:
             while True:
@@ -143,7 +144,7 @@ class Delivering:
                 task.cancel()
 
     async def look(self) -> int:
-        """Begin to send what is due and has a place; return how many messages that is."""
+        """Start sending due messages within the limits; return how many."""
         places = AT_ONCE - len(self._sending)
         if places <= 0:
             return 0
@@ -163,7 +164,7 @@ class Delivering:
         return len(rows)
 
     async def until_sent(self) -> None:
-        """Wait until everything that is being sent was sent."""
+        """Wait until all messages being sent have been sent."""
         while self._sending:
             await asyncio.wait(set(self._sending))
 
@@ -198,7 +199,7 @@ class Delivering:
         return await self._sender.send(row["url"], headers, row["body"])
 
     async def _settle(self, row: asyncpg.Record, outcome: Outcome) -> None:
-        """Write what came of a try, and what that says of its webhook."""
+        """Write the outcome of a try, and what it means for the webhook."""
         now, webhook_id = self._context.now(), row["webhook_id"]
         again = None
         if not outcome.is_taken:
@@ -229,7 +230,7 @@ class Delivering:
             await audit_log.record(connection, PLATFORM, done)
 
     async def _prune(self) -> None:
-        """Delete deliveries whose time is over, a part at a time."""
+        """Delete expired deliveries, a portion at a time."""
         now = self._context.now()
         if self._pruned_at is not None and now - self._pruned_at < timedelta(seconds=PRUNE_S):
             return

@@ -1,9 +1,9 @@
-"""Reads the ends of runs from EVENTS for webhooks: only while one is enabled, since to read them costs
-every run.
+"""Reads the ends of runs from EVENTS for webhooks, only while one is enabled, because reading has a cost
+for every run.
 
-All REST processes share a durable consumer. It begins where the first webhook was enabled, and is
-deleted where none is left; who still pulls from it by then makes it anew. What is read twice by that has
-the same message id.
+All REST processes share a durable consumer. It begins at the time when the first webhook was enabled,
+and is deleted when none is left; a process still pulling from it recreates it. Ends read twice because
+of that produce the same message ids.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from hocket.schemas.messages import RunFinished
 
 PULL_MS, GATHER_MS = 1_000.0, 50.0
 LOOK_S = 2.0
-"""How often a process looks whether there is a webhook."""
+"""How often a process checks whether a webhook is enabled."""
 MAX_AGE = timedelta(hours=1)
-"""Older ends are not read, where the consumer was lost."""
+"""Older ends are not read if the consumer was lost."""
 SUBJECT = subjects.event("*", "*", RunFinished.kind)
 EARLIEST = "SELECT min(enabled_at) FROM hocket.webhook WHERE enabled"
 
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class EndReader:
-    """The ends of runs, for this process. States: looking (nothing is read) or reading."""
+    """The ends of runs for this process. States: looking (nothing is read) or reading."""
 
     def __init__(self, context: Context, *, ack_wait_ms: float) -> None:
         self._context = context
@@ -45,8 +45,7 @@ class EndReader:
         self._looked_s: float | None = None
 
     async def batch(self) -> Sequence[RawMessage]:
-        """Return ends that nobody has acknowledged; none after a while without one. Raises
-        BusUnavailable."""
+        """Return unacknowledged ends; empty after a while without one. Raises BusUnavailable."""
         now_s = asyncio.get_running_loop().time()
         if self._looked_s is None or now_s - self._looked_s >= LOOK_S:
             await self._look()
@@ -58,13 +57,13 @@ class EndReader:
             return await self._pull.batch(PULL_MS, GATHER_MS)
         except (
             BusUnavailable
-        ):  # another process may have deleted the consumer: from when is it made now?
+        ):  # another process may have deleted the consumer: look again from when to read
             await self.close()
             self._looked_s = None
             raise
 
     async def close(self) -> None:
-        """Leave what comes to the other processes."""
+        """Stop reading, leaving further ends to the other processes."""
         pull, self._pull = self._pull, None
         if pull is not None:
             await pull.close()

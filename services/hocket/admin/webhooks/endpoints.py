@@ -1,4 +1,4 @@
-"""`/v1/webhooks`: who is told of runs by HTTP, and what became of it."""
+"""`/v1/webhooks`: who is notified about runs by HTTP, and the deliveries."""
 
 from typing import Annotated
 

@@ -1,8 +1,9 @@
-"""What webhooks are to be told: ends of runs, from EVENTS, and approvals that wait, from the database.
+"""Collects the messages for webhooks: ends of runs, from EVENTS, and pending approvals, from the
+database.
 
-Ends come by a durable consumer that all REST processes share (`EndReader`). They are acknowledged once
-Postgres has what is to be told of them; what comes twice has the same message id. An approval that waits
-is found by a look every SWEEP_S, since no message tells of it for certain.
+Ends arrive through a durable consumer shared by all REST processes (`EndReader`). They are acknowledged
+once their messages are in Postgres; an end that arrives twice produces the same message id. Pending
+approvals are found by a sweep every SWEEP_S, since no message announces them reliably.
 """
 
 import asyncio
@@ -26,17 +27,17 @@ from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.schemas.messages import RunFinished
 
 ACK_WAIT_MS = 60_000.0
-"""After this an end that was delivered and not acknowledged comes again."""
+"""How long until an end that was delivered but not acknowledged is redelivered."""
 PAUSE_S = 1.0
 SWEEP_S = 5.0
 SWEEP_SHARE = 0.05
-"""Of its time a process looks for approvals at most."""
+"""The maximum share of its time that a process spends looking for approvals."""
 APPROVALS_AT_ONCE = 100
-"""Of one webhook."""
+"""Approvals handled per webhook in one sweep."""
 MAX_WAITING = 10_000
-"""Messages that wait for one webhook; what comes beyond them is dropped, and counted."""
+"""Messages queued for one webhook; further ones are dropped and counted."""
 MAX_PART_CHARS = 2_000
-"""Of what an approval is about."""
+"""How much is sent of what an approval is about."""
 AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
 
 INTERESTED = """
@@ -63,18 +64,18 @@ CROSS JOIN LATERAL (
     LIMIT $1) AS found
 WHERE w.enabled AND 'run.waiting' = ANY (w.events)
 """
-"""Approvals that a webhook was not told of, some for each webhook: those for which one has no room are
-found again and again, and must not keep the others waiting."""
+"""Approvals that a webhook has not been told of, a few per webhook: those that do not fit into a full
+queue are found every time, and must not delay the others."""
 
 Message = tuple[str, str, str, str | None, str | None, str]
-"""Of which webhook, id, event, run, step, body."""
+"""Webhook id, message id, event, run, step, body."""
 
 log = structlog.get_logger(__name__)
 _reporting = Reporting()
 
 
 async def run(context: Context) -> None:
-    """Take in the ends of runs for ever; cancel to stop."""
+    """Collect the ends of runs until cancelled."""
     ends = EndReader(context, ack_wait_ms=ACK_WAIT_MS)
     try:
         while True:
@@ -92,7 +93,7 @@ async def run(context: Context) -> None:
 
 
 async def take(context: Context, batch: Sequence[RawMessage]) -> None:
-    """Write what webhooks are told of the ends of runs, and acknowledge these."""
+    """Write the messages about ends of runs, and acknowledge the ends."""
     by_tenant: dict[str, list[RawMessage]] = defaultdict(list)
     for message in batch:
         tokens = message.subject.split(".")
@@ -136,7 +137,7 @@ def _wants(webhook: asyncpg.Record, event: str, run: RunFinished) -> bool:
 async def with_room(
     context: Context, found: Sequence[Message]
 ) -> tuple[list[Message], dict[str, int]]:
-    """Return the messages for which their webhooks have room, and how many others each one has."""
+    """Return the messages that fit their webhooks' queues, and per webhook how many do not."""
     room = {
         row["webhook_id"]: MAX_WAITING - row["waiting"]
         for row in await context.pool.fetch(
@@ -155,7 +156,7 @@ async def with_room(
 
 
 async def keep(context: Context, kept: Sequence[Message], dropped: Mapping[str, int]) -> None:
-    """Write messages, and how many of each webhook were dropped."""
+    """Write messages, and how many were dropped per webhook."""
     if not kept and not dropped:
         return
     async with (
@@ -171,7 +172,7 @@ async def keep(context: Context, kept: Sequence[Message], dropped: Mapping[str, 
 
 
 async def run_approvals(context: Context) -> None:
-    """Look for approvals that wait for ever; cancel to stop."""
+    """Look for pending approvals until cancelled."""
     clock_s = asyncio.get_running_loop().time
     while True:
         began_s = clock_s()
@@ -186,7 +187,7 @@ async def run_approvals(context: Context) -> None:
 
 
 async def take_approvals(context: Context) -> None:
-    """Write what webhooks are told of approvals that wait; those without room are found again later."""
+    """Write the messages about pending approvals; those that do not fit are found again later."""
     rows = await context.pool.fetch(
         APPROVALS, APPROVALS_AT_ONCE, MAX_PART_CHARS, timeout=QUERY_TIMEOUT_S
     )

@@ -1,5 +1,5 @@
-"""What a webhook is sent, as the Standard Webhooks specification has it: a body of `type`, `timestamp`
-and `data`, and headers that sign it. Pure.
+"""Messages to webhooks as defined by the Standard Webhooks specification: a body with `type`,
+`timestamp` and `data`, and headers that sign it. Pure.
 
 Source: https://www.standardwebhooks.com
 """
@@ -20,7 +20,7 @@ SECRET_BYTES = 32
 SECRET_PREFIX = "whsec_"
 ID_DIGITS = 24
 MAX_OUTPUT_BYTES = 65_536
-"""A larger output is left out; the run has it."""
+"""A larger output is left out; it can be read from the run."""
 MAX_ERROR_CHARS = 2_000
 ENDS: Mapping[str, str] = {
     "succeeded": "run.succeeded",
@@ -33,13 +33,13 @@ ENDS: Mapping[str, str] = {
 
 
 def message_id(*parts: str) -> str:
-    """Return the id of a message, which follows from what it tells."""
+    """Return the id of a message, derived from what it announces."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
     return f"msg_{digest[:ID_DIGITS]}"
 
 
 def id_of_end(run: RunFinished) -> str:
-    """Return the id of the message of a run's end."""
+    """Return the id of the message about a run's end."""
     return message_id(run.run_id, "end", repr(run.finished_at_ms))
 
 
@@ -50,7 +50,7 @@ def body(event: str, at: datetime, data: Mapping[str, Any]) -> str:
 
 
 def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
-    """Return when a run ended, and what is told of it."""
+    """Return when a run ended, and the data sent about it."""
     finished_at = _of_ms(run.finished_at_ms)
     told: dict[str, Any] = {
         "run_id": run.run_id,
@@ -75,18 +75,19 @@ def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
 
 
 def _error(error: ErrorInfo, *, content: bool) -> dict[str, Any]:
-    """Return what is told of an error; its text may have what a handler worked on."""
+    """Return the data sent about an error; without `content` the text is left out, since it may contain
+    user data."""
     told: dict[str, Any] = {"code": error.code, "class": str(error.error_class)}
     return told | ({"message": error.message[:MAX_ERROR_CHARS]} if content else {})
 
 
 def secret_text(secret: bytes) -> str:
-    """Return a secret as its receiver gets it."""
+    """Return a secret in the form given to its receiver."""
     return SECRET_PREFIX + base64.b64encode(secret).decode()
 
 
 def headers(secrets: Sequence[bytes], message: str, text: str, at: datetime) -> dict[str, str]:
-    """Return the headers that sign a message with each of some secrets."""
+    """Return the headers that sign a message with each of these secrets."""
     at = at.astimezone(UTC)
     signatures = [Webhook(secret).sign(message, at, text) for secret in secrets]
     return {

@@ -1,7 +1,8 @@
-"""Sends one message to one webhook: to a public address, without redirects, bounded in time and bytes.
+"""Sends one message to one webhook: to a public address, without redirects, with limits on time and
+size.
 
-A name is resolved for each connection, and the connection goes to the address that was checked. Hosts
-that the setting HOCKET_WEBHOOK_PRIVATE_HOSTS names may have private addresses, and be asked without TLS.
+Names are resolved for each connection, which goes to exactly the address that was checked. Hosts listed
+in the setting HOCKET_WEBHOOK_PRIVATE_HOSTS may have private addresses, and need no TLS.
 """
 
 import asyncio
@@ -28,14 +29,14 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 
 TIMEOUT_S = 15.0
-"""For all of a try."""
+"""The limit for a whole try."""
 CONNECT_TIMEOUT_S = 5.0
 READ_S = 2.0
-"""For reading what an answer says."""
+"""The limit for reading the answer's body."""
 MAX_ANSWER_BYTES = 16_384
-"""Of an answer that is read; what says more is cut off."""
+"""The part of an answer's body that is read; longer answers are cut off."""
 MAX_LINE_BYTES = 8_192
-"""Of one header of an answer."""
+"""The maximum size of one header of an answer."""
 MAX_CONNECTIONS = 256
 DNS_CACHE_S = 10
 MAX_ERROR_CHARS = 300
@@ -43,11 +44,11 @@ USER_AGENT = "Hocket-Webhooks/1"
 
 
 class AddressIsPrivate(Exception):
-    """A webhook's host has an address that is not public."""
+    """The host of a webhook has an address that is not public."""
 
 
 class WebhookSender:
-    """Sends messages; `private_hosts` are those that may be at private addresses."""
+    """Sends messages; `private_hosts` may have private addresses."""
 
     def __init__(self, private_hosts: Collection[str] = ()) -> None:
         self._private_hosts = frozenset(private_hosts)
@@ -67,7 +68,7 @@ class WebhookSender:
         await self._private.close()
 
     async def send(self, url: str, headers: Mapping[str, str], body: str) -> Outcome:
-        """Send a message and return what came of it; raises nothing but cancellations."""
+        """Send a message and return the outcome; raises only cancellation."""
         try:
             check_target(url, self._private_hosts)
         except InvalidInput as error:
@@ -81,7 +82,7 @@ class WebhookSender:
                 allow_redirects=False,
             ) as response:
                 with suppress(TimeoutError, ClientError):
-                    await _read(response)  # what was answered counts, however it goes on
+                    await _read(response)  # the status counts, whatever happens to the body
                 return _outcome(response)
         except AddressIsPrivate:
             return Outcome(error="its host is at a private address")
@@ -93,7 +94,7 @@ class WebhookSender:
 
 
 def check_target(url: str, private_hosts: Collection[str]) -> None:
-    """Raise InvalidInput for a URL that messages are not sent to, as far as the URL says it."""
+    """Raise InvalidInput for a URL to which messages cannot be sent, as far as the URL alone tells."""
     host = _host(url)
     if host in private_hosts:
         return
@@ -128,7 +129,7 @@ def _session(resolver: PublicResolver | ThreadedResolver) -> ClientSession:
 
 
 async def _read(response: ClientResponse) -> None:
-    """Read the answer, so that the connection can be used again; one that is too long is cut off."""
+    """Read the answer, so that the connection can be reused; an answer that is too long is cut off."""
     size = 0
     async with asyncio.timeout(READ_S):
         async for part in response.content.iter_any():

@@ -1,4 +1,4 @@
-"""The tables of webhooks and of what they are told."""
+"""The tables of webhooks and of their deliveries."""
 
 import json
 from datetime import datetime
@@ -45,7 +45,7 @@ RETURNING *
 LOCKED = "SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2 FOR UPDATE"
 FOUND = "SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || $1, 0))"
-"""One at a time makes a webhook of a tenant: who counts them counts all."""
+"""Serializes the creation of a tenant's webhooks, so that counting them is exact."""
 COUNT = "SELECT count(*) FROM hocket.webhook WHERE tenant = $1"
 DELETE = "DELETE FROM hocket.webhook WHERE webhook_id = $1"
 LATEST = """
@@ -85,7 +85,7 @@ JOIN hocket.webhook w ON w.webhook_id = m.webhook_id
 ORDER BY m.webhook_id, m.place
 ON CONFLICT DO NOTHING
 """
-"""Add messages of webhooks that are still there; one that was added before stays as it is."""
+"""Add messages for webhooks that still exist; a message added before stays as it is."""
 WAITING = """
 SELECT w.webhook_id, (
     SELECT count(*) FROM (
@@ -113,7 +113,7 @@ class DeliveryUnknown(HocketError):
 async def find(
     connection: "Pool | asyncpg.Connection", tenant: str, name: str, *, lock: bool = False
 ) -> asyncpg.Record:
-    """Return the row of a webhook, locked where asked for; raise WebhookUnknown."""
+    """Return the row of a webhook, locked on request; raise WebhookUnknown."""
     query = LOCKED if lock else FOUND
     row = await connection.fetchrow(query, tenant, name, timeout=QUERY_TIMEOUT_S)
     if row is None:
@@ -124,7 +124,7 @@ async def find(
 async def list_deliveries(
     pool: Pool, row: asyncpg.Record, state: str | None, after: str | None, limit: int
 ) -> DeliveryList:
-    """Return a page of a webhook's deliveries, the latest first."""
+    """Return a page of a webhook's deliveries, latest first."""
     before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
     values = (row["webhook_id"], *before, limit + 1, state)
     rows = await pool.fetch(DELIVERIES, *values, timeout=QUERY_TIMEOUT_S)
@@ -147,19 +147,19 @@ async def add(
     messages: list[tuple[str, str, str, str | None, str | None, str]],
     now: datetime,
 ) -> None:
-    """Add messages: of which webhook, id, event, run, step and body."""
+    """Add messages, given as webhook id, message id, event, run, step and body."""
     columns = [list(column) for column in zip(*messages, strict=True)]
     places = list(range(len(messages)))
     await connection.execute(ADD, *columns, places, now, timeout=QUERY_TIMEOUT_S)
 
 
 def owner_of(webhook_id: str) -> str:
-    """Return what the secrets of a webhook belong to."""
+    """Return the owner under which a webhook's secrets are encrypted."""
     return f"webhook {webhook_id}"
 
 
 def shown(row: asyncpg.Record) -> Webhook:
-    """Return what callers see of a webhook: not its secrets."""
+    """Return a webhook as callers see it: without its secrets."""
     return Webhook(**_told(row))
 
 
@@ -170,17 +170,17 @@ def _told(row: asyncpg.Record) -> dict[str, Any]:
 
 
 def told_with(row: asyncpg.Record, **more: Any) -> dict[str, Any]:
-    """Return what callers see of a webhook, and more."""
+    """Return the fields of a webhook as callers see it, and further ones."""
     return {**_told(row), **more}
 
 
 def shown_delivery(row: asyncpg.Record) -> Delivery:
-    """Return what callers see of a delivery."""
+    """Return a delivery as callers see it."""
     return Delivery(**_delivery(row))
 
 
 def detail(row: asyncpg.Record, *, with_body: bool) -> DeliveryDetail:
-    """Return a delivery with what is sent, where its reader may see that."""
+    """Return a delivery, with the body that is sent if the reader may see it."""
     return DeliveryDetail(**_delivery(row), body=json.loads(row["body"]) if with_body else None)
 
 

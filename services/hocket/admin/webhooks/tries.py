@@ -1,7 +1,7 @@
-"""When a message is sent again, and when a webhook is given up. Pure.
+"""Decides when a message is sent again, and when a webhook is disabled. Pure.
 
-Seven tries over 17.6 hours; each pause is longer by up to a fifth, which follows from message and try,
-so that what failed together does not come back together.
+There are seven tries over 17.6 hours. Each pause is lengthened by up to a fifth, derived from message
+and try, so that messages that failed together are not retried together.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from datetime import datetime, timedelta
 from hocket.schemas import ids
 
 PAUSES_S = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0)
-"""Between one try and the next."""
+"""The pauses between one try and the next."""
 JITTER = 0.2
 MAX_RETRY_AFTER_S = 3_600.0
-"""As long as a receiver may ask us to wait."""
+"""The longest time that a receiver may ask us to wait."""
 DISABLED_AFTER_S = 3 * 86_400.0
-"""A webhook at which every try failed for so long is disabled."""
+"""A webhook is disabled once every try has failed for so long."""
 GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a try: a status, where there was an answer, and what was wrong with it, nothing where
-    it was taken."""
+    """The outcome of a try: the status if there was an answer, and the error, empty if the message was
+    accepted."""
 
     status: int | None = None
     error: str = ""
@@ -30,14 +30,14 @@ class Outcome:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the receiver has it."""
+        """Whether the receiver accepted the message."""
         return not self.error
 
 
 def next_try(
     outcome: Outcome, webhook_id: str, message: str, attempts: int, now: datetime
 ) -> datetime | None:
-    """Return when a message is sent again that was sent `attempts` times; None: no more."""
+    """Return when to send a message again after `attempts` tries, or None to give up."""
     if attempts > len(PAUSES_S) or outcome.status == GONE:
         return None
     share = ids.fraction("webhook", webhook_id, message, str(attempts))
@@ -47,7 +47,7 @@ def next_try(
 
 
 def why_disabled(outcome: Outcome, failing_since: datetime | None, now: datetime) -> str:
-    """Return why a webhook is disabled after a try, nothing where it is not."""
+    """Return why a webhook has to be disabled after a try; empty if it does not."""
     if outcome.is_taken:
         return ""
     if outcome.status == GONE:
