@@ -1,4 +1,4 @@
-"""A client of the REST API, typed: `Hocket`, and `AsyncHocket` for asyncio."""
+"""A typed client of the REST API: `Hocket`, and `AsyncHocket` for asyncio."""
 
 from hocket.client.async_client import AsyncHocket
 from hocket.client.errors import (

@@ -1,4 +1,4 @@
-"""What calls of the client raise."""
+"""The errors raised by the client's calls."""
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.rest import RunDetail

@@ -1,4 +1,4 @@
-"""Streams of events as data: what is asked for, where it goes on, what an event says."""
+"""Event streams as data: what is requested, where the stream continues, what an event says."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ LAGGED, RESET = "lagged", "reset"
 
 @dataclass(frozen=True, slots=True)
 class RunStream:
-    """The stream of one run, or of a list of runs. `kinds`: what its events say."""
+    """The stream of one run, or of a list of runs. `kinds`: the types of its events."""
 
     path: str
     kinds: Mapping[str, Any]
@@ -22,18 +22,18 @@ class RunStream:
 
     @classmethod
     def of_run(cls, run_id: str) -> "RunStream":
-        """That of a run: its steps, and its end."""
+        """Return the stream of a run: its steps, and its end."""
         kinds = {"step": StepDetail, "run": RunResult}
         return cls(path_of("runs", run_id, "events"), kinds)
 
     @classmethod
     def of_list(cls, query: Mapping[str, Any]) -> "RunStream":
-        """That of the runs which `query` asks for."""
+        """Return the stream of the runs that match `query`."""
         kinds = {"run": RunNotice, RESET: LiveEnd}
         return cls(path_of("runs", "events"), kinds, query)
 
     def request(self, last: "LastEvent") -> ApiRequest:
-        """Return the request for what comes behind the last event."""
+        """Return the request for what comes after the last event."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": last.id}
         return ApiRequest(
             method="GET", path=self.path, query=self.query, headers=headers, may_repeat=True
@@ -42,12 +42,12 @@ class RunStream:
 
 @dataclass(slots=True)
 class LastEvent:
-    """The place behind which a stream goes on when it is connected again; None: from now."""
+    """The position after which a stream continues when it is reconnected; None: from now on."""
 
     id: str | None = None
 
     def note(self, event: str, event_id: str) -> None:
-        """Keep the place of an event; after a reset there is none."""
+        """Remember the position of an event; a reset clears it."""
         if event == RESET:
             self.id = None
         elif event_id:
@@ -55,6 +55,6 @@ class LastEvent:
 
 
 def read_event(stream: RunStream, url: str, event: str, data: str) -> Any:
-    """Return what an event says; None for one that a caller has no use for. Raises AnswerUnreadable."""
+    """Return what an event says, or None if it is of no use to a caller. Raises AnswerUnreadable."""
     kind = stream.kinds.get(event)
     return None if kind is None or not data else read_answer(kind, url, OK, data.encode())

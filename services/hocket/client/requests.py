@@ -1,4 +1,4 @@
-"""Requests of the client as data, and what an answer means: nothing here waits or sends."""
+"""The client's requests as data, and the meaning of answers: nothing here waits or sends."""
 
 import random
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from hocket.client.errors import AnswerUnreadable, RequestRefused
 from hocket.schemas.rest import ErrorReply
 
 Document = str | bytes | BaseModel | Mapping[str, Any]
-"""A pipeline: as YAML or JSON text, as a model, or as the object that it is in JSON."""
+"""A pipeline: as YAML or JSON text, as a model, or as its JSON object."""
 TIMEOUT_S = 30.0
 MAX_TRIES = 4
 FIRST_PAUSE_S = 0.2
@@ -27,9 +27,9 @@ MAX_PAUSE_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request. `headers`: a number is a revision, sent as its ETag. `may_repeat`: sending it twice
-    does what sending it once does, so that one whose answer was lost is sent again. `wait_ms`: how
-    much longer its answer may take than others."""
+    """One request. `headers`: a number is a revision, sent as its ETag. `may_repeat`: the request is
+    idempotent, so it is sent again if its answer was lost. `wait_ms`: how much longer than usual its
+    answer may take."""
 
     method: str
     path: str
@@ -47,11 +47,11 @@ class ApiRequest:
 
     @property
     def timeout_s(self) -> float:
-        """How long its answer is waited for."""
+        """How long to wait for its answer."""
         return TIMEOUT_S + self.wait_ms / 1_000
 
     def sent_headers(self) -> dict[str, str]:
-        """Return its headers: those that are given, and what its body is."""
+        """Return its headers: the given ones, and the type of its body."""
         headers = {
             name: f'"{value}"' if isinstance(value, int) else value
             for name, value in self.headers.items()
@@ -72,12 +72,12 @@ class ApiRequest:
 
 
 def path_of(*parts: object) -> str:
-    """Return the path of these parts below /v1, each quoted."""
+    """Return the path below /v1 made of these parts, each quoted."""
     return "/v1/" + "/".join(quote(as_text(part), safe="") for part in parts)
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a body that have a value."""
+    """Return the fields of a body that are given."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -87,7 +87,7 @@ def new_key() -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as paths and queries have it."""
+    """Format a value for paths and queries."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -107,8 +107,8 @@ def _reader(kind: Any) -> TypeAdapter[Any]:
 
 
 def read_answer(kind: Any, url: str, status: int, body: bytes) -> Any:
-    """Return a 2xx answer as a `kind`; raise RequestRefused for another status, with the API's error,
-    and AnswerUnreadable for what is not Hocket's."""
+    """Parse a 2xx answer as a `kind`; raise RequestRefused with the API's error for other statuses, and
+    AnswerUnreadable for an answer that is not Hocket's."""
     try:
         if not 200 <= status < 300:
             raise RequestRefused(status, ErrorReply.model_validate_json(body).error)
@@ -121,9 +121,9 @@ def read_answer(kind: Any, url: str, status: int, body: bytes) -> Any:
 def pause_s(
     request: ApiRequest, tries: int, status: int | None, retry_after: str | None = None
 ) -> float | None:
-    """Return how long to wait before a request is sent again; None where it is not. `status`: of its
-    answer, None where none came. A 429 did nothing, so anything may come again; where an answer was
-    lost (or a proxy gave a 502, 503 or 504) only what `may_repeat`."""
+    """Return how long to wait before sending a request again, or None not to. `status` is that of its
+    answer, None if there was none. A request answered with 429 had no effect, so any may be repeated;
+    after a lost answer (or a proxy's 502, 503 or 504), only those that `may_repeat`."""
     if tries >= MAX_TRIES:
         return None
     is_lost = status in (None, 502, 503, 504)

@@ -26,13 +26,13 @@ SUCCEEDED = ("succeeded", "degraded")
 
 
 class Hocket(Resources):
-    """The REST API of one platform, with one key. `url`, `key` and `tenant` are by default those of
-    HOCKET_API_URL, HOCKET_API_KEY and HOCKET_TENANT; a tenant is named only for keys of all tenants.
-    Use it as a context manager, or call `close`.
+    """The REST API of one platform, used with one key. `url`, `key` and `tenant` default to
+    HOCKET_API_URL, HOCKET_API_KEY and HOCKET_TENANT; name a tenant only with a key of all tenants. Use
+    it as a context manager, or call `close`.
 
-    Every call raises RequestRefused with the API's error, ApiUnreachable where no answer came, and
-    AnswerUnreadable. What may be sent twice is sent again where its answer was lost: reads, and tasks,
-    which always have an idempotency key.
+    Every call raises RequestRefused with the API's error, ApiUnreachable if there was no answer, or
+    AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, and
+    tasks, which always have an idempotency key.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Hocket(Resources):
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._http.close()
 
     def run(
@@ -78,8 +78,8 @@ class Hocket(Resources):
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> RunDetail:
-        """Submit a task and wait for the end of its run, however long that takes. Raise RunNotSucceeded
-        where it did not succeed."""
+        """Submit a task and wait until its run ends, however long that takes. Raises RunNotSucceeded if
+        the run did not succeed."""
         taken = self.runs.submit(
             pipeline,
             input=input,
@@ -92,7 +92,7 @@ class Hocket(Resources):
         return self.result(taken.run_id)
 
     def result(self, run_id: str) -> RunDetail:
-        """Wait for the end of a run. Raise RunNotSucceeded where it did not succeed."""
+        """Wait until a run ends. Raises RunNotSucceeded if it did not succeed."""
         with closing(self.follow(run_id)) as events:
             for event in events:
                 if isinstance(event, RunResult):
@@ -103,8 +103,8 @@ class Hocket(Resources):
         return run
 
     def follow(self, run_id: str) -> Generator[StepDetail | RunResult, None, None]:
-        """Yield the steps of a run as they change, from how they are now, and its end at last. A
-        connection that drops is made again; a step may be told twice then."""
+        """Yield the steps of a run, first as they are now and then as they change, and finally its
+        result. A lost connection is restored; a step may then be repeated."""
         for event in self._events(RunStream.of_run(run_id)):
             if isinstance(event, StepDetail | RunResult):
                 yield event
@@ -118,16 +118,16 @@ class Hocket(Resources):
         status: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Generator[RunNotice | LiveEnd, None, None]:
-        """Yield each run that is accepted or ends, from now on and for ever, of those that are wanted. A
-        connection that drops is made again, and what was missed is told; where it cannot be, a LiveEnd
-        says so: load again what you show."""
+        """Yield each matching run that is accepted or ends, from now on and without end. A lost
+        connection is restored, and what was missed is delivered. If that is impossible, a LiveEnd says
+        so: reload what you show."""
         query = {"pipeline": pipeline, "status": status, "labels": labels}
         for event in self._events(RunStream.of_list(query)):
             if isinstance(event, RunNotice | LiveEnd):
                 yield event
 
     def _send(self, request: ApiRequest, kind: Any) -> Any:
-        """Send a request, again where that is right; return its answer as a `kind`."""
+        """Send a request, retrying if that is safe; return its answer as a `kind`."""
         tries = 0
         while True:
             tries += 1
@@ -154,7 +154,7 @@ class Hocket(Resources):
     def _events(
         self, stream: RunStream
     ) -> Generator[StepDetail | RunResult | RunNotice | LiveEnd, None, None]:
-        """Yield the events of a stream, over as many connections as it takes."""
+        """Yield the events of a stream, reconnecting as often as necessary."""
         last, tries = LastEvent(), 0
         while True:
             tries += 1

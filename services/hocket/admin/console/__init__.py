@@ -1,1 +1,1 @@
-"""The console: pages for people over the same reads and operations as the API."""
+"""The console: web pages over the same reads and operations as the API."""

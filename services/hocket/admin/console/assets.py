@@ -1,5 +1,5 @@
-"""The console's scripts and styles, read from the package once and served under addresses that change
-with their content."""
+"""The console's scripts and styles, read from the package once and served at paths that change with
+their content."""
 
 import gzip
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ DIGEST_CHARS = 12
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file with its type, and the digest that stands in its address."""
+    """A file with its media type, and the digest used in its path."""
 
     body: bytes
     compressed: bytes
-    """As gzip."""
+    """The content compressed with gzip."""
     media_type: str
     digest: str
 
@@ -68,7 +68,7 @@ def asset_path(name: str) -> str:
 
 @public
 async def serve_asset(request: Request) -> Response:
-    """Answer with a file; a digest that is not its present one is not found."""
+    """Serve a file; an outdated digest gets a 404."""
     asset = assets().get(request.path_params["name"])
     if asset is None or asset.digest != request.path_params["digest"]:
         path = shown_text(request.url.path, 100)

@@ -1,4 +1,4 @@
-"""Who changed something: the name of the key, which says more than its id."""
+"""Shows the author of a change by the name of the key, which says more than its id."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,8 +12,8 @@ Named = Callable[[str | None], str]
 
 
 async def names_of(pool: Pool, authors: Iterable[str | None]) -> Named:
-    """Return what says the name of each of these authors: of a key its name, of one that is gone its id,
-    of everybody else what stands there; nothing for nobody."""
+    """Return a function that gives the name of each of these authors: a key's name, the id of a deleted
+    key, and for other authors the stored text; empty for None."""
     ids = {one.removeprefix(KEY) for one in authors if one and one.startswith(KEY)}
     rows = await pool.fetch(NAMES, sorted(ids), timeout=QUERY_TIMEOUT_S) if ids else []
     names = {row["key_id"]: row["name"] for row in rows}

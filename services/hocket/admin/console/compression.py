@@ -1,7 +1,7 @@
-"""Answers that are compressed for browsers that take that: scripts, styles and timelines.
+"""Compressed answers for browsers that accept them: scripts, styles and timelines.
 
-Pages are not: they have the token of their session's forms beside text that others may choose, and the
-length of both compressed together would tell the token bit by bit.
+Pages are not compressed: they contain the session's form token beside text that others can choose, and
+the compressed length of both would reveal the token bit by bit.
 """
 
 import gzip
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 LEVEL = 6
 MIN_BYTES = 500
-"""Below them compression gains nothing."""
+"""Below this size compression gains nothing."""
 
 
 def compressed_response(
@@ -23,7 +23,8 @@ def compressed_response(
     media_type: str,
     compressed: bytes | None = None,
 ) -> Response:
-    """Answer with `body`, as gzip where the request takes it; `compressed` is that, made before."""
+    """Answer with `body`, or with `compressed` (the same as gzip, if already made) if the request
+    accepts gzip."""
     headers = {**headers, "Vary": "Accept-Encoding"}
     if len(body) >= MIN_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         body = gzip.compress(body, LEVEL) if compressed is None else compressed

@@ -1,4 +1,4 @@
-"""Documents as people read and edit them: without what says nothing. Pure."""
+"""Documents for people to read and edit: without fields that say nothing. Pure."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ FIRST_OF_NODE = ("type", "description", "needs")
 
 
 def short_spec(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the specification of a pipeline without what it would be anyway; it means the same. Of one
-    that cannot be read any more only the nulls are left out."""
+    """Return a pipeline's specification without default values; its meaning is the same. If this release
+    can no longer read it, only nulls are removed."""
     try:
         parsed = parse_pipeline(spec)
         short = parsed.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -29,14 +29,15 @@ def short_spec(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a document without the fields that say nothing."""
+    """Return a document without null fields."""
     if isinstance(value, dict):
         return {key: without_nulls(part) for key, part in value.items() if part is not None}
     return value
 
 
 def whole_times(value: Any) -> Any:
-    """Return a document whose whole times are written without a point: `slo_ms: 8000`, not `8000.0`."""
+    """Return a document with whole-numbered times written without a decimal point: `slo_ms: 8000`, not
+    `8000.0`."""
     if isinstance(value, dict):
         return {key: _whole_time(key, whole_times(part)) for key, part in value.items()}
     if isinstance(value, list):
@@ -50,7 +51,8 @@ def _whole_time(key: str, value: Any) -> Any:
 
 
 def _by_needs(nodes: dict[str, Any]) -> dict[str, Any]:
-    """Return nodes each behind those that it needs; Postgres keeps no order of names."""
+    """Return the nodes sorted so that each comes after those it needs; Postgres does not preserve the
+    order of keys."""
     left, found = dict(nodes), dict[str, Any]()
     while left:
         ready = [name for name, node in left.items() if not _needed(node) & left.keys()]

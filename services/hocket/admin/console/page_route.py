@@ -1,4 +1,4 @@
-"""Answers errors of the console's pages with a page."""
+"""Turns errors of the console's pages into a page."""
 
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
@@ -15,12 +15,12 @@ HTML = "text/html"
 
 
 def named_tenant(tenant: Annotated[str, Query(max_length=64)] = "") -> str:
-    """Take the tenant that an address names; whoever asks was let in for it."""
+    """Accept the tenant named in a URL; the caller has already been admitted for it."""
     return tenant
 
 
 def page_router() -> APIRouter:
-    """Return a router of pages, which all may name a tenant."""
+    """Return a router of pages, all of which may name a tenant."""
     return APIRouter(
         prefix=BASE,
         include_in_schema=False,
@@ -30,7 +30,7 @@ def page_router() -> APIRouter:
 
 
 class PageRoute(APIRoute):
-    """A route whose errors people read: what went wrong, and what to do."""
+    """A route that shows errors to people: what went wrong, and what to do."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()

@@ -1,7 +1,7 @@
-"""Templates, and what they say numbers and times with: the same words as the CLI.
+"""Renders templates, and formats numbers and times for them as the CLI does.
 
-Everything that a template prints is escaped; nothing stored is ever markup. The content security policy
-allows no inline script or style, so widths are attributes of SVG and not styles.
+Everything that a template prints is escaped; stored data is never markup. The content security policy
+allows no inline scripts or styles, so widths are SVG attributes rather than styles.
 """
 
 import json
@@ -36,18 +36,18 @@ SECURITY_HEADERS = {
     "Cache-Control": "no-store",
 }
 NOTHING = "\N{EN DASH}"
-"""What stands where there is no figure."""
+"""Shown in place of a missing figure."""
 TENANT = "tenant"
-"""The parameter of an address by which the bearer of a key of all tenants chooses one."""
+"""The query parameter with which the bearer of a key of all tenants chooses one."""
 MS_PER_S = 1_000
 MS_PER_MIN = 60_000
 MS_PER_H = 3_600_000
 MS_PER_DAY = 86_400_000
 BYTES_PER_KIB = 1_024
 LEAST_OF_FOUR = 0.001
-"""Dollars that four digits tell."""
+"""The smallest amount in dollars for which four decimals suffice."""
 MAX_SHOWN_CHARS = 200_000
-"""How much of one input or output a page shows; the API has all of it."""
+"""How much of one input or output a page shows; the API returns all of it."""
 
 
 @cache
@@ -79,8 +79,8 @@ def environment() -> Environment:
 def render(
     request: Request, caller: Caller | None, template: str, values: Mapping[str, Any]
 ) -> HTMLResponse:
-    """Return a page, or a part of one, under the console's policy. What its caller may not do, it does
-    not offer; without a caller it is for somebody who has not signed in."""
+    """Render a page, or part of one, with the console's security headers. It offers only what the caller
+    may do; a caller of None means that nobody is signed in."""
     root = root_of(request)
 
     def url(path: str, **query: Any) -> str:
@@ -109,36 +109,37 @@ def render(
 
 
 def is_part(request: Request) -> bool:
-    """Tell whether a script asks, which needs only the part of a page that it puts into another."""
+    """Tell whether a script made the request, and needs only the part of the page that it inserts into
+    another."""
     return "x-hocket-part" in request.headers
 
 
 def _tenant_field(request: Request) -> Markup:
-    """Return the field by which a form keeps the tenant that was chosen."""
+    """Return the hidden field with which a form keeps the chosen tenant."""
     chosen = request.query_params.get(TENANT)
     field = Markup('<input type="hidden" name="tenant" value="{}">')
     return field.format(chosen) if chosen else Markup("")
 
 
 def _section_path(section: object) -> str:
-    """Return the page of a section, which every tenant has."""
+    """Return the path of a section's main page, which exists for every tenant."""
     return f"/{str(section).lower()}" if section else "/runs"
 
 
 def root_of(request: Request) -> str:
-    """Return where the console stands: below the path that a proxy gave us, if any."""
+    """Return the console's root path, below the prefix assigned by a proxy, if any."""
     return str(request.scope.get("root_path", "")) + BASE
 
 
 def chosen_tenant(scope: Scope) -> str | None:
-    """Return the tenant that the address of one of the console's pages names."""
+    """Return the tenant named in the URL of a console page."""
     if not scope["path"].startswith(BASE) or b"tenant=" not in scope["query_string"]:
         return None
     return QueryParams(scope["query_string"]).get(TENANT) or None
 
 
 def href(request: Request, path: str, **query: Any) -> str:
-    """Return the address of a page of the console; the tenant that was chosen is kept."""
+    """Return the URL of a console page, keeping the chosen tenant."""
     chosen = request.query_params.get(TENANT)
     given = {TENANT: chosen, **query}
     told = [(name, value) for name, value in given.items() if value not in (None, "", False)]
@@ -147,13 +148,13 @@ def href(request: Request, path: str, **query: Any) -> str:
 
 
 def address(request: Request, **changes: Any) -> str:
-    """Return the present address with other parameters: what is given replaces what was asked."""
+    """Return the current URL with the given query parameters replaced."""
     told = {**request.query_params, **changes}
     return "?" + urlencode({name: value for name, value in told.items() if value is not None})
 
 
 def duration(ms: float | None) -> str:
-    """Return milliseconds as the command line says them: `38 ms`, `1.24 s`, `3 min 05 s`, `1 d 02 h`."""
+    """Format milliseconds as the command line does: `38 ms`, `1.24 s`, `3 min 05 s`, `1 d 02 h`."""
     if ms is None:
         return NOTHING
     if ms < 0:
@@ -175,12 +176,12 @@ def duration(ms: float | None) -> str:
 
 
 def signed_duration(ms: float) -> str:
-    """Return by how much a time is longer (`+1.20 s`) or shorter (`-300 ms`)."""
+    """Format a difference of times: longer (`+1.20 s`) or shorter (`-300 ms`)."""
     return ("+" if ms >= 0 else "") + duration(ms)
 
 
 def usd(amount: Decimal | float | None) -> str:
-    """Return dollars with as many digits as tell something."""
+    """Format dollars with as many digits as are meaningful."""
     if amount is None:
         return NOTHING
     value = float(amount)
@@ -194,22 +195,22 @@ def usd(amount: Decimal | float | None) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """Return a moment in UTC, to the second."""
+    """Format a moment in UTC, to the second."""
     return NOTHING if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def iso(moment: datetime) -> str:
-    """Return a moment for scripts, to the millisecond."""
+    """Format a moment for scripts, to the millisecond."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def count(number: int) -> str:
-    """Return a whole number with thousands apart."""
+    """Format an integer with its thousands separated."""
     return f"{number:,}"
 
 
 def size(number: int) -> str:
-    """Return bytes in the unit that fits: `812 B`, `4.0 KiB`, `1.2 GiB`."""
+    """Format bytes in a fitting unit: `812 B`, `4.0 KiB`, `1.2 GiB`."""
     amount, units = float(number), iter(("B", "KiB", "MiB", "GiB", "TiB"))
     unit = next(units)
     for larger in units:
@@ -220,12 +221,12 @@ def size(number: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part in percent."""
+    """Format a share in percent."""
     return "0\N{NO-BREAK SPACE}%" if whole <= 0 else f"{100 * part / whole:.0f}\N{NO-BREAK SPACE}%"
 
 
 def pretty(value: Any) -> str:
-    """Return a value as indented JSON, cut where it is too long for a page."""
+    """Return a value as indented JSON, truncated if it is too long for a page."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     if len(text) <= MAX_SHOWN_CHARS:
         return text

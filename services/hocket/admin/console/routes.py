@@ -1,5 +1,5 @@
-"""The console's addresses. They show what the API shows, to the same caller; whatever is done from a
-page is a request to the API itself, but for the playground's calls, which the gateway's own API has."""
+"""The console's routes. They show a caller what the API would show; every action on a page is a request
+to the API itself, except the playground's calls, which otherwise go through the gateway's own API."""
 
 from fastapi import APIRouter
 

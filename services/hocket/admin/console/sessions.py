@@ -1,11 +1,11 @@
 """Sessions of the console: a cookie stands for a key that was shown once.
 
-A cookie names the key, when it ends, and carries a keyed hash of both and of what is kept of the key's
-secret. No process remembers sessions: a key that is revoked, expires or is rotated ends its sessions at
-every process, and so does the platform's own secret when it is changed.
+A cookie contains the key's id, its expiry, and a keyed hash (MAC) of both and of the stored hash of the
+key's secret. No process stores sessions: revoking, expiry or rotation of a key ends its sessions at
+every process, and so does a change of the platform's own secret.
 
-Somebody who signed in at an identity provider has a row among the keys instead (`people_store`); what a
-session of it allows follows from its groups, at each request.
+A person who signed in at an identity provider has a row among the keys instead (`people_store`); what
+their session may do is derived from their groups at each request.
 """
 
 import hmac
@@ -24,20 +24,21 @@ from hocket.schemas.capabilities import Capabilities
 
 COOKIE = "hocket_session"
 SESSION_S = 12 * 3_600
-"""How long one lasts."""
+"""How long a session lasts."""
 PERSON_SESSION_S = 3_600
-"""How long one of somebody lasts who signed in at an identity provider: groups are asked anew then."""
+"""How long a session from an identity provider lasts: after it, groups are read again."""
 FLOW_COOKIE = "hocket_sign_in"
 FLOW_S = 600
 """How long a sign-in at an identity provider may take."""
 MAX_BACK_CHARS = 2_000
 TICKET_S = 60
-"""How long a ticket of `hocket console` may be used."""
+"""How long a ticket of `hocket console` is valid."""
 ENDED = "the session has ended; sign in again"
 
 
 class Sessions:
-    """Makes and knows sessions. Without the platform's secret they are of this process alone."""
+    """Creates and verifies sessions. Without the platform's secret, they are valid only at this
+    process."""
 
     def __init__(
         self,
@@ -54,21 +55,23 @@ class Sessions:
         return self._made("session", bearer, lasting_s(bearer))
 
     def ticket(self, bearer: Principal) -> str:
-        """Return what `redeem` takes for TICKET_S."""
+        """Return a ticket that `redeem` accepts for TICKET_S."""
         return self._made("ticket", bearer, TICKET_S)
 
     async def bearer(self, cookie: str, tenant: str | None = None) -> Principal:
-        """Return whose session a cookie is in a request that names a tenant, or none; raise KeyRefused,
+        """Return the bearer of a session cookie in a request, which may name a tenant; raise KeyRefused,
         TenantForbidden or TenantNotNamed."""
         try:
             row, ends = self._known("session", cookie)
         except (KeyRefused, KeysNotLoaded):
-            await self.book.present(cookie.partition(".")[0])  # it may have begun elsewhere
+            await self.book.present(
+                cookie.partition(".")[0]
+            )  # it may have begun at another process
             row, ends = self._known("session", cookie)
         return self.person(row, tenant, ends) if row.subject else row
 
     def person(self, row: Principal, tenant: str | None, ends_at_s: float) -> Principal:
-        """Return as whom somebody acts who has a row among the keys."""
+        """Return the principal for a person who has a row among the keys."""
         if self.sign_in is None:
             raise KeyRefused(reason=ENDED)
         try:
@@ -87,7 +90,7 @@ class Sessions:
         )
 
     def redeem(self, ticket: str) -> Principal:
-        """Return whose ticket this is, or raise KeyRefused."""
+        """Return the bearer of a ticket, or raise KeyRefused."""
         return self._known("ticket", ticket)[0]
 
     def begin_flow(self, back: str, redirect_uri: str) -> tuple[str, Flow]:
@@ -98,7 +101,7 @@ class Sessions:
         return f"{state}.{ends}.{told}.{tag}", self._flow(state, redirect_uri)
 
     def flow_of(self, cookie: str, redirect_uri: str) -> tuple[Flow, str]:
-        """Return the sign-in of a cookie, and where it leads back to; raise SignInRefused."""
+        """Return the sign-in of a cookie, and the path to go back to; raise SignInRefused."""
         text, _, tag = cookie.rpartition(".")
         if not cookie.isascii() or not self._capabilities.is_sealed(
             tag, "console sign-in", text.encode()
@@ -110,7 +113,7 @@ class Sessions:
         return self._flow(state, redirect_uri), urlsafe_b64decode(told).decode()
 
     def _flow(self, state: str, redirect_uri: str) -> Flow:
-        """Return a sign-in: its secrets follow from its state and the platform's own secret."""
+        """Return a sign-in, whose secrets are derived from its state and the platform's own secret."""
         nonce, *verifier = (
             self._capabilities.seal(f"console {purpose}", state.encode())
             for purpose in ("nonce", "verifier 1", "verifier 2")
@@ -139,5 +142,5 @@ class Sessions:
 
 
 def lasting_s(bearer: Principal) -> int:
-    """Return how long a session of a bearer lasts."""
+    """Return how long a bearer's session lasts, in seconds."""
     return PERSON_SESSION_S if bearer.subject else SESSION_S

@@ -1,4 +1,4 @@
-"""The SQL behind a figure, as somebody can run it: the very query of the page, its values written in."""
+"""The SQL behind a figure, ready to run: exactly the query of the page, with its values filled in."""
 
 import re
 from datetime import date, datetime
@@ -10,7 +10,8 @@ _PLACE = re.compile(r"\$(\d+)")
 
 
 def shown_sql(query: str, *values: Value) -> str:
-    """Return a query with `$1`, `$2` … replaced by literals of `values`, without space around it."""
+    """Return a query with `$1`, `$2` … replaced by literals of `values`, without surrounding
+    whitespace."""
     return _PLACE.sub(lambda found: _literal(values[int(found[1]) - 1]), query).strip()
 
 

@@ -21,8 +21,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 async def trace_of(
     context: Context, tenant: str, run_id: str, make: Callable[[RunTrace], Made]
 ) -> Made:
-    """Return what `made` makes of a run's trace, or of its first MAX_SPANS spans. It is built in a
-    thread, because a long trace takes seconds, during which nothing else would be answered."""
+    """Return what `make` makes of the trace of an existing run, with at most MAX_SPANS spans. This
+    happens in a thread, because a long trace takes seconds, during which nothing else would be
+    answered."""
     give_way()
     async with context.traces.place(tenant):
         rows = await read_rows(context.pool, [run_id])

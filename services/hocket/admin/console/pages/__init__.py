@@ -1,1 +1,1 @@
-"""The console's pages, each with what it sends to its template."""
+"""The console's pages, each with the values for its template."""

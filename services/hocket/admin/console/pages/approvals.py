@@ -1,4 +1,4 @@
-"""What waits for a person."""
+"""The page of pending approvals."""
 
 from fastapi import Request
 from fastapi.responses import Response

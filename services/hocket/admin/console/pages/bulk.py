@@ -1,4 +1,4 @@
-"""What was done to many runs at once, and how far it is."""
+"""The page of bulk operations and their progress."""
 
 from fastapi import Request
 from fastapi.responses import Response

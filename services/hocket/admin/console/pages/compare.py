@@ -25,7 +25,7 @@ from hocket.schemas.rest import Token
 RunChoice = Annotated[str, Query(pattern=r"^r[0-9a-f]{24}$")]
 
 WORDS = {"only_a": "only in A", "only_b": "only in B"}
-"""What differs, where the API's word is not for people."""
+"""Names of differences for which the API's term is not meant for people."""
 
 router = page_router()
 

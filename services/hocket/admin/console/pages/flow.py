@@ -1,4 +1,4 @@
-"""The limits by key that hold runs back."""
+"""The page of the per-key limits that hold runs back."""
 
 from typing import Annotated
 

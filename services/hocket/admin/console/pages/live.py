@@ -1,4 +1,4 @@
-"""What open pages hear of: changes of runs, and the rows that changed."""
+"""Live updates for open pages: changes of runs, and changed rows."""
 
 import json
 import re
@@ -30,8 +30,8 @@ MAX_IDS_CHARS = 26 * ROWS
 
 
 class AskedRows(run_list.Asked):
-    """Which rows of a list have changed: `shown` are on the page, `fresh` are there if they fit its
-    filters."""
+    """Which rows of a list have changed: `shown` ones are already on the page, `fresh` ones are added if
+    they match its filters."""
 
     shown: str = ""
     fresh: str = ""
@@ -50,7 +50,7 @@ async def console_live_runs(
 ) -> Response:
     """Follow a list: events `rows` with the lines of runs that have changed. All who have the same list
     open are sent the same, which is read and made once."""
-    filter_of(wanted, caller)  # what is wrong with it is an answer, not an event
+    filter_of(wanted, caller)  # so that an invalid filter gets an error answer, not an event
     await context.live.until_attached()
     return await streamed(request, _lines(request, context, caller, wanted))
 
@@ -102,7 +102,7 @@ async def console_live_rows(
 
 
 def _ids(text: str, field: str) -> tuple[str, ...]:
-    """Return the ids of runs in a list, or raise InvalidInput."""
+    """Parse a list of run ids, or raise InvalidInput."""
     found = tuple(part for part in text.split(",") if part)
     if len(text) > MAX_IDS_CHARS or not all(map(RUN_ID.fullmatch, found)):
         raise InvalidInput(

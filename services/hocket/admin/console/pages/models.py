@@ -1,4 +1,4 @@
-"""Models: backends, breakers, experiments, and why calls went where they went."""
+"""The page of models: backends, breakers, experiments, and the routing decisions of calls."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What was spent, on what, and of which budgets."""
+"""The page of spending: how much, on what, and from which budgets."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -44,7 +44,7 @@ async def console_money(
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """The budgets that are shown, how many are not, and the SQL that gives what is spent of which."""
+    """The budgets shown, how many are left out, and the SQL behind the amounts spent."""
 
     shown: tuple[BudgetUse, ...]
     more: int
@@ -52,7 +52,8 @@ class Budgets:
 
 
 async def _budgets(context: Context, tenant: str, *, of_all: bool) -> Budgets | None:
-    """Return the budgets that hold for a tenant; None where no gateway answers, which know them."""
+    """Return the budgets that apply to a tenant, or None if no gateway answers (only gateways know
+    them)."""
     try:
         rules = await gathered_budgets(context.bus)
     except GatewayAway:

@@ -1,4 +1,4 @@
-"""Pipelines, and one of them."""
+"""The list of pipelines, and the page of one pipeline."""
 
 import asyncio
 from typing import Annotated
@@ -42,7 +42,7 @@ nodes:
       question: "{{ input.question }}"
     prompt: "{{ input.question }}"
 """
-"""What somebody begins with."""
+"""The text with which a new pipeline begins in the editor."""
 
 router = page_router()
 
@@ -92,7 +92,7 @@ async def console_pipeline(
 
 
 async def _trials(context: Context, caller: Caller, name: str) -> list[ExperimentState]:
-    """Return the experiments that runs of a pipeline take part in; none where no gateway answers."""
+    """Return the experiments that runs of a pipeline take part in; empty if no gateway answers."""
     if not caller.bearer.may(Permission.EXPERIMENTS_READ):
         return []
     try:

@@ -1,4 +1,4 @@
-"""Signing in at the identity provider, and out of every browser."""
+"""Signs in at the identity provider, and signs out of every browser."""
 
 from typing import Annotated
 
@@ -64,7 +64,7 @@ async def console_go_to_provider(
         path=_flow_path(request),
         secure=is_secure(request, sessions),
         httponly=True,
-        samesite="lax",  # the provider's page leads back here
+        samesite="lax",  # the cookie is needed when the provider redirects back here
     )
     return answer
 
@@ -97,7 +97,8 @@ async def console_come_from_provider(
         raise NoRole
     await sessions.book.looked()
     tenants = sorted({role.tenant or "" for role in sign_in.tokens.roles_of(person.groups)})
-    # A redirect would still be the provider's doing, and browsers would keep the cookie back.
+    # After a redirect, browsers would treat the request as coming from the provider and withhold the
+    # cookie.
     choices = [tenant for tenant in tenants if tenant] if "" not in tenants else []
     first = choices[0] if len(choices) > 1 else None
     values = {

@@ -1,4 +1,4 @@
-"""The list of runs."""
+"""The page with the list of runs."""
 
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, get_args
@@ -114,7 +114,7 @@ async def console_runs_histogram(
 
 
 def filter_of(wanted: run_list.Asked, caller: Caller) -> runs.RunFilter:
-    """Return which runs a form asks for, or raise InvalidInput. Who may not see content may not search
+    """Return the filter of a form, or raise InvalidInput. Callers who may not see content may not search
     it either."""
     if wanted.contains:
         caller.bearer.check(Permission.CONTENT_READ)
@@ -135,7 +135,7 @@ def filter_of(wanted: run_list.Asked, caller: Caller) -> runs.RunFilter:
 
 
 def _dollars(text: str) -> Decimal | None:
-    """Return an amount that somebody typed, or raise InvalidInput."""
+    """Parse an amount typed by a user, or raise InvalidInput."""
     if not text.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Tasks that are submitted by the clock."""
+"""The pages of schedules: tasks submitted by the clock."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Signs people in and out."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -28,7 +28,7 @@ SessionsDep = Annotated[Sessions, Depends(_sessions)]
 
 
 OPENED = "none"
-"""What `Sec-Fetch-Site` says where a person, or `hocket console`, opened an address."""
+"""The value of `Sec-Fetch-Site` if a person, or `hocket console`, opened a URL directly."""
 
 
 class TicketOfPage(HocketError):
@@ -97,7 +97,7 @@ async def console_end_session(request: Request) -> Response:
 def begin_session(
     request: Request, answer: Response, sessions: Sessions, bearer: Principal
 ) -> None:
-    """Give the browser the cookie of a new session."""
+    """Set the cookie of a new session."""
     answer.set_cookie(
         COOKIE,
         sessions.begin(bearer),
@@ -110,19 +110,19 @@ def begin_session(
 
 
 def own_path(path: str) -> str:
-    """Return a path of the console to go back to; what leads anywhere else is left out."""
+    """Return the path to go back to if it is one of the console's own; otherwise the default."""
     plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
     return path if plain and "\\" not in path else ""
 
 
 def is_secure(request: Request, sessions: Sessions) -> bool:
-    """Tell whether browsers come by https."""
+    """Tell whether browsers connect by https."""
     public = None if sessions.sign_in is None else sessions.sign_in.public_url
     return (public or str(request.url)).startswith("https:")
 
 
 def _provider(sessions: Sessions) -> str:
-    """Return the name of the identity provider, nothing where there is none."""
+    """Return the name of the identity provider; empty if there is none."""
     if sessions.sign_in is None:
         return ""
     return urlsplit(sessions.sign_in.tokens.provider.issuer).netloc

@@ -1,4 +1,4 @@
-"""The platform's parts: who works, what waits, what could not be handled, who may do what."""
+"""The pages of the platform's parts: workers, queues, dead letters, keys."""
 
 from enum import StrEnum
 from typing import Any
@@ -27,7 +27,7 @@ MAX_KEYS = 100
 
 
 class Part(StrEnum):
-    """What the page shows."""
+    """The tabs of the page."""
 
     HEALTH = "health"
     WORKERS = "workers"
@@ -42,7 +42,7 @@ class Part(StrEnum):
 
     @property
     def needs(self) -> Permission:
-        """What somebody must be allowed who sees it, besides the platform's state."""
+        """The permission needed to see it, in addition to that for the platform's state."""
         return {
             Part.LETTERS: Permission.DEAD_LETTERS_READ,
             Part.KEYS: Permission.KEYS_READ,

@@ -1,4 +1,4 @@
-"""Who is told of runs by HTTP, and what became of the messages."""
+"""The pages of webhooks and their deliveries."""
 
 from typing import Annotated
 

@@ -1,1 +1,1 @@
-"""The playground: one call to a logical model, with why it went where it went and what it cost."""
+"""The playground: one call to a logical model, with the routing decision and the cost."""

@@ -1,8 +1,9 @@
-"""One call of a person at the console: asked of a gateway over NATS, streamed as server-sent events.
+"""A model call made in the console: sent to a gateway over NATS, streamed as server-sent events.
 
-States: asking (`piece` for each piece of the answer), answered (`reply`: the whole, its tokens and its
-price), then explained (`decision`, once the ledger has booked the call) or not within EXPLAINED_S. A
-caller that leaves while it is asked stops the call; what it used is booked all the same.
+States: asking (an event `piece` for each piece of the answer), answered (`reply`: the whole answer, its
+tokens and price), then explained (`decision`, once the ledger has booked the call), unless that takes
+longer than EXPLAINED_S. If the caller disconnects while asking, the call is stopped; what it used is
+still booked.
 """
 
 import asyncio
@@ -39,15 +40,17 @@ from hocket.schemas.messages import (
 from hocket.schemas.rest import Request as Body
 
 REPLY_GRACE_MS = 2_000.0
-"""How much longer than the call may take its answer is waited for: a gateway says what went wrong."""
+"""How much longer than the call's timeout to wait for a reply, so that the gateway can report what went
+wrong."""
 EXPLAINED_S = 20.0
 REFUSED_S = 3.0
-"""How long the ledger is waited for, after an answer and after an error: some errors are not kept."""
+"""How long to wait for the ledger, after an answer and (here) after an error: some errors are not
+booked."""
 LOOK_S = 0.25
 MAX_PROMPT_CHARS = 100_000
 
 Part = Callable[[str, Mapping[str, Any]], str]
-"""Makes a part of a page."""
+"""Renders a part of a page."""
 
 
 class ModelNotOfKey(HocketError):
@@ -70,7 +73,7 @@ class PlaygroundCall(Body):
 
 
 def request_of(wanted: PlaygroundCall, caller: Caller, chunks_to: str) -> CallRequest:
-    """Return the call: for the caller's tenant, charged to the caller's key."""
+    """Return the call request, for the caller's tenant and charged to the caller's key."""
     said = [("system", wanted.system), ("user", wanted.prompt)]
     return CallRequest(
         call_id=f"console:{uuid4().hex}",
@@ -90,7 +93,7 @@ def request_of(wanted: PlaygroundCall, caller: Caller, chunks_to: str) -> CallRe
 
 
 def check_model(caller: Caller, model: str) -> None:
-    """Raise ModelNotOfKey where a key is for other models."""
+    """Raise ModelNotOfKey if the key is restricted to other models."""
     if caller.bearer.models is not None and model not in caller.bearer.models:
         raise ModelNotOfKey(model=model)
 
@@ -98,14 +101,14 @@ def check_model(caller: Caller, model: str) -> None:
 async def stream(
     context: Context, caller: Caller, wanted: PlaygroundCall, prices: Any, part: Part
 ) -> AsyncGenerator[bytes, None]:
-    """Yield a call's answer as it is made, then what it cost, then why it went where it went. `prices`
-    are those of each backend by name."""
+    """Yield a call's answer as it is generated, then its cost, then its routing decision. `prices` are
+    the prices of each backend, by name."""
     inbox = context.bus.nc.new_inbox()
     call = request_of(wanted, caller, inbox)
     pieces: asyncio.Queue[str] = asyncio.Queue()
 
     def take(message: RawMessage) -> None:
-        with suppress(ValidationError):  # the reply has all of it
+        with suppress(ValidationError):  # the reply contains the whole answer
             pieces.put_nowait(CallChunk.model_validate_json(message.data).text)
 
     subscription = await context.bus.subscribe_raw(inbox, take)
@@ -129,7 +132,7 @@ async def stream(
 
 
 async def _next(pieces: "asyncio.Queue[str]", asking: "asyncio.Task[CallReply]") -> bytes:
-    """Return the pieces that have come, or a comment where the call ends first or nothing comes."""
+    """Return the pieces that have arrived, or a comment if the call ends first or nothing arrives."""
     getting = asyncio.create_task(pieces.get())
     try:
         await asyncio.wait({getting, asking}, timeout=QUIET_S, return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +147,7 @@ async def _next(pieces: "asyncio.Queue[str]", asking: "asyncio.Task[CallReply]")
 
 
 async def _asked(context: Context, call: CallRequest, timeout_ms: float) -> CallReply:
-    """Return a gateway's reply; where there is none, one that says so."""
+    """Return a gateway's reply; if there is none, a reply that says so."""
     payload = encoded(call)
     try:
         answer = await context.bus.request(
@@ -174,7 +177,7 @@ def _failed(call: CallRequest, error: HocketError) -> CallReply:
 
 
 async def _explained(context: Context, tenant: str, call_id: str, *, failed: bool) -> Any:
-    """Return what the ledger has of a call once it has booked it; None where it does not in time."""
+    """Return the ledger's record of a call once it is booked, or None if that takes too long."""
     until_s = clock.monotonic_ms() / 1_000 + (REFUSED_S if failed else EXPLAINED_S)
     while True:
         found = await reads.explain(context.pool, tenant, call_id)

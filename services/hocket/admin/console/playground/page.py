@@ -1,4 +1,4 @@
-"""The playground's page, and the calls that are made from it."""
+"""The playground's page, and the calls made from it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Why a call cost what it cost: its tokens by the prices of the backend that answered. Pure."""
+"""Breaks down the cost of a call: its tokens times the prices of the backend that answered. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ TOKENS_PER_PRICE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """One part of a price: so many tokens, so much a million of them."""
+    """One part of a price: a number of tokens, and the price per million."""
 
     what: str
     tokens: int
@@ -21,7 +21,7 @@ class PriceLine:
 
 @dataclass(frozen=True, slots=True)
 class PriceExplained:
-    """The parts of a price. `agrees`: together they are what was booked."""
+    """The parts of a price. `agrees`: their sum equals the booked amount."""
 
     lines: tuple[PriceLine, ...]
     request_usd: Decimal | None
@@ -29,7 +29,7 @@ class PriceExplained:
 
 
 def explained(reply: CallReply, prices: Mapping[str, str] | None) -> PriceExplained | None:
-    """Return the parts of what a call cost; None where no price of its backend is known."""
+    """Return the parts of a call's cost, or None if its backend's prices are not known."""
     known = _known(prices or {})
     if not known:
         return None
@@ -56,6 +56,6 @@ def _known(prices: Mapping[str, str]) -> dict[str, Decimal]:
     for name, text in prices.items():
         try:
             found[name] = Decimal(text)
-        except InvalidOperation:  # a gateway of another version
+        except InvalidOperation:  # sent by a gateway of another version
             continue
     return found

@@ -1,1 +1,1 @@
-"""A run in the console: its page, a step of it, and what their scripts load."""
+"""A run in the console: its page, its steps, and the data that their scripts load."""

@@ -1,4 +1,4 @@
-"""A model call of a run: what was asked and answered, as far as that is kept, and why it went there."""
+"""The page of a model call of a run: prompt and answer, if they are stored, and the routing decision."""
 
 from typing import Annotated
 

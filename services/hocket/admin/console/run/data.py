@@ -1,4 +1,4 @@
-"""What the scripts of a run's page load: its timeline, its graph, its trace for Perfetto, its events."""
+"""The data that the scripts of a run's page load: timeline, graph, trace for Perfetto, events."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A run: its time, its money, its steps and values."""
+"""The page of a run: its time, cost, steps and values."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,5 +1,5 @@
-"""What stands beside a run: the runs that it began, those that repeat it, what it would have cost
-elsewhere, and what is kept of its calls."""
+"""What is shown beside a run: the runs it started, the runs that repeat it, what it would have cost
+elsewhere, and which of its calls are stored."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ UNION ALL
  WHERE facts ? 'origin' AND facts #>> '{origin,run_id}' = $2 AND tenant = $1
  ORDER BY accepted_at, run_id LIMIT $3)
 """
-"""The runs that a run began, and those that repeat it."""
+"""The runs that a run started, and those that repeat it."""
 
 ELSEWHERE = """
 WITH calls AS (
@@ -46,7 +46,8 @@ JOIN latest p ON (p.model, p.backend) <> (c.model, c.backend)
 ORDER BY c.cost_usd DESC, c.model, c.backend, other_cost_usd, other_model, other_backend
 LIMIT $3
 """
-"""What a run's calls would have cost elsewhere; `report.model_swap` has it of a pipeline's last days."""
+"""What a run's calls would have cost elsewhere; `report.model_swap` has the same for a pipeline's last
+days."""
 
 STEP_COSTS = """
 SELECT step, count(*) AS calls, sum(cost_usd) AS cost_usd,
@@ -55,7 +56,7 @@ FROM hocket.usage
 WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[])
 GROUP BY step
 """
-"""What the model calls of these steps come to."""
+"""The totals of these steps' model calls."""
 
 CALLS = """
 SELECT call_id, step, kind, model, backend, status, input_tokens, output_tokens, cached_tokens,
@@ -64,15 +65,15 @@ FROM report.usage
 WHERE tenant = $1 AND run_id = $2
 ORDER BY started_at
 """
-"""The calls of a run, as the reports have them."""
+"""The calls of a run, as in the report views."""
 
 KEPT = "SELECT DISTINCT call_id FROM hocket.content WHERE tenant = $1 AND run_id = $2 LIMIT $3"
-"""The calls whose prompts and answers are kept."""
+"""The calls whose prompts and answers are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedRun:
-    """A run that another one began (`sub-run`), or that repeats it (`repeat`)."""
+    """A run started by another one (`sub-run`), or repeating it (`repeat`)."""
 
     relation: str
     run_id: str
@@ -83,7 +84,7 @@ class RelatedRun:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """The model calls of a step: how many, in US dollars, and their tokens in and out."""
+    """The model calls of a step: their number, cost in US dollars, and tokens in and out."""
 
     calls: int = 0
     cost_usd: Decimal = Decimal(0)
@@ -92,7 +93,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What the calls of a model at a backend cost, and would have cost with another one."""
+    """What the calls to a model at a backend cost, and what they would have cost with another one."""
 
     model: str
     backend: str
@@ -104,13 +105,13 @@ class Elsewhere:
 
 
 async def related_runs(pool: Pool, tenant: str, run_id: str) -> list[RelatedRun]:
-    """Return up to MAX_RELATED runs of each relation, the earliest first."""
+    """Return up to MAX_RELATED runs of each relation, earliest first."""
     rows = await pool.fetch(RELATED, tenant, run_id, MAX_RELATED, timeout=QUERY_TIMEOUT_S)
     return [RelatedRun(**dict(row)) for row in rows]
 
 
 async def elsewhere(pool: Pool, tenant: str, run_id: str) -> list[Elsewhere]:
-    """Return what a run would have cost elsewhere, by the prices that the tenant was charged last."""
+    """Return what a run would have cost elsewhere, at the prices that the tenant was last charged."""
     rows = await pool.fetch(ELSEWHERE, tenant, run_id, MAX_OTHERS, timeout=QUERY_TIMEOUT_S)
     return [Elsewhere(**dict(row)) for row in rows]
 
@@ -118,23 +119,23 @@ async def elsewhere(pool: Pool, tenant: str, run_id: str) -> list[Elsewhere]:
 async def step_costs(
     pool: Pool, tenant: str, run_id: str, steps: Collection[str]
 ) -> dict[str, StepCost]:
-    """Return what each of these steps spent on models; those without a call are left out."""
+    """Return what each of these steps spent on models; steps without calls are left out."""
     values = (tenant, run_id, list(steps))
     rows = await pool.fetch(STEP_COSTS, *values, timeout=QUERY_TIMEOUT_S)
     return {row["step"]: StepCost(row["calls"], row["cost_usd"], row["tokens"]) for row in rows}
 
 
 def calls_sql(tenant: str, run_id: str) -> str:
-    """Return the SQL that gives what the calls of a run used and cost."""
+    """Return the SQL for what a run's calls used and cost."""
     return shown_sql(CALLS, tenant, run_id)
 
 
 def elsewhere_sql(tenant: str, run_id: str) -> str:
-    """Return the SQL that gives what a run would have cost elsewhere."""
+    """Return the SQL for what a run would have cost elsewhere."""
     return shown_sql(ELSEWHERE, tenant, run_id, MAX_OTHERS)
 
 
 async def kept_calls(pool: Pool, tenant: str, run_id: str) -> set[str]:
-    """Return the ids of those of its calls whose prompts and answers are kept."""
+    """Return the ids of the run's calls whose prompts and answers are stored."""
     rows = await pool.fetch(KEPT, tenant, run_id, MAX_KEPT, timeout=QUERY_TIMEOUT_S)
     return {row["call_id"] for row in rows}

@@ -1,4 +1,4 @@
-"""A step of a run: a page, or a panel beside the graph."""
+"""A step of a run, as a page or as a panel beside the graph."""
 
 from typing import Annotated
 

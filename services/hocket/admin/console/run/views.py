@@ -1,4 +1,4 @@
-"""The views of a run's page, of which it shows one at a time: steps, calls, trace, logs, journal."""
+"""The views of a run's page, shown one at a time: steps, calls, trace, logs, journal."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class View(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whose view it is, the page of it, and which lines of its logs."""
+    """The requested view, its page, and the filter of log lines."""
 
     run_id: str
     after: str | None = None
@@ -60,7 +60,7 @@ Values = dict[str, Any]
 async def values_of(
     view: View, request: Request, context: Context, caller: Caller, asked: Asked
 ) -> Values:
-    """Return what the template shows in a view; nothing for those that the run itself is enough for."""
+    """Return the template's values for a view; empty for views that need only the run itself."""
     read = READS.get(view)
     return {} if read is None else await read(request, context, caller, asked)
 

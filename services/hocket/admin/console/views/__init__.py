@@ -1,1 +1,1 @@
-"""What pages show, made ready for their templates."""
+"""Prepares the data of pages for their templates."""

@@ -6,14 +6,14 @@ from typing import Any
 from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 
 WITHIN = "/~!"
-"""What stands in a path behind the node that another one is within."""
+"""The characters in a path that end the name of an enclosing node."""
 MAX_BOXES = 400
-"""Boxes that are drawn; a larger pipeline shows its outermost ones."""
+"""The maximum number of boxes drawn; of a larger pipeline only the outermost are shown."""
 
 
 def graph_of(plan: Plan) -> dict[str, Any]:
-    """Return the boxes of a pipeline and its arrows, outermost scopes first. A box names the one around
-    it; `mark` says what a node is besides its type (map, loop, race, branch, fallback)."""
+    """Return a pipeline's boxes and arrows, outermost scopes first. A box names its enclosing box;
+    `mark` says what a node is in addition to its type (map, loop, race, branch, fallback)."""
     boxes: list[dict[str, Any]] = []
     arrows: list[tuple[str, str]] = []
     level: list[tuple[ScopePlan, str | None]] = [(plan.root, None)]
@@ -40,8 +40,8 @@ def graph_of(plan: Plan) -> dict[str, Any]:
 
 
 def with_emitted(graph: dict[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a graph with boxes for the nodes of a run that its pipeline does not have: those that a
-    planner emitted, each within the box of the planner."""
+    """Return a graph with additional boxes for the nodes of a run that a planner emitted, each within
+    the planner's box."""
     boxes = list(graph["boxes"])
     drawn = {box["id"] for box in boxes}
     new = [node for node in nodes if node["node"] not in drawn]

@@ -1,10 +1,10 @@
-"""How many runs of a list were accepted when, by how they ended.
+"""Counts the runs of a list over time of acceptance, by how they ended.
 
-A long range is added up from the hours of `hocket.rollup_run_hours`, where the filter is one that it
-knows; all pipelines together from `hocket.rollup_run_totals`, one error from
-`hocket.rollup_error_hours`. The hours at both ends, today and the days that changed since they were
-rolled up come from the runs themselves. All of it is read in one snapshot,
-so that no run counts twice or is left out.
+For a long range, the hours of `hocket.rollup_run_hours` are added up, if the filter permits; for all
+pipelines together those of `hocket.rollup_run_totals`, for a single error those of
+`hocket.rollup_error_hours`. Hours cut by either end of the range, today, and days changed since they
+were rolled up are counted from the runs themselves. Everything is read in one snapshot, so that no run
+is counted twice or missed.
 """
 
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.runs.reads import RunFilter, conditions_of, within_reach
 
 BUCKETS = 60
-"""Bars at most, but for one more where they begin with full hours."""
+"""The maximum number of bars; one more if they begin on full hours."""
 HOUR = timedelta(hours=1)
 LONG = timedelta(days=2)
-"""Ranges from here on are added up from hours."""
+"""Ranges of this length or longer are added up from hours."""
 MIN_SPAN = timedelta(seconds=1)
 KINDS = ("good", "failed", "cancelled", "running")
 KIND_OF = {
@@ -34,34 +34,34 @@ KIND_OF = {
     "cancelled": "cancelled",
     "running": "running",
 }
-"""How a bar shows each status."""
+"""The part of a bar in which each status is counted."""
 
 BARS = """
 SELECT date_bin($1::interval, accepted_at, $2::timestamptz) AS begun, status, count(*) AS runs
 FROM hocket.run
 WHERE tenant = $3
 """
-"""How many runs were accepted in each part of a range of time, by how they ended."""
+"""The number of runs accepted in each interval of a time range, by status."""
 
 COUNT = """
 SELECT status, count(*) AS runs
 FROM hocket.run
 WHERE tenant = $1
 """
-"""The same in one number; `report.runs_by_hour` has it by the hour."""
+"""The same as totals; `report.runs_by_hour` has it by the hour."""
 
 ROLLED_UP = """
 SELECT hour AS begun, status, sum(runs)::bigint AS runs
 FROM hocket.{table}
 WHERE tenant = $1 AND day >= $2 AND day <= $3 AND hour >= $4 AND hour < $5 AND day <> ALL ($6::date[])
 """
-"""The same from hours, without the days that are not rolled up as they are."""
+"""The same from rolled-up hours, without the days that are not up to date."""
 HOURS = "rollup_run_hours"
-"""A row an hour, status, pipeline and version."""
+"""A row per hour, status, pipeline and version."""
 TOTALS = "rollup_run_totals"
-"""A row an hour and status: what HOURS come to over all pipelines."""
+"""A row per hour and status: the sums of HOURS over all pipelines."""
 ERRORS = "rollup_error_hours"
-"""A row an hour, status, pipeline, version and code of an error."""
+"""A row per hour, status, pipeline, version and error code."""
 
 STATE = """
 SELECT open_from, ARRAY(
@@ -70,7 +70,8 @@ SELECT open_from, ARRAY(
 ) AS dirty
 FROM hocket.rollup_state
 """
-"""From when on nothing is rolled up, and which days of a tenant changed since they were."""
+"""The time from which nothing is rolled up, and the tenant's days that changed since they were rolled
+up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,11 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many runs all bars stand for."""
+        """The number of runs in all bars."""
         return sum(map(sum, (self.good, self.failed, self.cancelled, self.running)))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the script draws."""
+        """Return the data that the script draws."""
         return {
             "total": self.total,
             "start": self.start.timestamp(),
@@ -110,8 +111,8 @@ async def histogram(
     end: datetime,
     after: str | None = None,
 ) -> Histogram:
-    """Return how many of the runs of a filter were accepted when. Where each run must be looked at,
-    those within reach of the list's page `after` count."""
+    """Return the histogram of a filter's runs. If each run has to be examined, only those within reach
+    of the list's page `after` are counted."""
     if end - start >= LONG and _is_rolled_up(wanted):
         return await _of_hours(pool, tenant, wanted, start, end)
     wanted = await within_reach(pool, tenant, wanted, after)
@@ -129,7 +130,7 @@ def count_sql(tenant: str, wanted: RunFilter, start: datetime) -> str:
 
 
 def _is_rolled_up(wanted: RunFilter) -> bool:
-    """Tell whether a filter asks for nothing but what hours are rolled up by."""
+    """Tell whether a filter uses only the columns by which hours are rolled up."""
     return wanted.asks_only_for("pipeline", "version", "status", "error_code", "since", "until")
 
 
@@ -162,7 +163,7 @@ async def _of_hours(
 
 
 def _spans(days: list[date], from_at: datetime, to_at: datetime) -> list[tuple[datetime, datetime]]:
-    """Return the days as times, as far as they are within a range."""
+    """Return the days as time ranges, clipped to a range."""
     begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in sorted(days)]
     return [(max(begin, from_at), min(begin + timedelta(days=1), to_at)) for begin in begins]
 
@@ -170,7 +171,7 @@ def _spans(days: list[date], from_at: datetime, to_at: datetime) -> list[tuple[d
 async def _rolled_up(
     connection: asyncpg.Connection, wanted: RunFilter, values: list[Any]
 ) -> list[asyncpg.Record]:
-    """Return what the hours that `values` bound say of the runs of a filter."""
+    """Return the counts for a filter's runs from the hours selected by `values`."""
     if wanted.error_code is not None:
         table = ERRORS
     else:

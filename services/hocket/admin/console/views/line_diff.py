@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 MAX_LINES = 1_000
-"""Lines of each text that are compared."""
+"""The maximum number of lines compared of each text."""
 AROUND = 3
-"""Lines that are shown before and after a change."""
+"""Lines shown before and after a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinePair:
-    """A line of each text, None where one has none there. A `gap` stands for lines that are the same."""
+    """A line of each text, None on a side without one. A `gap` stands for omitted equal lines."""
 
     left: str | None
     right: str | None
@@ -21,19 +21,19 @@ class LinePair:
 
 @dataclass(frozen=True, slots=True)
 class LineDiff:
-    """What two texts have in common and what not."""
+    """The difference between two texts."""
 
     pairs: list[LinePair]
     truncated: bool
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference in what was compared."""
+        """Whether the compared parts are equal."""
         return all(pair.same for pair in self.pairs)
 
 
 def diff_of(left: str, right: str) -> LineDiff:
-    """Return two texts side by side; of what is the same only the lines around changes."""
+    """Return two texts side by side; of equal parts, only the lines around changes."""
     ours, theirs = left.splitlines(), right.splitlines()
     truncated = max(len(ours), len(theirs)) > MAX_LINES
     ours, theirs = ours[:MAX_LINES], theirs[:MAX_LINES]

@@ -1,4 +1,4 @@
-"""Models: what a gateway has, what their calls were like, and why they went where they did."""
+"""Models: the state of a gateway, figures of their calls, and routing decisions."""
 
 import json
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ GROUP BY model, backend
 ORDER BY cost DESC, model, backend
 LIMIT $2
 """
-"""What the calls of the last day were like, by model and backend."""
+"""Figures of the last day's calls, by model and backend."""
 
 DECISIONS = """
 SELECT call_id, run_id, node, model, backend, status, cost_usd, latency_ms, started_at, decision
@@ -41,7 +41,7 @@ LIMIT $4
 
 @dataclass(frozen=True, slots=True)
 class CallLine:
-    """The calls of a model at a backend."""
+    """The calls to a model at a backend."""
 
     model: str
     backend: str
@@ -53,7 +53,7 @@ class CallLine:
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
-    """The last day's calls, the dearest model and backend first, and the SQL that gives them."""
+    """The last day's calls, most expensive model and backend first, and the SQL behind them."""
 
     lines: list[CallLine]
     sql: str
@@ -61,15 +61,15 @@ class CallTable:
 
 @dataclass(frozen=True, slots=True)
 class GatewayView:
-    """What the gateway that answered has: models, and what is paid for them."""
+    """The view of the gateway that answered: models, and their prices."""
 
     models: list[dict[str, Any]] = field(default_factory=list)
     prices: dict[str, dict[str, str]] = field(default_factory=dict)
-    """US dollars as decimals, by backend; of those whose price somebody said."""
+    """Prices in US dollars as decimals, by backend, if configured."""
 
 
 async def gateway_view(bus: Bus) -> GatewayView | None:
-    """Return what one gateway has, or None where none answers."""
+    """Return the view of one gateway, or None if none answers."""
     try:
         reply = await bus.request(subjects.GATEWAY_MODELS, b"{}", timeout_ms=GATEWAY_TIMEOUT_MS)
     except (BusUnavailable, TimeoutError):
@@ -79,7 +79,7 @@ async def gateway_view(bus: Bus) -> GatewayView | None:
 
 
 async def call_table(pool: Pool, tenant: str) -> CallTable:
-    """Return what the last day's calls were like."""
+    """Return the figures of the last day's calls."""
     rows = await pool.fetch(CALLS, tenant, MAX_LINES, timeout=QUERY_TIMEOUT_S)
     lines = [CallLine(**dict(row)) for row in rows]
     return CallTable(lines, shown_sql(CALLS, tenant, MAX_LINES))
@@ -88,7 +88,7 @@ async def call_table(pool: Pool, tenant: str) -> CallTable:
 async def decisions(
     pool: Pool, tenant: str, model: str | None, backend: str | None
 ) -> list[dict[str, Any]]:
-    """Return the latest calls with their decisions, of one model or backend where one is named."""
+    """Return the latest calls with their decisions, optionally of one model or backend only."""
     rows = await pool.fetch(
         DECISIONS, tenant, model, backend, MAX_DECISIONS, timeout=QUERY_TIMEOUT_S
     )

@@ -1,4 +1,4 @@
-"""What was spent, by pipeline, node and model, and what of it was waste."""
+"""Spending by pipeline, node and model, and how much of it was wasted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 TOP = 20
-"""Rows of each table, the dearest first."""
+"""Rows of each table, most expensive first."""
 
 TOTAL = """
 SELECT coalesce(sum(cost_usd), 0) AS cost, coalesce(sum(calls), 0)::bigint AS calls,
@@ -19,7 +19,7 @@ SELECT coalesce(sum(cost_usd), 0) AS cost, coalesce(sum(calls), 0)::bigint AS ca
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 """
-"""What all calls cost, and what of that was speculation or tried again."""
+"""What all calls cost, and how much of that was speculation or retries."""
 
 BY_PIPELINE = """
 SELECT coalesce(pipeline, '(no pipeline)') AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
@@ -51,7 +51,7 @@ GROUP BY 1
 ORDER BY cost DESC, name
 LIMIT $3
 """
-"""What was spent for nothing, by node and kind."""
+"""What was wasted, by node and kind."""
 
 BY_KIND = """
 SELECT kind AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
@@ -117,13 +117,13 @@ WHERE f.tenant = $1
 ORDER BY f.forecast_usd DESC, pipeline
 LIMIT $2
 """
-"""What this month came to, what it will, and how far runs used the budgets that they had."""
+"""The cost of this month so far, the forecast, and how much of their budgets runs used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A pipeline's month in US dollars; of runs with a budget how many there were, what part of it they
-    spent, and how many spent all of it (None without any)."""
+    """A pipeline's month in US dollars; and of runs with a budget their number, the share they spent,
+    and how many spent all of it (None if there were none)."""
 
     pipeline: str
     spent_usd: Decimal
@@ -145,7 +145,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Costs by one thing, and the SQL that gives them."""
+    """Costs grouped by one attribute, and the SQL behind them."""
 
     title: str
     lines: list[Line]
@@ -154,7 +154,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent in a time: in all, for nothing, and by what."""
+    """Spending in a period: the total, the waste, and the tables."""
 
     total: Decimal
     calls: int
@@ -165,21 +165,21 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Forecasts:
-    """What the month will come to, the dearest pipeline first, and the SQL that gives it."""
+    """Forecasts for the month, most expensive pipeline first, and the SQL behind them."""
 
     lines: list[Forecast]
     sql: str
 
 
 async def forecasts(pool: Pool, tenant: str) -> Forecasts:
-    """Return what the month will come to."""
+    """Return the forecasts for the month."""
     rows = await pool.fetch(FORECAST, tenant, TOP, timeout=QUERY_TIMEOUT_S)
     return Forecasts([Forecast(**dict(row)) for row in rows], shown_sql(FORECAST, tenant, TOP))
 
 
 async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) -> Spending:
-    """Return what the last days cost, today included; with `of_all` also by tenant. Tables without a row
-    are left out."""
+    """Return the spending of the last `days`, today included; with `of_all`, also by tenant. Empty
+    tables are left out."""
     first = datetime.now(UTC).date() - timedelta(days=days - 1)
     whole = await pool.fetchrow(TOTAL, tenant, first, timeout=QUERY_TIMEOUT_S)
     tables = [await _table(pool, title, query, tenant, first) for title, query in TABLES]

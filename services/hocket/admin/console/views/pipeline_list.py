@@ -1,4 +1,4 @@
-"""The list of pipelines with what their last days were like, and an input to try one with."""
+"""The list of pipelines with figures of their last days, and an example input for each."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,7 +28,7 @@ LEFT JOIN (
 WHERE r.tenant = $1 AND r.pipeline = ANY ($2::text[]) AND r.accepted_at > now() - interval '7 days'
 GROUP BY r.pipeline
 """
-"""How the runs of these pipelines went; which met their deadlines says `report.slo_attainment`."""
+"""Figures of these pipelines' runs; whether deadlines were met comes from `report.slo_attainment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PipelineRow:
 async def with_last_days(
     pool: Pool, tenant: str, summaries: tuple[PipelineSummary, ...]
 ) -> list[PipelineRow]:
-    """Return these pipelines with how their runs went."""
+    """Return these pipelines with the figures of their runs."""
     names = [summary.pipeline for summary in summaries]
     rows = await pool.fetch(LAST_DAYS, tenant, names, timeout=QUERY_TIMEOUT_S)
     by_name = {row["pipeline"]: dict(row) for row in rows}
@@ -56,13 +56,13 @@ async def with_last_days(
 
 
 def last_days_sql(tenant: str, summaries: tuple[PipelineSummary, ...]) -> str:
-    """Return the SQL that gives how the runs of these pipelines went."""
+    """Return the SQL for the figures of these pipelines' runs."""
     return shown_sql(LAST_DAYS, tenant, [summary.pipeline for summary in summaries])
 
 
 def example_of(schema: Any, depth: int = 0) -> Any:
-    """Return a value to begin with for an input schema: its defaults and examples, and otherwise what
-    its type looks like. Pure."""
+    """Return an example value for an input schema: from its defaults and examples, otherwise by its
+    type. Pure."""
     if not isinstance(schema, dict) or depth > MAX_EXAMPLE_DEPTH:
         return None
     for given in ("default", "const"):

@@ -1,4 +1,4 @@
-"""Where the time and the money of a pipeline's last seven days went."""
+"""Where the time and money of a pipeline's last seven days were spent."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +17,7 @@ GROUP BY node, kind
 ORDER BY ms DESC NULLS LAST, node, kind
 LIMIT 500
 """
-"""How long each node held up runs, and with what."""
+"""How long each node held up runs, by kind of time."""
 
 MONEY = """
 SELECT coalesce(node, '(no node)') AS node, sum(cost_usd) AS cost_usd,
@@ -28,12 +28,12 @@ GROUP BY 1
 ORDER BY cost_usd DESC, node
 LIMIT $3
 """
-"""What each node cost, and what of that was speculation or tried again."""
+"""What each node cost, and how much of that was speculation or retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLine:
-    """A node on the critical paths, with one kind of time."""
+    """One kind of time spent by a node on critical paths."""
 
     node: str
     kind: str
@@ -52,7 +52,7 @@ class MoneyLine:
 
 @dataclass(frozen=True, slots=True)
 class LastDays:
-    """The largest parts of both; the first of `time` is the bottleneck."""
+    """The largest entries of both; the first of `time` is the bottleneck."""
 
     time: list[TimeLine]
     money: list[MoneyLine]
@@ -61,17 +61,17 @@ class LastDays:
 
     @property
     def cost(self) -> Decimal:
-        """What all that is shown cost."""
+        """The total cost of what is shown."""
         return sum((line.cost for line in self.money), Decimal(0))
 
 
 def calls_sql(tenant: str, pipeline: str, version: int) -> str:
-    """Return the SQL that gives what the calls of a version cost."""
+    """Return the SQL for the cost of a version's calls."""
     return shown_sql(costs.BY_NODE, tenant, pipeline, version, costs.MAX_ROWS)
 
 
 async def last_days(pool: Pool, tenant: str, pipeline: str) -> LastDays:
-    """Return where the time and the money went."""
+    """Return where time and money were spent."""
     times = await pool.fetch(TIME, tenant, pipeline, timeout=QUERY_TIMEOUT_S)
     money = await pool.fetch(MONEY, tenant, pipeline, TOP, timeout=QUERY_TIMEOUT_S)
     total = sum(row["ms"] or 0.0 for row in times) or 1.0

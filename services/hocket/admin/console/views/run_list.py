@@ -1,4 +1,4 @@
-"""The list of runs: what its address asks for, its rows, and how many ran when."""
+"""The list of runs: its query parameters, its rows, and its histogram."""
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -14,7 +14,7 @@ from hocket.schemas.administration.bulk import BulkFilter
 from hocket.schemas.labels import MAX_LABELS_HEADER_CHARS
 
 NEVER_CHANGED = frozenset({"succeeded", "rejected"})
-"""Statuses of runs that nothing can be done to."""
+"""Statuses of runs that can be neither cancelled nor retried."""
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -58,7 +58,7 @@ class Asked(BaseModel):
 
     @property
     def narrowed(self) -> bool:
-        """Whether it asks for less than all runs of a range of time."""
+        """Whether it asks for fewer than all runs of a time range."""
         texts = (self.pipeline, self.status, self.min_cost, self.labels, self.error, self.contains)
         moments = (self.since, self.until)
         return any(texts) or bool(self.version) or self.missed or moments != (None, None)
@@ -67,14 +67,14 @@ class Asked(BaseModel):
 def span_of(
     period: Period, since: datetime | None, until: datetime | None
 ) -> tuple[datetime, datetime]:
-    """Return from when to when runs are shown: the moments where they are given, else the range that
-    ends now."""
+    """Return the time range shown: the given moments, otherwise the period that ends now."""
     end = until or datetime.now(UTC)
     return since or end - period.length, end
 
 
 def bulk_filter(wanted: RunFilter) -> BulkFilter | None:
-    """Return the filter of a list as that of a bulk operation; None where none can mean the same."""
+    """Convert a list's filter into that of a bulk operation, or return None if there is no
+    equivalent."""
     unknown_to_bulk = wanted.contains is not None or wanted.version is not None
     if unknown_to_bulk or wanted.status in NEVER_CHANGED:
         return None
@@ -90,12 +90,12 @@ def bulk_filter(wanted: RunFilter) -> BulkFilter | None:
     }
     try:
         return BulkFilter.model_validate(told)
-    except ValidationError:  # a list takes names and codes that no run can have
+    except ValidationError:  # a list accepts names and codes that no run can have
         return None
 
 
 def filter_text(wanted: BulkFilter) -> str:
-    """Return which runs a bulk operation means, in words."""
+    """Describe in words which runs a bulk operation covers."""
     told = [f"pipeline {wanted.pipeline}" if wanted.pipeline else "all pipelines"]
     if wanted.status:
         told.append(wanted.status)

@@ -1,4 +1,4 @@
-"""What the page of a run says about time. Pure."""
+"""Figures about time for the page of a run. Pure."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ MAX_BLAMED = 3
 DISPATCHED = "dispatched"
 ONLY_ON_PATHS = frozenset({"coordinator", "backoff", "cache", "waiting"})
 WIDTH = 1_000
-"""Units across the bar of the kinds of time."""
+"""The width of the bar of kinds of time, in its units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class PathPart:
 
 @dataclass(frozen=True, slots=True)
 class BurnDown:
-    """A step on the time that its run may take: where it waited, where it ran, its deadline (in units of
-    WIDTH), and how much of its own time it left; less than nothing where it missed its deadline. One
-    that is under way runs since it was handed out: when its worker began it, its result tells."""
+    """A step within the time allowed for its run: where it waited, where it ran, and its deadline (in
+    units of WIDTH), and how much time was left, negative if it missed its deadline. A step in progress
+    counts as running since it was dispatched, because only its result tells when the worker began."""
 
     ready: float
     started: float
@@ -37,7 +37,7 @@ class BurnDown:
 
 
 def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | None:
-    """Return how a step used the time until its deadline; None for one without a deadline."""
+    """Return how a step used the time until its deadline, or None if it has no deadline."""
     if step.deadline_at is None:
         return None
     allowed_s = max((run.deadline_at - run.accepted_at).total_seconds(), 0.001)
@@ -60,7 +60,7 @@ def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | Non
 
 
 def path_parts(path: CriticalPath | None) -> list[PathPart]:
-    """Return the kinds of time on a path side by side, the longest first."""
+    """Return the kinds of time on a path side by side, longest first."""
     if path is None:
         return []
     total = sum(path.by_kind.values()) or 1.0
@@ -74,8 +74,8 @@ def path_parts(path: CriticalPath | None) -> list[PathPart]:
 
 
 def critical_waits(path: CriticalPath | None) -> dict[str, list[tuple[str, float, float]]]:
-    """Return the steps on a path, each with the pieces of its time that are none of its work and that
-    only the path knows: their kind, when they begin, and how long they are, in ms."""
+    """Return the steps on a path, each with the waits that only the critical path knows: kind, start and
+    length, in ms."""
     waits: dict[str, list[tuple[str, float, float]]] = {}
     for part in path.segments if path else ():
         of_step = waits.setdefault(part.step, [])
@@ -85,7 +85,7 @@ def critical_waits(path: CriticalPath | None) -> dict[str, list[tuple[str, float
 
 
 def longest_steps(path: CriticalPath | None) -> list[tuple[str, float]]:
-    """Return the steps that took most of a path, with their milliseconds."""
+    """Return the steps that took the most time on a path, in milliseconds."""
     spent: dict[str, float] = {}
     for part in path.segments if path else ():
         spent[part.step] = spent.get(part.step, 0.0) + part.ms
@@ -93,19 +93,19 @@ def longest_steps(path: CriticalPath | None) -> list[tuple[str, float]]:
 
 
 def took_ms(run: RunDetail) -> float:
-    """Return how long a run took, or has taken until now."""
+    """Return how long a run took, or has taken so far, in ms."""
     if run.duration_ms is not None:
         return run.duration_ms
     return (datetime.now(UTC) - run.accepted_at).total_seconds() * 1_000
 
 
 def allowed_ms(run: RunDetail) -> float:
-    """Return how long a run may take."""
+    """Return how long a run may take, in ms."""
     return (run.deadline_at - run.accepted_at).total_seconds() * 1_000
 
 
 def queue_ms(step: StepDetail) -> float | None:
-    """Return how long a step waited before its worker began it."""
+    """Return how long a step waited before its worker started it, in ms; None if it has not started."""
     if step.started_at is None:
         return None
     return (step.started_at - step.ready_at).total_seconds() * 1_000

@@ -1,4 +1,4 @@
-"""What the page System shows besides health: partitions, and how much waits in each stream."""
+"""What the System page shows besides health: partitions, and how much is waiting in each stream."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,17 +20,17 @@ GROUP BY p.partition
 ORDER BY p.partition
 LIMIT 1000
 """
-"""Who owns each partition, how far its log is applied, and how many of its runs go on."""
+"""The owner of each partition, how far its log is applied, and how many of its runs are open."""
 AUDIT_FROM = """
 SELECT seq FROM hocket.audit WHERE $1::text IS NULL OR tenant = $1 ORDER BY seq DESC OFFSET $2 LIMIT 1
 """
-"""The row before the latest ones of a tenant, or of all."""
+"""The row before the latest ones, of a tenant or of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How much a stream holds. `waiting` messages its consumers have not been given yet, `taken` ones
-    they have and are not done with; None where it has no consumer."""
+    """How much a stream holds. `waiting` messages have not been delivered to its consumers yet, `taken`
+    ones are delivered but not acknowledged; None if it has no consumer."""
 
     name: str
     messages: int
@@ -41,12 +41,12 @@ class StreamState:
 
 
 async def partitions(pool: Pool) -> list[dict[str, Any]]:
-    """Return the partitions by number."""
+    """Return the partitions, sorted by number."""
     return [dict(row) for row in await pool.fetch(PARTITIONS, timeout=QUERY_TIMEOUT_S)]
 
 
 async def streams(bus: Bus) -> list[StreamState] | None:
-    """Return what the streams hold, or None where NATS does not say."""
+    """Return the state of the streams, or None if NATS does not answer."""
     try:
         found = [info for info in await bus.js.streams_info() if not _is_bucket(info)]
         states = [await _state(bus, info) for info in found]
@@ -83,7 +83,7 @@ async def _consumers(bus: Bus, stream: str, number: int) -> list[ConsumerInfo]:
 
 
 async def latest_audit(pool: Pool, tenant: str | None) -> list[audit_log.AuditRow]:
-    """Return the latest rows of the audit, the last first."""
+    """Return the latest audit rows, latest first."""
     after = await pool.fetchval(AUDIT_FROM, tenant, AUDIT_ROWS, timeout=QUERY_TIMEOUT_S)
     rows = await audit_log.page(pool, after=after or 0, tenant=tenant, limit=AUDIT_ROWS)
     return rows[::-1]

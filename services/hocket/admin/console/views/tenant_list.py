@@ -1,4 +1,4 @@
-"""The tenants that there are."""
+"""The existing tenants."""
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
@@ -16,7 +16,8 @@ UNION SELECT tenant FROM hocket.pipeline
 UNION SELECT tenant FROM hocket.api_key WHERE tenant IS NOT NULL
 ORDER BY 1 LIMIT $1
 """
-"""Those with runs, pipelines or keys. The runs' index is asked once a tenant, whatever their number."""
+"""Tenants with runs, pipelines or keys. The index of runs is probed once per tenant, however many runs
+it has."""
 
 
 async def tenant_names(pool: Pool) -> list[str]:

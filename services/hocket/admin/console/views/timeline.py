@@ -1,7 +1,7 @@
 """The steps of a run in columns, for a timeline of any length.
 
-Times are milliseconds after the run's acceptance. A long run is sent as its nodes, and the steps of a
-node when somebody opens it, so that the first answer is small whatever the run's size.
+Times are milliseconds since the run was accepted. Of a long run only the nodes are sent, and a node's
+steps when it is opened, so that the first answer is small whatever the run's size.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 PAGE = 2_000
 """Steps in one answer."""
 MAX_CALLS = 10_000
-"""Model calls of the steps in one answer, the first ones."""
+"""The maximum number of model calls in one answer; the first ones are sent."""
 MAX_NODES = 500
-"""Nodes in the first answer; a planner can emit more."""
+"""The maximum number of nodes in the first answer; a planner can emit more."""
 
 NODES = """
 SELECT path, min(type) AS type, min(role) AS role, count(*) AS steps,
@@ -33,7 +33,7 @@ GROUP BY path
 ORDER BY min(ready_at), path
 LIMIT $2
 """
-"""The nodes of a run with what their steps have in common."""
+"""The nodes of a run with summaries of their steps."""
 
 STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
@@ -51,7 +51,7 @@ FROM hocket.attempt
 WHERE run_id = $1 AND key = ANY ($2::text[])
 ORDER BY key, attempt
 """
-"""The attempts that gave these steps no result."""
+"""The attempts of these steps that gave no result."""
 
 CALLS = """
 SELECT step, started_at, latency_ms
@@ -82,7 +82,7 @@ COLUMNS = (
 
 
 async def nodes(pool: Pool, run: asyncpg.Record) -> list[dict[str, Any]]:
-    """Return the nodes of a run, by when their first step was ready."""
+    """Return the nodes of a run, ordered by when their first step became ready."""
     began = run["accepted_at"]
     rows = await pool.fetch(NODES, run["run_id"], MAX_NODES, timeout=QUERY_TIMEOUT_S)
     return [
@@ -103,7 +103,7 @@ async def nodes(pool: Pool, run: asyncpg.Record) -> list[dict[str, Any]]:
 
 
 async def overview(pool: Pool, run: asyncpg.Record, *, costs: bool) -> dict[str, Any]:
-    """Return the nodes of a run, and its steps where there are no more than PAGE."""
+    """Return the nodes of a run, and its steps if there are no more than PAGE."""
     found = await nodes(pool, run)
     is_short = len(found) < MAX_NODES and sum(node["steps"] for node in found) <= PAGE
     shown = await steps(pool, run, None, "", costs=costs) if is_short else {"columns": None}
@@ -113,8 +113,8 @@ async def overview(pool: Pool, run: asyncpg.Record, *, costs: bool) -> dict[str,
 async def steps(
     pool: Pool, run: asyncpg.Record, node: str | None, after: str, *, costs: bool
 ) -> dict[str, Any]:
-    """Return a page of steps as columns, their failed attempts and model calls, and the key that the
-    next page begins after; what they cost only with `costs`."""
+    """Return a page of steps as columns, their failed attempts and model calls, and the key after which
+    the next page begins; costs are included only if `costs`."""
     began, run_id = run["accepted_at"], run["run_id"]
     rows = await pool.fetch(STEPS, run_id, node, after, PAGE, timeout=QUERY_TIMEOUT_S)
     keys = [row["key"] for row in rows]
@@ -138,7 +138,7 @@ async def steps(
 async def _attempts(
     pool: Pool, run: asyncpg.Record, rows: Sequence[asyncpg.Record]
 ) -> list[tuple[Any, ...]]:
-    """Return the attempts of these steps that gave no result, each with when it began and ended."""
+    """Return the attempts of these steps that gave no result, with start and end."""
     again = [row["key"] for row in rows if row["attempt"] > 1 or row["state"] == "failed"]
     if not again:
         return []

@@ -1,4 +1,4 @@
-"""A trace as lines: each span below the one that it belongs to, with its time as a bar. Pure."""
+"""A trace as lines: each span below its parent, with its time as a bar. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +10,9 @@ from hocket.schemas.tracing.replies import RunTrace, TraceSpan
 
 MAX_LINES = 1_000
 MAX_DEPTH = 8
-"""Beyond it lines are not indented further."""
+"""Lines are not indented beyond this depth."""
 WIDTH = 1_000
-"""Units across the bar of a line."""
+"""The width of a line's bar, in its units."""
 LEAST_WIDTH = 2.0
 
 TOKENS = (names.GEN_AI_INPUT_TOKENS, names.GEN_AI_OUTPUT_TOKENS)
@@ -22,7 +22,7 @@ Kind = Literal["queue", "model", "execution", "holds"]
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """A span with its place: `offset_ms` after the run began, `x` and `width` on the bar."""
+    """A span with its position: `offset_ms` after the run's start, `x` and `width` on the bar."""
 
     span: TraceSpan
     label: str
@@ -35,7 +35,7 @@ class TraceLine:
 
 
 def trace_lines(trace: RunTrace, now: datetime) -> list[TraceLine]:
-    """Return the lines of a trace's first spans; those that go on are drawn until `now`."""
+    """Return the lines of a trace's first spans; unfinished spans are drawn until `now`."""
     begun = trace.spans[0].started_at
     ends = [_ms(begun, span.ended_at or now) for span in trace.spans]
     whole = max(1.0, *ends)
@@ -78,7 +78,7 @@ def _kind(span: TraceSpan) -> Kind:
 
 
 def _note(span: TraceSpan) -> str:
-    """Return what is worth knowing of a span beside its time."""
+    """Return what is worth knowing about a span besides its time."""
     said = span.attributes
     told = [
         str(said[name]) for name in (names.WORKER, names.BACKEND, names.ERROR_TYPE) if name in said
