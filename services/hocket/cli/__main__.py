@@ -1,4 +1,4 @@
-"""The `hocket` command: runs it, and turns what goes wrong into one line and an exit code."""
+"""Runs the `hocket` command, and turns errors into one line and an exit code."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _reported(error: Exception) -> int:
-    """Say in one line what is wrong and return the exit code; raise what is a fault of ours."""
+    """Report an error in one line and return the exit code; raise it if it is an internal error."""
     from hocket.cli.terminal.errors import exit_code
     from hocket.cli.terminal.safe_text import visible
     from hocket.schemas.errors import HocketError
@@ -37,7 +37,7 @@ def _reported(error: Exception) -> int:
 
 
 def _about_an_answer(error: Exception) -> "HocketError":
-    """Return what an answer that is none of ours came to; raise what is a fault of ours."""
+    """Return the error for an answer that is not from Hocket; raise internal errors."""
     import traceback
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and the options before them."""
+"""The command line: its commands, and the options before them."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,7 @@
 """The AsyncAPI document of every public subject, made by FastStream from the messages themselves.
 
 `python -m hocket.cli.asyncapi` prints it; `docs/reference/asyncapi.yaml` holds it. The application
-declared here describes and is never run: the hot paths speak to NATS directly
+declared here is only a description and never runs: the hot paths use NATS directly
 (docs/decisions/0002-faststream.md).
 """
 
@@ -40,7 +40,7 @@ HEADERS = {
     "ce-id": "CloudEvents; together with ce-source, the idempotency key if no other is given.",
     "ce-source": "CloudEvents.",
 }
-"""What intake reads of a task's headers; all are optional."""
+"""The headers of a task that intake reads; all are optional."""
 
 
 class Task(RootModel[dict[str, Any]]):
@@ -53,7 +53,7 @@ def document() -> str:
     for channel in described["channels"].values():
         _describe_parameters(channel)
     for name, message in described["components"]["messages"].items():
-        del message["correlationId"]  # FastStream's own header, which is not sent
+        del message["correlationId"]  # FastStream's own header, never sent here
         if name.startswith("Task:"):
             message["headers"] = _headers()
     in_order(described)
@@ -61,7 +61,7 @@ def document() -> str:
 
 
 def in_order(described: dict[str, Any]) -> None:
-    """Sort what is named by its name: FastStream keeps publishers in a set, whose order varies."""
+    """Sort named objects by name: FastStream keeps publishers in a set, whose order varies."""
     components = described["components"]
     for holder, names in ((described, ("channels", "operations")), (components, tuple(components))):
         for name in names:
@@ -120,7 +120,7 @@ def _application() -> FastStream:
 
 
 def _describe_parameters(channel: dict[str, Any]) -> None:
-    """Say what stands for each `{name}` of an address, as AsyncAPI 3 asks; FastStream does not."""
+    """Describe each `{name}` parameter of an address, as AsyncAPI 3 requires; FastStream does not."""
     if names := re.findall(r"\{(\w+)\}", channel["address"]):
         channel["parameters"] = {name: {"description": PARAMETERS[name]} for name in names}
 

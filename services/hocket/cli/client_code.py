@@ -1,7 +1,7 @@
-"""The methods of `hocket.client`, made from the API's own description, for asyncio and without.
+"""Generates the methods of `hocket.client` from the API's OpenAPI document, with and without asyncio.
 
-`python -m hocket.cli.client_code` writes them; `make docs` calls it. What a new operation is called has
-to be said in METHODS.
+`python -m hocket.cli.client_code` writes the files; `make docs` calls it. The method name of a new
+operation has to be added to METHODS.
 """
 
 import importlib
@@ -54,7 +54,7 @@ RESOURCES = {
 OF_RUNS = frozenset(
     ("runs", "steps", "logs", "pipelines", "approvals", "flow", "bulk", "schedules", "webhooks")
 )
-"""Resources about runs and what starts them; the others are about the platform."""
+"""Resources about runs and what starts them; all others are about the platform."""
 METHODS = {
     "submit_run": "runs.submit",
     "list_runs": "runs.list",
@@ -161,17 +161,18 @@ METHODS = {
     "resume_type": "types.resume",
 }
 BY_HAND = {"follow_run", "follow_runs", "export_runs"}
-"""Streams: `AsyncHocket.follow` and `follow_all`; the rows of an export are those of `runs.each`."""
+"""Operations not generated: `AsyncHocket.follow` and `follow_all` cover the streams, and `runs.each`
+gives the rows of an export."""
 MAY_REPEAT = {
     "submit_run", "retry_run", "rerun_run", "cancel_run", "validate_pipeline", "apply_pipeline",
     "preview_bulk", "preview_schedule",
 }  # fmt: skip
-"""Operations beside reads that do once what they are asked twice."""
+"""Operations other than reads that are idempotent."""
 DOCUMENTS = {"apply_pipeline", "validate_pipeline"}
 WIDTH = 92
-"""Of docstrings."""
+"""The line width of docstrings."""
 LEFT_OUT = {"X-Hocket-Tenant", "idempotency-key"}
-"""Headers: the client has its tenant, and the key stands in the body."""
+"""Headers without a parameter: the client knows its tenant, and the idempotency key is in the body."""
 SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "Any"}
 TO_SYNC = (
     ("The client for asyncio. `sync_client.py` is made from this file (`make docs`).",
@@ -206,7 +207,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class _Imports:
-    """What the generated module takes from where."""
+    """The imports of a generated module."""
 
     names: dict[str, set[str]] = field(default_factory=dict)
 
@@ -232,7 +233,7 @@ class _Parameter:
 
 
 def described() -> Json:
-    """Return the OpenAPI document, as an app without connections describes itself."""
+    """Return the OpenAPI document of an app without connections."""
     unused: Any = types.SimpleNamespace(capabilities=None)
     context, book = typing.cast(Context, unused), typing.cast(KeyBook, unused)
     app: FastAPI = make_app(context, CollectorRegistry(), book)
@@ -240,7 +241,7 @@ def described() -> Json:
 
 
 def async_modules(document: Json) -> Mapping[str, str]:
-    """Return the modules of methods for asyncio, and the one that has all of them, by name."""
+    """Return the modules with the asyncio methods, and the module that combines them, by file name."""
     imports = {True: _Imports(), False: _Imports()}
     methods: dict[str, list[str]] = {name: [] for name in RESOURCES}
     for path, item in document["paths"].items():
@@ -294,7 +295,7 @@ def _all_resources() -> str:
 
 
 def as_sync(text: str) -> str:
-    """Return a module of the asynchronous client as it is without asyncio."""
+    """Convert a module of the asyncio client into its synchronous counterpart."""
     text = re.sub(r"AsyncGenerator\[(.*), None\]", r"Generator[\1, None, None]", text)
     for of_async, of_sync in TO_SYNC:
         text = text.replace(of_async, of_sync)
@@ -302,7 +303,7 @@ def as_sync(text: str) -> str:
 
 
 def modules() -> Mapping[str, str]:
-    """Return the text of each file that is made."""
+    """Return the text of each generated file."""
     made = async_modules(described())
     client = (FOLDER / "async_client.py").read_text("utf-8")
     return {
@@ -322,7 +323,7 @@ def _class(name: str, methods: list[str]) -> str:
 
 
 def _method(imports: _Imports, verb: str, path: str, operation: Json, name: str) -> list[str]:
-    """Return the method of an operation, and where it gives pages one that goes through all of them."""
+    """Return the method of an operation and, if it returns pages, one that iterates over all of them."""
     sent = _sent(operation)
     fields, body = _body(imports, operation)
     answer = _answer(imports, operation)
@@ -415,7 +416,7 @@ def _path(path: str) -> str:
 
 
 def _sent(operation: Json) -> Mapping[str, list[_Parameter]]:
-    """Return the parameters of an operation by where they are sent."""
+    """Return the parameters of an operation, grouped by where they are sent."""
     sent: dict[str, list[_Parameter]] = {"path": [], "query": [], "header": []}
     for p in operation.get("parameters", ()):
         if p["name"] not in LEFT_OUT:
@@ -445,7 +446,8 @@ def _type_of_schema(name: str, schema: Json) -> str:
 
 
 def _body(imports: _Imports, operation: Json) -> tuple[list[_Parameter], str]:
-    """Return the parameters that make up an operation's body, and the text that makes it of them."""
+    """Return the parameters that make up an operation's body, and the code that builds the body from
+    them."""
     content = operation.get("requestBody", {}).get("content")
     if content is None:
         return [], ""
@@ -488,7 +490,7 @@ def _models() -> Mapping[str, type[BaseModel]]:
     found: dict[str, type[BaseModel]] = {}
     for module in pkgutil.walk_packages(hocket.schemas.__path__, "hocket.schemas."):
         if module.name == "hocket.schemas.messages":
-            continue  # what goes over NATS
+            continue  # messages over NATS
         found |= {
             name: one
             for name, one in vars(importlib.import_module(module.name)).items()
@@ -500,7 +502,7 @@ def _models() -> Mapping[str, type[BaseModel]]:
 
 
 def _type_text(imports: _Imports, annotation: Any) -> str:
-    """Return an annotation as code has it."""
+    """Return a type annotation as source code."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type_text(imports, inner[0])
@@ -525,7 +527,7 @@ def _class_text(imports: _Imports, kind: Any) -> str:
 
 
 def _formatted(text: str) -> str:
-    """Return code as the project's formatter has it."""
+    """Return code formatted by the project's formatter."""
     ruff = Path(sys.executable).with_name("ruff")
     for command in (["check", "-q", "--fix", "--select", "I,F401"], ["format", "-q"]):
         done = subprocess.run(

@@ -64,9 +64,7 @@ class Sessions:
         try:
             row, ends = self._known("session", cookie)
         except (KeyRefused, KeysNotLoaded):
-            await self.book.present(
-                cookie.partition(".")[0]
-            )  # it may have begun at another process
+            await self.book.present(cookie.partition(".")[0])  # it may have begun elsewhere
             row, ends = self._known("session", cookie)
         return self.person(row, tenant, ends) if row.subject else row
 

@@ -1,1 +1,1 @@
-"""Backups of a platform: what is copied out of NATS and Postgres, and how it is put back."""
+"""Backups of a platform: what is copied from NATS and Postgres, and how it is restored."""

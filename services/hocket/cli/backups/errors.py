@@ -1,4 +1,4 @@
-"""Why a backup cannot be taken or restored."""
+"""Reasons why a backup cannot be taken or restored."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
 

@@ -1,7 +1,7 @@
-"""A backup: a folder with the tables, the messages, and a manifest that says what is in it.
+"""A backup: a folder with the tables, the messages, and a manifest of its contents.
 
-Messages are copied before the tables: a task that is acknowledged to its publisher is in the one or in
-the other, and in both it is one run, because its id is the same."""
+Messages are copied before the tables: a task whose publisher got an acknowledgement is then in at least
+one of them. If it is in both, it is still one run, because its id is the same."""
 
 # ruff: noqa: ASYNC240  # nothing else runs in this loop
 
@@ -25,7 +25,7 @@ CHUNK_BYTES = 1024 * 1024
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
-    """Take a backup into a folder that is empty or not there; return its manifest."""
+    """Take a backup into an empty or new folder; return its manifest."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BackupFolderTaken(folder=folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,14 +53,14 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
     }
     part = folder / f"{MANIFEST}.part"
     part.write_text(json.dumps(manifest, indent=1))
-    part.rename(folder / MANIFEST)  # a folder without it is no backup
+    part.rename(folder / MANIFEST)  # a folder without it is not a backup
     return manifest
 
 
 async def put_back(
     folder: Path, *, nats_url: str, database_url: str, replicas: int
 ) -> dict[str, Any]:
-    """Restore a backup into an empty database and an empty NATS, and check that all of it is there;
+    """Restore a backup into an empty database and an empty NATS, and verify that everything has arrived;
     return its manifest."""
     manifest = read(folder)
     if manifest["revision"] != migrations.head():
@@ -93,7 +93,7 @@ async def put_back(
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a backup whose files are all there and whole."""
+    """Return the manifest of a backup, after checking that its files are complete and intact."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         broken = [

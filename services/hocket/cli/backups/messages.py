@@ -1,5 +1,5 @@
-"""The messages of NATS that may not be in Postgres yet, or nowhere else: copied one by one, and
-published again under their ids."""
+"""Copies the NATS messages that may not be in Postgres yet, or are nowhere else, and publishes them
+again with their ids."""
 
 # ruff: noqa: ASYNC240  # nothing else runs in this loop
 
@@ -13,10 +13,10 @@ from hocket.kit.nats.protocol import headers_of
 from hocket.schemas import subjects
 
 STREAMS = (subjects.TASKS, subjects.TASK_BATCHES, subjects.USAGE, subjects.DLQ)
-"""Tasks that no coordinator has taken in, usage that no ledger has booked, and dead letters. The
-others are made again from these and Postgres."""
+"""Tasks not yet taken in by a coordinator, usage not yet booked by a ledger, and dead letters. All other
+streams can be rebuilt from these and Postgres."""
 BATCH = "Nats-Batch-"
-"""How the headers begin that make a message a part of a batch, which it is no more."""
+"""The prefix of the headers that mark a message as part of a batch; they are dropped."""
 TIMEOUT_MS = 10_000.0
 _NOT_FOUND = 404
 
@@ -30,8 +30,8 @@ async def copy_out(bus: Bus, folder: Path) -> dict[str, int]:
 
 
 async def copy_in(bus: Bus, folder: Path) -> dict[str, int]:
-    """Publish the messages of the files again; return how many. A copy that an earlier release made
-    lacks the streams that came later."""
+    """Publish the messages of the files again; return how many. A copy made by an earlier release lacks
+    streams that were added later."""
     done = dict.fromkeys(STREAMS, 0)
     for stream in STREAMS:
         file = folder / f"{stream}.jsonl"
@@ -53,7 +53,7 @@ async def copy_in(bus: Bus, folder: Path) -> dict[str, int]:
 
 
 async def messages_in(bus: Bus) -> int:
-    """Return how many messages the streams hold; 0 where there are none."""
+    """Return how many messages the streams hold; 0 if there are none."""
     total = 0
     for stream in STREAMS:
         found = await bus.api(f"STREAM.INFO.{stream}", {}, timeout_ms=TIMEOUT_MS)
@@ -71,7 +71,7 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
             answer = await bus.api(f"STREAM.MSG.GET.{stream}", wanted, timeout_ms=TIMEOUT_MS)
             if "message" not in answer:
                 if answer.get("error", {}).get("code") == _NOT_FOUND:
-                    break  # acknowledged meanwhile: in Postgres then, whose snapshot is later
+                    break  # acknowledged meanwhile, so it is in the later Postgres snapshot
                 raise RuntimeError(f"{stream}: {answer.get('error')}")
             message = answer["message"]
             head = base64.b64decode(message.get("hdrs", ""))

@@ -1,5 +1,5 @@
-"""The tables of Postgres: copied in one snapshot, and put back into a schema of the same release, with
-the partitions that they had, and with the tables of steps by day (decision 0025)."""
+"""Copies the Postgres tables in one snapshot, and restores them into a schema of the same release, with
+their former partitions and tables of steps by day (decision 0025)."""
 
 # ruff: noqa: ASYNC240  # nothing else runs in this loop
 
@@ -45,8 +45,8 @@ WHERE schemaname = ANY ($1) AND last_value IS NOT NULL
 
 
 async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, Any]:
-    """Copy all tables as they are at one moment into files; return what was copied, how many rows of
-    each, and where the sequences stand."""
+    """Copy all tables into files, in one snapshot; return the row count of each, the sequences' values,
+    and the partitions."""
     folder.mkdir()
     rows: dict[str, int] = {}
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -74,8 +74,8 @@ async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, An
 
 
 async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str, Any]) -> None:
-    """Fill the tables of a schema that was just made, in one transaction: whatever a table refers to is
-    there before it, and no trigger runs."""
+    """Fill the tables of a newly created schema in one transaction. Referenced tables come before those
+    that refer to them, and no triggers run."""
     async with connection.transaction():
         await _partition_as(connection, copied["partitions"])
         await _divide_steps_as(connection, copied["step_days"])
@@ -83,7 +83,7 @@ async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str
         for name in reversed(_in_order(tables)):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {_place(tables[name])})"):
                 await connection.execute(f"DELETE FROM {_place(tables[name])}")  # by migrations
-        # what triggers wrote when the rows were new is among the rows
+        # what triggers wrote for the original rows is among the copied rows
         for name in tables:
             await connection.execute(f"ALTER TABLE {_place(tables[name])} DISABLE TRIGGER USER")
         for name in _in_order(tables):
@@ -104,7 +104,8 @@ async def copy_in(connection: asyncpg.Connection, folder: Path, copied: dict[str
 
 
 async def _partition_as(connection: asyncpg.Connection, wanted: list[dict[str, str]]) -> None:
-    """Give empty tables the partitions that they had: the schema was made with those of its own day."""
+    """Give empty tables the partitions of the backup: the schema was created with those for the current
+    date."""
     for made in await connection.fetch(_PARTITIONS, SCHEMAS):
         await connection.execute(f"DROP TABLE {_place(made)}")
     for one in wanted:
@@ -116,7 +117,7 @@ async def _partition_as(connection: asyncpg.Connection, wanted: list[dict[str, s
 
 
 async def _divide_steps_as(connection: asyncpg.Connection, wanted: list[dict[str, str]]) -> None:
-    """Give steps and attempts the tables by day that they had."""
+    """Give steps and attempts the tables by day of the backup."""
     for made in await connection.fetch(_STEP_DAYS):
         for parent in ("attempt", "step"):
             await connection.execute(f"DROP TABLE hocket.{_quoted(parent + '_' + made['suffix'])}")
@@ -141,7 +142,7 @@ async def counted(connection: asyncpg.Connection) -> dict[str, int]:
 
 
 def _in_order(tables: dict[str, Any]) -> list[str]:
-    """Return the tables so that those come first that others refer to."""
+    """Return the tables in order of dependency: referenced tables first."""
     placed: dict[str, None] = {}
 
     def place(name: str, on_the_way: tuple[str, ...] = ()) -> None:
@@ -157,7 +158,7 @@ def _in_order(tables: dict[str, Any]) -> list[str]:
 
 
 def _own_rows(table: Any) -> str:
-    """Return where the rows of a table are, without those of its tables by day."""
+    """Return the FROM clause for a table's own rows, without those of its tables by day."""
     return _place(table) if table["partitioned"] else f"ONLY {_place(table)}"
 
 

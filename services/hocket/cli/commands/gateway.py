@@ -1,4 +1,4 @@
-"""`hocket gateway`: why calls went where they went, keys of its HTTP door, and models of backends whose
+"""`hocket gateway`: routing decisions of calls, keys for its HTTP door, and models of backends whose
 servers load and unload them."""
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,9 +51,7 @@ def explain(
     if not re.fullmatch(RUN_ID, call):
         try:
             found = shown = api.get(path("calls", call))
-        except (
-            ApiRefused
-        ) as error:  # a run's id, perhaps: callers of the HTTP door choose their own
+        except ApiRefused as error:  # perhaps a run id: callers of the HTTP door choose their own
             unknown = error
     if not found:
         found = api.get("/v1/calls", run=call, limit=MAX_SHOWN)
@@ -238,7 +236,7 @@ def _state(experiment: dict[str, Any], arm: dict[str, Any]) -> str:
 
 
 def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendControlled":
-    """Return what a gateway says, or raise its error."""
+    """Return a gateway's answer, or raise its error."""
     import asyncio
 
     from hocket.cli.terminal.errors import ApiRefused

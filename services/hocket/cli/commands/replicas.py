@@ -1,5 +1,5 @@
-"""`hocket gateway replicas`, `drain`, `resume`, `warm`, `reset`: how replicas are, and what is to become
-of them; `rates` and `budgets`: what was used of them."""
+"""`hocket gateway replicas`, `drain`, `resume`, `warm`, `reset`: the state of replicas and orders for
+them; `rates` and `budgets`: how much of them is used."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,5 @@
-"""What a worker does with several steps in one message: docs/reference/worker-protocol.md, `Bundles`."""
+"""Checks how a worker handles several steps in one message: docs/reference/worker-protocol.md,
+`Bundles`."""
 
 import asyncio
 import json
@@ -15,7 +16,7 @@ SLOW_MS = 1_500
 
 
 async def takes_bundles(stage: Stage) -> None:
-    """Of a bundle it runs every step, where it announces that, and otherwise the first alone."""
+    """It runs every step of a bundle if it announces support for bundles, otherwise only the first."""
     if not await _announces(stage):
         await _runs_the_first(stage)
         return
@@ -47,7 +48,7 @@ async def _runs_each(stage: Stage) -> None:
     result = await stage.result(first)
     took = result.body.get("took")
     assert took == len(steps), f"`took` of the first step's result is {took!r}, not {len(steps)}"
-    if result.heard.subject.endswith(".finished"):  # those that came together have another id
+    if result.heard.subject.endswith(".finished"):  # results sent together have another id
         msg_id = result.heard.headers.get("Nats-Msg-Id")
         assert msg_id == ids.taken(result_id(first)), f"its Nats-Msg-Id is {msg_id!r}"
     await _until_empty(stage)
@@ -79,7 +80,7 @@ async def _announces(stage: Stage) -> bool:
 
 
 async def _send(stage: Stage, *tasks: Any) -> list[StepRequested]:
-    """Publish steps in one message."""
+    """Publish several steps in one message."""
     steps = [stage.made(task) for task in tasks]
     bodies = [json.loads(encoded(step)) for step in steps]
     body = json.dumps(bodies[0] | {"more": bodies[1:]}).encode()

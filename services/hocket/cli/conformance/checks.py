@@ -1,5 +1,5 @@
-"""What a worker has to do, each as a check against a worker that runs. A check raises AssertionError or
-NotSeen with what is wrong; docs/reference/worker-protocol.md says the same in words."""
+"""The duties of a worker, each as a check of a running worker. A check that fails raises AssertionError
+or NotSeen with the reason; docs/reference/worker-protocol.md says the same in words."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ Check = Callable[[Stage], Awaitable[None]]
 
 
 async def announces(stage: Stage) -> None:
-    """It announces itself every few seconds, and when it is asked."""
+    """It announces itself every few seconds, and when asked."""
     stage.bus.publish_nowait(subjects.WORKER_ASKED, b"")
     for what in ("an answer to hocket.worker.asked", "another announcement within 7 s"):
         stage.heard.clear()
@@ -70,7 +70,7 @@ async def answers(stage: Stage) -> None:
 
 
 async def acknowledges_after(stage: Stage) -> None:
-    """A step is acknowledged when its result is in the log, and not before."""
+    """A step is acknowledged once its result is in the log, not before."""
     step = await stage.send({"do": "sleep", "ms": 300, "value": 1})
     result = await stage.result(step)
     await stage.until(lambda: any(map(_is_ack, stage.heard)), "an acknowledgement", SOON_S)
@@ -82,7 +82,7 @@ async def acknowledges_after(stage: Stage) -> None:
 
 
 async def reports_progress(stage: Stage) -> None:
-    """A step longer than the ack wait is reported as in progress, and given to nobody else."""
+    """A step that takes longer than the ack wait is reported as in progress, and is not redelivered."""
     step = await stage.send({"do": "sleep", "ms": 1_300 * ACK_WAIT_S, "value": "done"})
     await stage.until(
         lambda: any(
@@ -98,7 +98,7 @@ async def reports_progress(stage: Stage) -> None:
 
 
 async def keeps_time(stage: Stage) -> None:
-    """An attempt ends at its timeout, with an error of the class `timeout`."""
+    """An attempt ends at its timeout with an error of the class `timeout`."""
     began = time.monotonic()
     step = await stage.send({"do": "sleep", "ms": 20_000}, timeout_ms=500)
     error = _error(await stage.result(step, 0.5 + 2 * SOON_S))
@@ -107,7 +107,7 @@ async def keeps_time(stage: Stage) -> None:
 
 
 async def leaves_what_is_late(stage: Stage) -> None:
-    """A step that comes after its run's deadline is not run."""
+    """A step that arrives after its run's deadline is not run."""
     late_ms = time.time() * 1000 - 1_000
     step = await stage.send(
         {"do": "echo", "value": 1}, deadline_at_ms=late_ms, run_deadline_at_ms=late_ms
@@ -117,7 +117,7 @@ async def leaves_what_is_late(stage: Stage) -> None:
 
 
 async def cancels(stage: Stage) -> None:
-    """A cancelled attempt ends at once, with an error of the class `cancelled`."""
+    """A cancelled attempt ends at once with an error of the class `cancelled`."""
     step = await stage.send({"do": "sleep", "ms": 20_000})
     await asyncio.sleep(QUIET_S)
     stage.cancel(step, step.capability)
@@ -145,7 +145,7 @@ async def believes_no_stranger(stage: Stage) -> None:
 
 
 async def tells_errors(stage: Stage) -> None:
-    """What a handler raises is the step's error, and the worker goes on."""
+    """An exception of a handler becomes the step's error, and the worker continues."""
     step = await stage.send({"do": "fail", "message": "no such customer"})
     error = _error(await stage.result(step))
     assert error.get("code"), "the error has no code"
@@ -158,7 +158,7 @@ async def tells_errors(stage: Stage) -> None:
 
 
 async def buries_junk(stage: Stage) -> None:
-    """A message that is no step becomes a dead letter and leaves the stream; the worker goes on."""
+    """A message that is not a step becomes a dead letter and leaves the stream; the worker continues."""
     for number, junk in enumerate((b"\xff\xfe", b"[]", b'{"run_id": "x"}', b"{" * 5_000)):
         await stage.send_raw(junk, msg_id=f"junk{number}")
     await stage.until(
@@ -172,7 +172,8 @@ async def buries_junk(stage: Stage) -> None:
 
 
 async def reads_and_writes_blobs(stage: Stage) -> None:
-    """`$blob` in an input is the value; an output too large for a message leaves for a blob."""
+    """`$blob` in an input is replaced by the value; an output too large for a message is stored as a
+    blob."""
     text = "x" * 100_000
     ref = await stage.blobs.put(TENANT, text.encode())
     given = {"$blob": ref.hash, "size": ref.size, "type": "text"}
@@ -192,7 +193,8 @@ async def reads_and_writes_blobs(stage: Stage) -> None:
 
 
 async def drains(stage: Stage) -> None:
-    """On SIGTERM it takes no more steps, ends what runs, announces no slots, and exits with 0."""
+    """On SIGTERM it takes no more steps, finishes those in progress, announces zero slots, and exits
+    with 0."""
     process = stage.running
     running = await stage.send({"do": "sleep", "ms": 2_000, "value": "ended"})
     await asyncio.sleep(QUIET_S)
@@ -212,7 +214,7 @@ async def drains(stage: Stage) -> None:
 
 
 async def leaves_its_steps(stage: Stage) -> None:
-    """What a killed worker held is run by the next one."""
+    """Steps held by a killed worker are run by the next one."""
     step = await stage.send({"do": "sleep", "ms": 2_000, "value": "again"})
     await asyncio.sleep(QUIET_S)
     await stage.stop(stage.running, signal.SIGKILL)
@@ -260,7 +262,7 @@ def _text_of(value: object) -> object:
 
 
 async def _until_empty(stage: Stage) -> None:
-    """Wait until no step is in the stream any more."""
+    """Wait until the stream contains no more steps."""
     for _ in range(50):
         if not await stage.waiting():
             return

@@ -1,4 +1,4 @@
-"""What a worker with journals has to do besides: docs/reference/worker-protocol.md, `Journals`."""
+"""Additional checks of workers with journals: docs/reference/worker-protocol.md, `Journals`."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ ASK_MS = 5_000.0
 
 
 async def goes_on(stage: Stage) -> None:
-    """What an attempt did the next one does not do again."""
+    """What one attempt has done is not repeated by the next one."""
     first = await stage.send({"do": "journaled", "ms": 0}, journal=True)
     result = await stage.result(first)
     assert result.body.get("error"), "attempt 1 has no error"
@@ -31,7 +31,7 @@ async def goes_on(stage: Stage) -> None:
 
 
 async def yields_to_the_next(stage: Stage) -> None:
-    """An attempt whose journal a later one has taken ends without a result."""
+    """An attempt whose journal was taken over by a later attempt ends without a result."""
     step = await stage.send({"do": "journaled", "ms": 1_000 * QUIET_S}, journal=True)
     until_s = time.monotonic() + ENTRY_S
     while not await stage.journal(step):
@@ -61,7 +61,8 @@ async def yields_to_the_next(stage: Stage) -> None:
 
 
 async def waits(stage: Stage) -> None:
-    """A handler that waits ends its attempt without a result, and goes on with what came."""
+    """A handler that waits ends its attempt with what it waits for, and the next one continues with what
+    has arrived."""
     task = {"do": "waits", "signal": "go"}
     first = await stage.send(task, journal=True, suspends=True)
     body = (await stage.result(first)).body
@@ -92,7 +93,7 @@ async def waits(stage: Stage) -> None:
 
 
 async def waits_only_where_asked(stage: Stage) -> None:
-    """A step that is not to be suspended ends with an error where its handler waits."""
+    """A step that must not be suspended ends with an error if its handler waits."""
     step = await stage.send({"do": "waits", "signal": "go"}, journal=True)
     body = (await stage.result(step)).body
     assert not body.get("waits"), "it waits, and its step was not one that `suspends`"
@@ -100,8 +101,8 @@ async def waits_only_where_asked(stage: Stage) -> None:
 
 
 async def calls(stage: Stage) -> None:
-    """A handler that calls a node ends its attempt, names the call until it has ended, and goes on with
-    its output."""
+    """A handler that calls a node ends its attempt, names the call until it has ended, and continues
+    with its output."""
     task = {"do": "calls", "node": "look", "input": {"q": [1, "x"]}}
     first = await stage.send(task, journal=True, suspends=True, calls=("look",))
     call = await _called(stage, first, 1)
@@ -123,7 +124,7 @@ async def calls(stage: Stage) -> None:
 
 
 async def calls_failed(stage: Stage) -> None:
-    """A call that failed fails its handler, and is not kept in the journal as if it had ended well."""
+    """A failed call fails its handler, and is not stored in the journal as a success."""
     task = {"do": "calls", "node": "look", "input": None}
     first = await stage.send(task, journal=True, suspends=True, calls=("look",))
     call = await _called(stage, first, 1)
@@ -138,7 +139,7 @@ async def calls_failed(stage: Stage) -> None:
 
 
 async def calls_only_where_named(stage: Stage) -> None:
-    """A step that may call nothing ends with an error where its handler calls a node."""
+    """A step that may call no nodes ends with an error if its handler calls one."""
     task = {"do": "calls", "node": "look", "input": None}
     step = await stage.send(task, journal=True, suspends=True)
     body = (await stage.result(step)).body
@@ -147,7 +148,7 @@ async def calls_only_where_named(stage: Stage) -> None:
 
 
 async def _called(stage: Stage, step: StepRequested, number: int) -> dict[str, Any]:
-    """Return the one call that the result with that number waits for."""
+    """Return the only call that the result of attempt `number` waits for."""
     await stage.until(lambda: len(stage.results(step)) == number, f"a result of attempt {number}")
     body = stage.results(step)[number - 1].body
     found = body.get("waits") or []
@@ -157,7 +158,7 @@ async def _called(stage: Stage, step: StepRequested, number: int) -> dict[str, A
 
 
 def _told(wait: dict[str, Any]) -> dict[str, Any]:
-    """Return what a wait says; a field that is null says nothing."""
+    """Return a wait without its null fields."""
     return {
         name: _told(value) if isinstance(value, dict) else value
         for name, value in wait.items()
@@ -168,7 +169,7 @@ def _told(wait: dict[str, Any]) -> dict[str, Any]:
 async def _resumed(
     stage: Stage, first: StepRequested, task: Any, attempt: int, resumption: dict[str, Any]
 ) -> StepRequested:
-    """Hand the next attempt out, with what has come."""
+    """Send the next attempt, with what has arrived."""
     later_ms = round(time.time() * 1000) + attempt
     return await stage.send(
         task,
@@ -183,7 +184,7 @@ async def _resumed(
 
 
 async def _made(stage: Stage, step: StepRequested) -> Any:
-    """Return the first value that is in a step's journal."""
+    """Return the first value in a step's journal."""
     entries = [entry for _, one in await stage.journal(step) for entry in one.entries]
     assert entries, f"nothing is in the journal ({journals.name_of(step.run_id, step.step)})"
     return entries[0].value

@@ -1,4 +1,4 @@
-"""All checks against one command, each on a stage that heard nothing before it."""
+"""Runs all checks against one command, each on a fresh stage."""
 
 import asyncio
 import shutil
@@ -15,7 +15,7 @@ LOG_LINES = 5
 
 
 async def play(command: Sequence[str], names: Sequence[str]) -> dict[str, str | None]:
-    """Return what is wrong by check; None where nothing is."""
+    """Return for each check what is wrong, or None if it passed."""
     folder = Path(tempfile.mkdtemp(prefix="hocket-"))
     stage = Stage(folder, command)
     found: dict[str, str | None] = {}
@@ -30,7 +30,7 @@ async def play(command: Sequence[str], names: Sequence[str]) -> dict[str, str | 
 
 
 async def _fault(stage: Stage, name: str) -> str | None:
-    """Run one check with a process of its own, on empty streams."""
+    """Run one check with its own process, on empty streams."""
     stage.heard.clear()
     for stream in ("STEPS", "LOG", "DLQ", "PROBATION", "JOURNALS"):
         await stage.bus.js.purge_stream(stream)

@@ -1,5 +1,5 @@
-"""The platform as a worker sees it: an embedded NATS with the streams, steps that are published, and
-everything that the worker says, in the order in which the server had it."""
+"""The platform as a worker sees it: an embedded NATS with the streams, published steps, and everything
+that the worker sends, in the order in which the server received it."""
 
 import asyncio
 import json
@@ -33,12 +33,12 @@ WAIT_S = 20.0
 
 
 class NotSeen(Exception):
-    """What a check waited for did not come."""
+    """Something that a check waited for did not arrive."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """A message of the worker: its number in the order of the server, and when it came."""
+    """A message of the worker, with its number in the server's order and its time of arrival."""
 
     number: int
     at_s: float
@@ -53,7 +53,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Result:
-    """One result of one attempt, with the message that brought it."""
+    """One result of one attempt, with the message that contained it."""
 
     body: dict[str, Any]
     heard: Heard
@@ -61,17 +61,17 @@ class Result:
 
 @dataclass
 class Stage:
-    """One server, and the worker's processes. `folder` is its own."""
+    """One server, and the worker's processes. `folder` is used by this stage only."""
 
     folder: Path
     command: Sequence[str]
     heard: list[Heard] = field(default_factory=list)
     _numbers: int = 0
     running: asyncio.subprocess.Process = field(init=False)
-    """The process that runs now."""
+    """The process that is running now."""
 
     async def open(self) -> None:
-        """Start the server, and listen to all that workers may say."""
+        """Start the server, and listen to everything that workers may send."""
         self.server = NatsServer(self.folder / "nats")
         await self.server.start()
         self.bus = await Bus.connect(self.server.url, name="conformance")
@@ -87,7 +87,7 @@ class Stage:
         await self.bus.nc.flush()
 
     async def close(self) -> None:
-        """End the worker's processes and the server."""
+        """Stop the worker's processes and the server."""
         for process in self._processes:
             await self.stop(process, signal.SIGKILL)
         await self._journals.aclose()
@@ -134,7 +134,7 @@ class Stage:
     # ---- what the platform says -------------------------------------------------------------
 
     def made(self, task: Any, **fields: Any) -> StepRequested:
-        """Make a step whose input is `task`."""
+        """Create a step whose input is `task`."""
         self._numbers += 1
         now_ms = time.time() * 1000
         return StepRequested.model_validate(
@@ -169,7 +169,7 @@ class Stage:
         return step
 
     async def send_raw(self, body: bytes, *, msg_id: str) -> None:
-        """Publish bytes where steps stand."""
+        """Publish bytes on a subject of steps."""
         await self.bus.publish(subjects.step(NODE_TYPE, "normal"), body, msg_id=msg_id)
 
     def cancel(self, step: StepRequested, capability: str | None) -> None:
@@ -186,7 +186,7 @@ class Stage:
     # ---- what the worker says ---------------------------------------------------------------
 
     def results(self, step: StepRequested) -> list[Result]:
-        """Return the results of a step's run that came so far."""
+        """Return the results received so far for a step's run."""
         found = []
         for one in self.heard:
             if one.subject.startswith("hocket.log.") and not one.subject.endswith(".returned"):
@@ -210,7 +210,7 @@ class Stage:
     async def until(
         self, condition: Callable[[], bool], what: str, within_s: float = WAIT_S
     ) -> None:
-        """Wait until the worker has said something; raise NotSeen where it does not."""
+        """Wait until a condition on the worker's messages holds; raise NotSeen if it does not."""
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
@@ -220,11 +220,11 @@ class Stage:
             raise NotSeen(f"{what} did not come") from None
 
     async def waiting(self) -> int:
-        """Return how many steps are in the stream: not acknowledged by anybody."""
+        """Return how many steps are in the stream, that is, not acknowledged."""
         return int((await self.bus.js.stream_info(subjects.STEPS)).state.messages)
 
     async def journal(self, step: StepRequested) -> list[tuple[int, JournalWritten]]:
-        """Return what is in a step's journal, each message with its sequence."""
+        """Return the messages in a step's journal, each with its sequence number."""
         subject = subjects.journal(step.run_id, journals.name_of(step.run_id, step.step))
         found, _ = await messages_from(self.bus, subjects.JOURNALS, subject, 1)
         return [(one.seq, JournalWritten.model_validate_json(one.body)) for one in found]
@@ -238,7 +238,7 @@ class Stage:
 
 
 def slots_of(one: Heard) -> int:
-    """Return how many steps of NODE_TYPE an announcement says that the worker runs at once."""
+    """Return how many steps of NODE_TYPE the worker runs at once, according to an announcement."""
     if one.subject != subjects.WORKER_ANNOUNCED:
         return 0
     slots = one.json().get("slots", {})
@@ -246,12 +246,12 @@ def slots_of(one: Heard) -> int:
 
 
 def result_id(step: StepRequested) -> str:
-    """Return the `Nats-Msg-Id` that a result has to have."""
+    """Return the `Nats-Msg-Id` that a result must have."""
     attempt = ids.attempt_id(step.run_id, step.step, step.attempt)
     return ids.capable(ids.result_id(attempt, step.dispatched_at_ms), step.capability)
 
 
 def dispatch_id(step: StepRequested) -> str:
-    """Return the `Nats-Msg-Id` that a step has where it comes alone."""
+    """Return the `Nats-Msg-Id` of a step that is sent alone."""
     attempt = ids.attempt_id(step.run_id, step.step, step.attempt)
     return ids.capable(ids.dispatch_id(attempt, step.dispatched_at_ms), step.capability)

@@ -1,2 +1,2 @@
-"""What `hocket doctor` checks: this machine, each server of NATS, streams and their copies, Postgres and
-its standbys, and what processes offer."""
+"""The checks of `hocket doctor`: this machine, each NATS server, streams and their replicas, Postgres
+and its standbys, and what processes offer."""

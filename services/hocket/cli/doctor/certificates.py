@@ -1,4 +1,4 @@
-"""Until when certificates hold: those that servers show, and those that we show them."""
+"""Checks when certificates expire: those of servers, and our own client certificates."""
 
 import ssl
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 SOON, SOON_PART = timedelta(days=7), 6
-"""What ends within 7 days, or has a sixth of its time left where that is less, was forgotten ..."""
+"""A certificate that expires within 7 days (or within a sixth of its lifetime, if that is less) was
+probably forgotten ..."""
 EARLY, EARLY_PART = timedelta(days=30), 4
-"""... and what ends so soon is worth a look."""
+"""... and one that expires within this time is worth a look."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NAME = "certificates"
 CURE = (
@@ -26,19 +27,20 @@ CURE = (
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One that was seen: who shows it, and when it ends."""
+    """A certificate that was seen: who presents it, and when it expires."""
 
     of: str
     begins_at: datetime
     ends_at: datetime
 
     def ends_within(self, bound: timedelta, part: int, now: datetime) -> bool:
-        """Tell whether less is left than a bound, or than a part of the whole where that is less."""
+        """Tell whether less time is left than `bound`, or than 1/`part` of its lifetime if that is
+        less."""
         return self.ends_at - now < min(bound, (self.ends_at - self.begins_at) / part)
 
 
 def shown(of: str, der: bytes | None) -> list[Certificate]:
-    """Return what a server showed, nothing where it showed none."""
+    """Return the certificate that a server presented; empty if it presented none."""
     if not der:
         return []
     from cryptography.x509 import load_der_x509_certificate
@@ -47,8 +49,9 @@ def shown(of: str, der: bytes | None) -> list[Certificate]:
 
 
 def ours(files: Mapping[str, str], whose: str) -> list[Certificate]:
-    """Return what the files `ca` and `cert` of an address hold. Of several authorities in one file the
-    last to end counts: that is how a rotation begins. What cannot be read is another check's."""
+    """Return the certificates in the files `ca` and `cert` of a URL. If a file contains several
+    authorities, as at the beginning of a rotation, the last to expire counts. Unreadable files are left
+    to another check."""
     from cryptography.x509 import load_pem_x509_certificates
 
     found = []
@@ -67,14 +70,14 @@ def _certificate(of: str, read: "x509.Certificate") -> Certificate:
 
 
 def peer_certificate(transport: object) -> bytes | None:
-    """Return the certificate (DER) that the other side of an asyncio transport showed."""
+    """Return the certificate (DER) presented by the other side of an asyncio transport."""
     get = getattr(transport, "get_extra_info", None)
     session = get("ssl_object") if get is not None else None
     return session.getpeercert(True) if isinstance(session, ssl.SSLObject) else None
 
 
 def expiry(certificates: Iterable[Certificate], now: datetime | None = None) -> list[Finding]:
-    """Say which of them end soon; nothing where there are none."""
+    """Report which certificates expire soon; empty if there are no certificates."""
     now = now or datetime.now(UTC)
     ordered = sorted(certificates, key=lambda one: one.ends_at)
     if not ordered:

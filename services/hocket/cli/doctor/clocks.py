@@ -1,4 +1,4 @@
-"""How far the clocks of the machines are apart, as far as what servers say of the time tells."""
+"""Checks how far the machines' clocks differ, as far as servers report their time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CURE = (
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What a machine said of the time, and between which moments of our clock it said so (epoch s)."""
+    """The time that a machine reported, and between which moments of our clock it did so (epoch s)."""
 
     of: str
     said_s: float
@@ -26,14 +26,14 @@ class ClockReading:
 
     @property
     def ahead_s(self) -> float:
-        """By how much at least it is ahead of this machine; below 0 where it is behind."""
+        """The minimum by which it is ahead of this machine; negative if it is behind."""
         if self.said_s > self.heard_s:
             return self.said_s - self.heard_s
         return min(self.said_s - self.asked_s, 0.0)
 
 
 def reading(of: str, said: str, asked_s: float, heard_s: float) -> list[ClockReading]:
-    """Return a reading from RFC 3339 text, as NATS writes it; nothing where it is none."""
+    """Parse a reading from RFC 3339 text, as written by NATS; empty if it is not valid."""
     try:
         moment = datetime.fromisoformat(said)
     except ValueError:
@@ -42,9 +42,9 @@ def reading(of: str, said: str, asked_s: float, heard_s: float) -> list[ClockRea
 
 
 def difference(readings: Iterable[ClockReading]) -> list[Finding]:
-    """Say which machines' clocks differ from this one's; nothing where no machine was heard."""
+    """Report which machines' clocks differ from this one's; empty if no machine was heard."""
     ahead: dict[str, float] = {}
-    for one in readings:  # of several of one machine the one that says the least
+    for one in readings:  # of several readings of one machine, the smallest difference counts
         known = ahead.get(one.of)
         if known is None or abs(one.ahead_s) < abs(known):
             ahead[one.of] = one.ahead_s

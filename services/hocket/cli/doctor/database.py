@@ -1,5 +1,5 @@
-"""What `hocket doctor` checks of the database: its release, pgvector, migrations, poolers, standbys,
-retention, restores."""
+"""The database checks of `hocket doctor`: release, pgvector, migrations, poolers, standbys, retention,
+restores."""
 
 import time
 from collections.abc import AsyncIterator
@@ -26,8 +26,8 @@ RESTORE_TOLD = timedelta(days=7)
 
 @dataclass(slots=True)
 class Database:
-    """What is found of the database, and what other checks need: how many partitions there are (None
-    without the schema of this release), certificates, and what it says of the time."""
+    """The findings about the database, and what other checks need: the number of partitions (None
+    without the schema of this release), certificates, and the time it reports."""
 
     findings: list[Finding] = field(default_factory=list)
     partitions: int | None = None
@@ -36,7 +36,7 @@ class Database:
 
 
 async def look_at_database(url: str, found: Database) -> None:
-    """Check everything about the database; what is away is a finding."""
+    """Run all checks of the database; if it cannot be reached, that is a finding."""
     found.findings += await replication.servers(url)
     try:
         async with connected(url) as connection:
@@ -64,7 +64,7 @@ async def connected(url: str) -> AsyncIterator[Any]:
 
 
 def _transport(connection: Any) -> object:
-    return getattr(connection, "_transport", None)  # asyncpg has no name for it
+    return getattr(connection, "_transport", None)  # asyncpg has no public name for it
 
 
 async def _clock(connection: Any) -> ClockReading:
@@ -121,7 +121,7 @@ async def _schema(url: str, connection: Any, found: Database) -> list[Finding]:
 
 
 async def _restored(connection: Any) -> list[Finding]:
-    """Tell what may be missing after a restore; for some days, for it does not come back."""
+    """Report what may be missing after a restore; only for some days, because it will not come back."""
     restored = await restorations.last(connection, timeout_s=TIMEOUT_S, within=RESTORE_TOLD)
     if restored is None:
         return []
@@ -131,7 +131,7 @@ async def _restored(connection: Any) -> list[Finding]:
 
 
 async def _retention(connection: Any) -> Finding:
-    """Tell what is deleted when, and whether it is."""
+    """Report the retention settings, and whether old data is actually being deleted."""
     rows = await connection.fetch(
         "SELECT kind, days, deleted, last_pass_at < now() - interval '1 day' AS late"
         " FROM hocket.retention ORDER BY kind"

@@ -1,5 +1,5 @@
-"""Everything that `hocket doctor` checks, in the order in which things depend on each other. A part that
-is away is a finding, never a traceback."""
+"""Runs all checks of `hocket doctor`, in order of dependency. A part that cannot be reached is a
+finding, never a traceback."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -18,7 +18,7 @@ from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 
 BOUND_S = 30.0
-"""How long a part may take, such as NATS with everything in it."""
+"""How long the checks of one part may take, such as those of NATS."""
 
 
 async def examine(target: Target) -> list[Finding]:
@@ -61,14 +61,14 @@ async def _processes(target: Target, found: list[Finding]) -> None:
 
 
 def _coordinators(nats: Messaging, database: Database) -> list[Finding]:
-    """Check coordinators by what NATS has of them, for the partitions that Postgres has."""
+    """Compare the coordinators known to NATS with the partitions in Postgres."""
     if nats.coordinators is None:
         return []
     return coordinators.findings_of(nats.coordinators, database.partitions)
 
 
 async def _node_types(target: Target, nats: Messaging, database: Database) -> list[Finding]:
-    """Check what pipelines in Postgres need by what workers on NATS offer."""
+    """Compare what the pipelines in Postgres need with what workers on NATS offer."""
     url = target.known_database
     if url is None or database.partitions is None or nats.slots is None:
         return []
@@ -81,7 +81,7 @@ async def _node_types(target: Target, nats: Messaging, database: Database) -> li
 
 
 async def _bounded(name: str, findings: list[Finding], check: Awaitable[None]) -> None:
-    """Run a check, and say in its findings where it did not come to its end."""
+    """Run a check, and add a finding if it was not completed."""
     try:
         async with asyncio.timeout(BOUND_S):
             await check

@@ -1,4 +1,4 @@
-"""What a check of `hocket doctor` found."""
+"""The findings of `hocket doctor`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ MAX_NAMED = 8
 
 
 class Verdict(StrEnum):
-    """`note` is worth knowing and no fault."""
+    """The result of a check; `note` is worth knowing but not an error."""
 
     OK = "ok"
     NOTE = "note"
@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found; `cure` says what to do where the verdict is not ok."""
+    """What one check found; `cure` says what to do if the verdict is not ok."""
 
     name: str
     verdict: Verdict
@@ -26,7 +26,7 @@ class Finding:
 
 
 def listed(names: Iterable[object], most: int = MAX_NAMED) -> str:
-    """Return names with commas between them; of many the first, and how many more there are."""
+    """Join names with commas; of many, only the first, and how many more there are."""
     all_of_them = [str(name) for name in names]
     more = f" and {len(all_of_them) - most} more" if len(all_of_them) > most else ""
     return ", ".join(all_of_them[:most]) + more

@@ -1,4 +1,4 @@
-"""What `hocket doctor` checks of this machine: Python, packages of embedded servers, folder, disk."""
+"""The checks of this machine by `hocket doctor`: Python, packages of embedded servers, folder, disk."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def python() -> Finding:
 
 
 def wheels(target: Target) -> list[Finding]:
-    """Check the programs of the embedded servers, where those are needed."""
+    """Check the programs of the embedded servers, if they are needed."""
     return [
         _program("embedded nats", nats_program, target.named_nats),
         _program("embedded postgres", postgres_install, _named_database()),
@@ -46,7 +46,7 @@ def _program(name: str, find: Callable[[], Path], replaced: str | None) -> Findi
 
 
 def data_folder(target: Target) -> Finding:
-    """Check that the data folder can be written."""
+    """Check that the data folder is writable."""
     place = _nearest(target.data_dir)
     if os.access(place, os.W_OK | os.X_OK) and place.is_dir():
         return Finding("data folder", Verdict.OK, str(target.data_dir))

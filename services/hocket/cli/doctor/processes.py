@@ -1,5 +1,5 @@
-"""What `hocket doctor` checks of a platform over this machine's data folder: is there one, and are its
-processes well?"""
+"""The checks by `hocket doctor` of the platform in this machine's data folder: does it exist, and are
+its processes healthy?"""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ API_PORT = 8080
 
 
 def platform(target: Target) -> Finding:
-    """Check that there is a platform to talk to, and where there is none, that one could start."""
+    """Check that there is a platform to talk to or, if there is none, that one could start."""
     if target.facts is not None:
         return Finding("platform", Verdict.OK, f"`hocket up` runs as process {target.facts.pid}")
     if target.named_nats or target.named_api:
@@ -27,7 +27,7 @@ def platform(target: Target) -> Finding:
 
 
 async def processes(target: Target) -> list[Finding]:
-    """Ask each process that `hocket up` started whether it is ready and well."""
+    """Ask each process started by `hocket up` whether it is ready and healthy."""
     if target.facts is None:
         return []
     run_dir = Path(target.facts.data_dir) / "run"
@@ -56,7 +56,7 @@ async def _process(run_dir: Path, name: str, pid: int) -> Finding:
 
 
 def _unwell(body: bytes) -> str:
-    """Return what the components of a ready process say that are not well, such as a refused reload."""
+    """Return the problems reported by components of a ready process, such as a refused reload."""
     try:
         components = json.loads(body)["components"]
         found = [f"{n}: {part['detail']}" for n, part in components.items() if part.get("degraded")]
@@ -66,7 +66,7 @@ def _unwell(body: bytes) -> str:
 
 
 def _restarted(run_dir: Path, name: str) -> str | None:
-    """Return the health address of a process that was started again since the platform began."""
+    """Return the health URL of a process that was restarted since the platform began."""
     for path in run_dir.glob(f"{name.partition('-')[0]}*-*.json"):
         pid = int(path.stem.rpartition("-")[2])
         if Path(f"/proc/{pid}").exists():

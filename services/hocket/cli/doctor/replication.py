@@ -1,4 +1,5 @@
-"""What `hocket doctor` checks of Postgres' standbys: which servers there are, and is a commit on two?"""
+"""The checks of Postgres standbys by `hocket doctor`: which servers there are, and whether commits reach
+two of them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,12 +33,12 @@ SELECT application_name AS name, state, sync_state,
 FROM pg_stat_replication
 ORDER BY application_name
 """
-"""Without the role `pg_read_all_stats` a row says nothing but that it is there."""
+"""Without the role `pg_read_all_stats`, a row reveals only that it exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One of the servers that DATABASE_URL names."""
+    """One of the servers in DATABASE_URL."""
 
     host: str
     port: int
@@ -47,7 +48,7 @@ class Place:
 
 
 def places_of(url: str) -> list[Place]:
-    """Return the servers that a DATABASE_URL names, where it names several."""
+    """Return the servers in a DATABASE_URL if it names several."""
     named = urlsplit(url).netloc.rpartition("@")[2].split(",")
     places = [urlsplit(f"//{one}") for one in named if one]
     if len(places) < 2:
@@ -56,7 +57,7 @@ def places_of(url: str) -> list[Place]:
 
 
 async def servers(url: str) -> list[Finding]:
-    """Say of each server that the address names whether it is there, and of all how many are primary."""
+    """Report for each server in the URL whether it can be reached, and how many of them are primary."""
     places = places_of(url)
     roles = await asyncio.gather(*(_role(url, place) for place in places))
     found = []
@@ -98,8 +99,8 @@ async def _role(url: str, place: Place) -> str:
 
 
 async def standbys(connection: Any, *, expected: bool) -> list[Finding]:
-    """Say whether what is committed is on a second server. `expected`: without a standby something is
-    missing, for several servers are named."""
+    """Report whether commits are replicated to a second server. `expected`: a missing standby is a
+    problem, because several servers are named."""
     primary = await connection.fetchrow(_PRIMARY, timeout=TIMEOUT_S)
     if primary["is_standby"]:
         cure = "Promote it, or name the primary in DATABASE_URL."

@@ -1,4 +1,4 @@
-"""`hocket context`: the platforms that one talks to."""
+"""`hocket context`: the platforms that the command line can talk to."""
 
 from typing import Annotated, Any
 

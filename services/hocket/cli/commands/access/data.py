@@ -1,4 +1,4 @@
-"""`hocket data`: delete what there is of a tenant, or of a customer."""
+"""`hocket data`: delete the data of a tenant, or of a customer."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -69,7 +69,7 @@ def replace_list(api: "Api", kind: str, names: list[str] | None, *, as_json: boo
         before, tag = api.get_tagged(PATH)
         try:
             changed = api.put(PATH, {**before, kind: names}, if_match=tag)
-        except ApiRefused as refused:  # somebody else changed another list meanwhile
+        except ApiRefused as refused:  # another list was changed meanwhile
             if refused.info().code != "precondition_failed" or not tries_left:
                 raise
         else:

@@ -1,4 +1,4 @@
-"""`hocket keys`: keys of REST and of the gateway's HTTP door."""
+"""`hocket keys`: keys for the REST API and the gateway's HTTP door."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -212,7 +212,7 @@ def _state(key: dict[str, Any]) -> str:
 
 
 def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, Any]:
-    """Make a key as the API would, in the database."""
+    """Create a key directly in the database, as the API would."""
     import asyncio
     import getpass
 
@@ -261,7 +261,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
 
 
 def _tenant_and_role(key: dict[str, Any]) -> tuple[str, str]:
-    """Return what a list says of a key; of a person it is the groups that say it."""
+    """Return the tenant and role columns for a key; a person's are determined by groups."""
     if key.get("groups") is not None:
         return "", f"by groups: {', '.join(key['groups']) or 'none'}"
     in_part = "" if key["scopes"] is None else " (partial)"

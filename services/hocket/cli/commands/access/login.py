@@ -1,4 +1,4 @@
-"""`hocket login`, `hocket logout`: the key, or the identity provider's token, that a context shows."""
+"""`hocket login`, `hocket logout`: the key, or the identity provider's token, that a context uses."""
 
 import sys
 from typing import Annotated
@@ -75,7 +75,7 @@ def logout(
 
 
 def _chosen(target: Target) -> tuple[str, Contexts, Context]:
-    """Return the context that was named, or the current one; raise LoginNeedsContext."""
+    """Return the named context, or the current one; raise LoginNeedsContext."""
     contexts = read_contexts()
     name = target.named_context or contexts.current
     known = contexts.get(name)
@@ -87,7 +87,7 @@ def _chosen(target: Target) -> tuple[str, Contexts, Context]:
 
 
 def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:
-    """Return a context with the token of somebody who signed in at the platform's provider."""
+    """Return a context with the token of a user who signed in at the platform's provider."""
     import webbrowser
 
     from hocket.cli.remote.kept_token import with_tokens

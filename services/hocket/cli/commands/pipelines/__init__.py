@@ -1,1 +1,1 @@
-"""Commands about pipelines, and what they rest on."""
+"""Commands about pipelines and what they depend on."""

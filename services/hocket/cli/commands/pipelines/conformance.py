@@ -1,4 +1,4 @@
-"""`hocket conformance`: whether a worker keeps the protocol."""
+"""`hocket conformance`: check whether a worker follows the protocol."""
 
 from typing import Annotated
 

@@ -1,5 +1,5 @@
 """`hocket pipeline diff`, `release`, `activate`, `rollback`, `canary`, `archive`, `delete`: which
-version runs take."""
+version runs use."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ IfMatch = Annotated[
 ]
 PERCENT = 100
 SHOWN_CHARS = 100
-"""Of a value that differs."""
+"""How much is shown of a value that differs."""
 
 
 def diff(

@@ -1,4 +1,4 @@
-"""`hocket schedules`: tasks that are submitted by the clock."""
+"""`hocket schedules`: tasks submitted by the clock."""
 
 from typing import Annotated, Any
 

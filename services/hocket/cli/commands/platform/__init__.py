@@ -1,1 +1,1 @@
-"""Commands that start, look after and look into a platform's processes."""
+"""Commands that start, maintain and inspect a platform's processes."""

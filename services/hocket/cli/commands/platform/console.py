@@ -1,4 +1,4 @@
-"""`hocket console`: the console in a browser, signed in by one's own key."""
+"""`hocket console`: open the console in a browser, signed in with one's own key."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`hocket dev`: a pipeline, run again at every change."""
+"""`hocket dev`: rerun a pipeline on every change."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -93,5 +93,5 @@ async def _with_platform(
     notes.print(f"Starting Hocket in {target.data_dir} ...", style="dim", markup=False)
     platform = Platform(target.data_dir, handlers=entries_of(handlers), config=config)
     async with platform:
-        await _develop(replace(target), sources)  # which finds the platform now
+        await _develop(replace(target), sources)  # a fresh copy finds the platform that runs now
         notes.print("Stopping ...", style="dim")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8082
 DEFAULT_WAIT_S = 45.0
-"""Less than the minute after which clients give a call up."""
+"""Less than the minute after which clients give up on a call."""
 MAX_WAIT_S = 3_600.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -65,7 +65,7 @@ def mcp(
 
 
 def _serve(app: object, host: str, port: int) -> None:
-    """Serve until Ctrl-C or SIGTERM, and say where."""
+    """Serve until Ctrl-C or SIGTERM, and print the address."""
     import socket
 
     import uvicorn
@@ -74,7 +74,7 @@ def _serve(app: object, host: str, port: int) -> None:
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen()  # whoever reads the address may connect
+        listening.listen()  # before the address is printed, so that clients can connect
         shown = f"[{host}]" if ":" in host else host
         typer.echo(f"MCP at http://{shown}:{listening.getsockname()[1]}/mcp")
         config = uvicorn.Config(

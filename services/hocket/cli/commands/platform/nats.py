@@ -1,4 +1,4 @@
-"""`hocket nats`: what NATS servers of one's own need."""
+"""`hocket nats`: what your own NATS servers need."""
 
 from collections.abc import Coroutine
 from pathlib import Path

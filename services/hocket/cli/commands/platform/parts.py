@@ -1,4 +1,4 @@
-"""`hocket platform`: what the platform is made of, and which steps workers get."""
+"""`hocket platform`: the parts of the platform, and draining step queues."""
 
 from typing import Annotated, Any
 
@@ -130,7 +130,7 @@ def partitions(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _all(context: typer.Context, what: str) -> list[Any]:
-    """Return what is on all pages."""
+    """Return the items of all pages."""
     found: list[Any] = []
     after = None
     while True:

@@ -1,4 +1,4 @@
-"""`hocket serve`: this process becomes one of the platform's, as containers run them."""
+"""`hocket serve`: run one of the platform's processes, as in a container."""
 
 import os
 import sys

@@ -142,7 +142,7 @@ async def _serve(platform: "Platform") -> None:
     try:
         _print_summary(platform, time.monotonic() - began)
         following = asyncio.create_task(follow_warnings(notes, platform.log_dir))
-        await stopped  # a fault in following is no reason to stop
+        await stopped  # an error in following is no reason to stop
         following.cancel()
         notes.print("Stopping ...", style="dim")
     finally:

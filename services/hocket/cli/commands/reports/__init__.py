@@ -1,1 +1,1 @@
-"""What was spent: shown, and who may read it in SQL."""
+"""Commands that show spending, and manage who may read it in SQL."""

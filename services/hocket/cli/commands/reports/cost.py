@@ -11,15 +11,15 @@ from hocket.cli.remote.target import target_of
 
 
 class By(StrEnum):
-    """What costs are added up by."""
+    """What costs are grouped by."""
 
     PIPELINE = "pipeline"
     NODE = "node"
     RUN = "run"
     KIND = "kind"
-    """What was tried again, and what lost its race."""
+    """Retries, and calls that lost their race."""
     CACHE = "cache"
-    """What steps served from the cache would have cost."""
+    """The cost that steps served from the cache would have had."""
 
 
 def cost(
@@ -66,7 +66,7 @@ def cost(
 
 
 def _page(api: Api, by: By, pipeline: str | None, days: int) -> Any:
-    """Return what REST says of the costs of so many days."""
+    """Return the REST API's answer about the costs of the last `days`."""
     today = datetime.now(UTC)
     if by is By.NODE:
         return api.get("/v1/costs/nodes", pipeline=pipeline)

@@ -1,4 +1,4 @@
-"""`hocket report-login`: logins of Postgres that read the reports."""
+"""`hocket report-login`: Postgres logins that can read the reports."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
@@ -120,7 +120,7 @@ def list_(
 
 
 def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
-    """Do something with a connection to the database; raise DatabaseUnavailable."""
+    """Run `work` with a database connection; raise DatabaseUnavailable."""
     import asyncio
 
     import asyncpg
@@ -142,7 +142,7 @@ def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
 
 
 def _url_of(url: str, name: str, password: str) -> str:
-    """Return the address of the database for another login."""
+    """Return the database URL for another login."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
     return f"postgresql://{name}:{quote(password, safe='')}@{place}{parts.path}"

@@ -1,1 +1,1 @@
-"""Commands about runs: begun, found, changed, looked into."""
+"""Commands that start, find, change and inspect runs."""

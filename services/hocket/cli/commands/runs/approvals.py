@@ -1,4 +1,4 @@
-"""`hocket runs approve`, `refuse` and `signal`: what a waiting run is told from outside."""
+"""`hocket runs approve`, `refuse` and `signal`: send a waiting run what it waits for."""
 
 import time
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ import typer
 from hocket.cli.remote.target import target_of
 
 APPEAR_TIMEOUT_S = 2.0
-"""How long a run that the API does not know may still be on its way from NATS to Postgres."""
+"""How long a run unknown to the API may still be on its way from NATS to Postgres."""
 APPEAR_INTERVAL_S = 0.05
 
 RunId = Annotated[str, typer.Argument(help="ID of the run, as shown by `hocket runs list`.")]
@@ -84,7 +84,7 @@ def _say(sent: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def _send(context: typer.Context, run_id: str, name: str, payload: Any) -> dict[str, Any]:
-    """Send a signal, and return what was sent; a run that was published a moment ago is waited for."""
+    """Send a signal, and return what was sent; waits for a run that was published a moment ago."""
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.errors import ApiRefused
 

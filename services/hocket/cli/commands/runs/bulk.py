@@ -186,7 +186,7 @@ def _filter(
 
 
 def _portions(file: str) -> Iterator[list[Any]]:
-    """Yield the tasks of a file, so many that a request takes them."""
+    """Yield the tasks of a file in portions that fit into a request."""
     from hocket.cli.terminal.sources import read_unpacked
     from hocket.schemas.checks.plain_json import parse_json
 

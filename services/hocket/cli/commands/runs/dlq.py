@@ -133,7 +133,7 @@ def drop(context: typer.Context, seqs: Seqs, unattributed: Unattributed = False)
 
 
 def _place(about: dict[str, Any]) -> str:
-    """Return run and step of a letter, as far as they are known."""
+    """Return the run and step of a letter, as far as known."""
     run_id, step, attempt = (about.get(name) for name in ("run_id", "step", "attempt"))
     if run_id is None:
         return ""

@@ -1,4 +1,4 @@
-"""`hocket runs export`: all runs that a filter means, for other programs."""
+"""`hocket runs export`: all runs that match a filter, for other programs."""
 
 import sys
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""`hocket flow`: the limits by key that hold runs back."""
+"""`hocket flow`: the per-key limits that hold runs back."""
 
 from typing import Annotated, Any
 

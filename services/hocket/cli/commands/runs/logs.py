@@ -9,7 +9,7 @@ from hocket.cli.remote.target import target_of
 
 PAGE = 500
 FOLLOW_S = 1.0
-"""How often a run that goes on is asked for further lines."""
+"""How often a run in progress is asked for further lines."""
 
 
 def logs(
@@ -38,7 +38,7 @@ def logs(
         is_over = not follow or api.get(path("runs", run_id))["finished_at"] is not None
         while True:
             page = api.get(place, step=step, level=level, limit=PAGE, after=after)
-            for line in page["lines"][shown:]:  # the last page grows while its run goes on
+            for line in page["lines"][shown:]:  # the last page grows while the run is in progress
                 _print_line(line, as_json=as_json)
             withheld = page["withheld"]
             if page["next"] is None:

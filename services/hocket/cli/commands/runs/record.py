@@ -1,4 +1,4 @@
-"""`hocket runs record`: what the models of a run answered, for tests."""
+"""`hocket runs record`: record the answers of a run's models, for tests."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`hocket run`: publish a task, watch its run, print what came out."""
+"""`hocket run`: publish a task, watch its run, print the result."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from hocket.cli.terminal import exit_codes
 
 
 class Class(StrEnum):
-    """Who waits when not all can be served."""
+    """Priority classes: which runs wait when not all can be served."""
 
     INTERACTIVE = "interactive"
     STANDARD = "standard"
@@ -145,13 +145,13 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
 
 
 def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
-    """Return the run as the API knows it, if it has ended."""
+    """Return the run if the API knows that it has ended."""
     run = _known(target, run_id)
     return run if run is not None and run["finished_at"] is not None else None
 
 
 def _known(target: Target, run_id: str) -> dict[str, Any] | None:
-    """Return the run as the API knows it, if it does."""
+    """Return the run if the API knows it."""
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 

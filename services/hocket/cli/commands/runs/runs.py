@@ -171,7 +171,7 @@ def _show_content(api: Api, run_id: str, *, as_json: bool) -> None:
 
 
 def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Print the calls that name a run which is not known: not Hocket's, or not kept any more."""
+    """Print the calls that name an unknown run: one that is not Hocket's, or no longer stored."""
     from decimal import Decimal
 
     from hocket.cli.drawing.amounts import money
@@ -286,7 +286,7 @@ def _repeat(
 
 
 def _end_of(api: Api, run_id: str) -> dict[str, Any]:
-    """Return a run once it has ended, or WAIT_S later."""
+    """Return a run once it has ended, or after WAIT_S."""
     deadline = time.monotonic() + WAIT_S
     while True:
         run: dict[str, Any] = api.get(path("runs", run_id))
@@ -296,7 +296,7 @@ def _end_of(api: Api, run_id: str) -> dict[str, Any]:
 
 
 def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
-    """Return a run with its steps, what these did and its cost: `{run, steps, journal, cost}`."""
+    """Return a run with its steps, their journals and its cost: `{run, steps, journal, cost}`."""
     run = api.get(path("runs", run_id))
     steps: list[dict[str, Any]] = []
     after = None
@@ -316,8 +316,8 @@ def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
 
 
 def settled_run(api: Api, run_id: str) -> dict[str, Any]:
-    """Return an ended run as `read_run` does, once the ledger has booked a call for each of its
-    steps that call models, or `LEDGER_TIMEOUT_S` later."""
+    """Return an ended run as `read_run` does, once the ledger has booked a call for each step that calls
+    models, or after `LEDGER_TIMEOUT_S`."""
     deadline = time.monotonic() + LEDGER_TIMEOUT_S
     while True:
         found = read_run(api, run_id)
@@ -333,7 +333,7 @@ def settled_run(api: Api, run_id: str) -> dict[str, Any]:
 
 
 def print_run(found: dict[str, Any], *, width: int | None = None, output: bool = True) -> None:
-    """Print a run as `hocket runs show` does; `output` says whether with its output."""
+    """Print a run as `hocket runs show` does; `output` says whether to include its output."""
     from rich.text import Text
 
     from hocket.cli.drawing import timeline

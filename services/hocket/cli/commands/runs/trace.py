@@ -1,4 +1,4 @@
-"""`hocket trace`: where the time of a run went, span by span."""
+"""`hocket trace`: where the time of a run was spent, span by span."""
 
 import json
 import time

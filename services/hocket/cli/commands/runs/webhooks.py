@@ -1,4 +1,4 @@
-"""`hocket webhooks`: who is told of runs by HTTP, and what became of it."""
+"""`hocket webhooks`: who is notified about runs by HTTP, and the deliveries."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any

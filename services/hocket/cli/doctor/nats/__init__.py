@@ -1,1 +1,2 @@
-"""What `hocket doctor` finds by NATS: servers, streams, their leaders, and what processes say there."""
+"""The checks of `hocket doctor` over NATS: servers, streams, their leaders, and what processes
+report."""

@@ -1,4 +1,4 @@
-"""Connections of `hocket doctor` to NATS, to all servers of an address or to one of them."""
+"""Connections of `hocket doctor` to NATS: to any server of a URL, or to a particular one."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ MAX_GREETING_BYTES = 64 * 1024
 
 
 async def connect(url: str, only: str | None = None) -> Client:
-    """Connect to a server of a `NATS_URL`, or to `only` one of them. Raises OSError, TimeoutError,
-    nats.errors.Error or ValueError with what went wrong last."""
+    """Connect to any server of a `NATS_URL`, or to the server `only`. Raises OSError, TimeoutError,
+    nats.errors.Error or ValueError with the last error."""
     faults: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -45,7 +45,8 @@ async def connect(url: str, only: str | None = None) -> Client:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a server says of itself to whoever comes, and the certificate (DER) that it shows."""
+    """What a server says about itself on every connection, and the certificate (DER) that it
+    presents."""
 
     name: str
     server_id: str
@@ -55,8 +56,8 @@ class Greeting:
 
 
 async def greeting(url: str, one: str) -> Greeting | None:
-    """Return what one server of a `NATS_URL` says before anybody names himself; None from WebSockets.
-    Raises OSError (ssl.SSLError too), TimeoutError, or ValueError where it is no NATS server."""
+    """Return what one server of a `NATS_URL` says before authentication; None for WebSockets. Raises
+    OSError (including ssl.SSLError), TimeoutError, or ValueError if it is not a NATS server."""
     place = urlsplit(one)
     if place.scheme.startswith("ws"):
         return None
@@ -86,7 +87,7 @@ async def greeting(url: str, one: str) -> Greeting | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of JetStream's API, and between which moments (epoch s) it was given."""
+    """An answer of the JetStream API, and between which moments (epoch s) it was given."""
 
     body: dict[str, Any]
     asked_s: float
@@ -94,12 +95,12 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """What the server refused it for; nothing where it did not."""
+        """Why the server refused the request; empty if it did not."""
         return str(self.body.get("error", {}).get("description", ""))
 
 
 async def ask(connection: Client, what: str, given: dict[str, Any] | None = None) -> Answer:
-    """Ask JetStream's API. Raises nats.errors.Error and TimeoutError."""
+    """Send a request to the JetStream API. Raises nats.errors.Error and TimeoutError."""
     asked_s = time.time()
     reply = await connection.request(
         f"$JS.API.{what}", json.dumps(given or {}).encode(), timeout=TIMEOUT_S

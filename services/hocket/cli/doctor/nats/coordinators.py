@@ -1,4 +1,5 @@
-"""What `hocket doctor` checks of coordinators: who lives, and whether each partition has an owner."""
+"""The checks of coordinators by `hocket doctor`: which are alive, and whether each partition has an
+owner."""
 
 import asyncio
 from base64 import b64decode
@@ -27,7 +28,8 @@ from hocket.schemas.subjects import COORDINATORS
 BUCKET = f"KV_{COORDINATORS}"
 PREFIX = f"$KV.{COORDINATORS}."
 LIVES_S = 5.0
-"""Signs of life come every 0.5 s, and 2 s without one are a death; more here, for a busy server."""
+"""Heartbeats come every 0.5 s, and 2 s without one counts as dead; longer here, to allow for a busy
+server."""
 MAX_PARTITIONS = 1_024
 AT_ONCE = 32
 START = "Start: python -m hocket.coordinator"
@@ -35,13 +37,13 @@ START = "Start: python -m hocket.coordinator"
 
 @dataclass(slots=True)
 class Coordinators:
-    """The coordinators that live, and who owns which partition by its lease."""
+    """The live coordinators, and the owner of each partition according to its lease."""
 
     signs: dict[str, Sign] = field(default_factory=dict)
     leases: dict[int, Lease] = field(default_factory=dict)
 
     def owner_of(self, partition: int) -> str | None:
-        """Return who owns a partition, None where nobody does who lives."""
+        """Return the owner of a partition, or None if no live coordinator owns it."""
         lease = self.leases.get(partition)
         sign = self.signs.get(lease.owner) if lease is not None else None
         if lease is None or sign is None or sign.incarnation != lease.incarnation:
@@ -50,7 +52,7 @@ class Coordinators:
 
 
 async def read_coordinators(connection: Client) -> Coordinators | Finding:
-    """Read the bucket in which coordinators say that they live and what they own."""
+    """Read the bucket with the coordinators' heartbeats and leases."""
     try:
         info = await ask(connection, f"STREAM.INFO.{BUCKET}", {"subjects_filter": ">"})
         if info.error:
@@ -88,8 +90,8 @@ def _take(found: Coordinators, key: str, entry: Mapping[str, Any], now: datetime
 
 
 def findings_of(coordinators: Coordinators, partitions: int | None) -> list[Finding]:
-    """Say which coordinators there are, and which of so many partitions none of them owns; None where
-    it is not known how many there are."""
+    """Report the coordinators, and which partitions none of them owns. `partitions` is the number of
+    partitions, None if not known."""
     owned: dict[str, list[int]] = defaultdict(list)
     unowned: list[str] = []
     for number in range(partitions or 0):

@@ -1,5 +1,5 @@
-"""Whether gateways and ledgers have the same key for usage records: by what ledgers have refused lately,
-and where this environment has the key, by asking them with it."""
+"""Checks whether gateways and ledgers have the same key for usage records: by what ledgers have refused
+lately and, if this environment has the key, by asking them with it."""
 
 import json
 import os
@@ -25,7 +25,7 @@ NAME = "usage key"
 KEYS = ("HOCKET_CAPABILITY_KEY", "HOCKET_USAGE_KEY")
 REFUSED_WITHIN = timedelta(days=1)
 QUESTIONS = 8
-"""One ledger of several answers each, whichever is drawn."""
+"""Each question is answered by one of the ledgers, chosen at random."""
 ANSWER_S = 1.0
 NONCE_BYTES = 8
 USAGE_LETTERS = "hocket.dlq.usage.*"
@@ -38,7 +38,7 @@ CURE = (
 
 
 async def usage_keys(connection: Client) -> list[Finding]:
-    """Say where a process' key differs, as far as it can be known."""
+    """Report whether a process's key differs, as far as that can be known."""
     refused = await _refused(connection)
     if refused is not None:
         return [refused]
@@ -53,17 +53,17 @@ async def usage_keys(connection: Client) -> list[Finding]:
 
 
 def _settings() -> Settings:
-    """Return settings of this environment's keys; the others are no business of this check."""
+    """Return this environment's settings of the keys; this check needs no others."""
     return read()
 
 
 async def _refused(connection: Client) -> Finding | None:
-    """Return what a ledger refused last, where that was lately."""
+    """Report what a ledger refused last, if that was recent."""
     try:
         asked = {"last_by_subj": USAGE_LETTERS}
         found = await ask(connection, f"STREAM.MSG.GET.{subjects.DLQ}", asked)
     except (NatsError, TimeoutError):
-        return None  # the streams' check says so
+        return None  # reported by the check of streams
     message: dict[str, Any] = found.body.get("message") or {}
     if not message or _code_of(message) != NOT_SEALED:
         return None

@@ -1,8 +1,8 @@
-"""Which server of a NATS cluster leads which stream, and how to have the work of runs on all of them.
+"""Shows which server of a NATS cluster leads which stream, and spreads the leaders over all servers.
 
-A server that leads a stream takes in all that is published there and hands it to the others. After
-servers were away their streams are led by those that stayed. `spread` asks leaders to hand over, one by
-one; what is published meanwhile waits for a moment, and nothing is lost."""
+The leader of a stream receives everything published there and replicates it to the others. After an
+outage of some servers, the remaining ones lead all streams. `spread` asks leaders to hand over, one by
+one; messages published meanwhile wait for a moment, and nothing is lost."""
 
 import asyncio
 from collections import Counter
@@ -38,7 +38,7 @@ class NotHandedOver(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """Who leads a stream, and the servers with a copy that is current, the leader's among them."""
+    """The leader of a stream, and the servers with an up-to-date replica, including the leader."""
 
     leader: str
     servers: frozenset[str]
@@ -46,7 +46,7 @@ class Led:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A stream whose leader shall be another server."""
+    """A stream that should get another leader."""
 
     stream: str
     before: str
@@ -54,7 +54,7 @@ class Move:
 
 
 def led_by(streams: Streams) -> dict[str, Led]:
-    """Return the streams that several servers have, and that one of them leads."""
+    """Return the replicated streams that have a leader."""
     found = {}
     for info in streams:
         cluster: Mapping[str, Any] = info.get("cluster") or {}
@@ -67,8 +67,8 @@ def led_by(streams: Streams) -> dict[str, Led]:
 
 
 def moves(led: Mapping[str, Led]) -> list[Move]:
-    """Return the fewest moves after which the streams that runs pass, and then all together, are spread
-    evenly over the servers."""
+    """Return the fewest moves that spread the leaders evenly over the servers: first those of the
+    streams on the path of runs, then all of them."""
     leaders = {stream: one.leader for stream, one in led.items()}
     first = [stream for stream in ON_THE_WAY if stream in led]
     rest = sorted(led.keys() - set(first))
@@ -82,8 +82,8 @@ def _evened(
     led: Mapping[str, Led],
     leaders: dict[str, str],
 ) -> Iterator[Move]:
-    """Move streams from the server that leads most of those counted to the one that leads fewest, while
-    that makes it more even."""
+    """Move `movable` streams from the server that leads most of the `counted` ones to the server that
+    leads fewest, as long as that evens them out."""
     servers = sorted({server for stream in counted for server in led[stream].servers})
     while True:
         counts = Counter(dict.fromkeys(servers, 0))
@@ -101,7 +101,7 @@ def _best(
     led: Mapping[str, Led],
     leaders: Mapping[str, str],
 ) -> Move | None:
-    """Return the move that takes most from a busy server for an idle one; None where none helps."""
+    """Return the move from the busiest possible server to the idlest, or None if no move helps."""
     gains = [
         (counts[leaders[stream]] - counts[server], stream, server)
         for stream in movable
@@ -114,7 +114,7 @@ def _best(
 
 
 async def spread(connection: Client) -> AsyncIterator[Move]:
-    """Make the moves, and yield each that is made. Raises LeadersUnknown and NotHandedOver."""
+    """Make the moves, yielding each one made. Raises LeadersUnknown and NotHandedOver."""
     streams = await read_streams(connection)
     if not isinstance(streams, Streams):
         raise LeadersUnknown(reason=streams.found, cure=streams.cure)

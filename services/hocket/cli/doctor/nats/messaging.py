@@ -1,4 +1,5 @@
-"""What `hocket doctor` finds by NATS: servers, streams, and what processes say of themselves there."""
+"""Runs the checks of `hocket doctor` over NATS: servers, streams, and what processes report about
+themselves."""
 
 import asyncio
 import os
@@ -20,8 +21,8 @@ from hocket.schemas.worker_slots import WorkerSlots
 
 @dataclass(slots=True)
 class Messaging:
-    """What is found, and what other checks need: certificates, what servers say of the time, and where
-    they could be asked the coordinators and what workers offer."""
+    """The findings, and what other checks need: certificates, the servers' times and, if available, the
+    coordinators and what workers offer."""
 
     findings: list[Finding] = field(default_factory=list)
     certificates: list[Certificate] = field(default_factory=list)
@@ -31,8 +32,8 @@ class Messaging:
 
 
 async def look_at_nats(url: str, found: Messaging, *, is_own: bool) -> None:
-    """Check everything behind a `NATS_URL`; `is_own`: its server is one of `hocket up`. Raises OSError,
-    TimeoutError and nats.errors.Error where it goes away meanwhile."""
+    """Check everything behind a `NATS_URL`; `is_own`: the server belongs to `hocket up`. Raises OSError,
+    TimeoutError and nats.errors.Error if the connection is lost meanwhile."""
     servers = await named_servers.look_at_servers(url)
     found.findings += named_servers.findings_of(servers)
     found.certificates += named_servers.certificates_of(servers)
@@ -57,7 +58,7 @@ async def look_at_nats(url: str, found: Messaging, *, is_own: bool) -> None:
 async def _of_servers(
     found: Messaging, known: streams.Streams, servers: Sequence[named_servers.Server]
 ) -> int:
-    """Check servers by what they say in their own account, where we may ask; return how many there
+    """Check the servers by asking in the system account, if that is allowed; return how many there
     are."""
     found.readings += known.readings
     count = max(len(servers), len(streams.servers_of(known)))
@@ -87,7 +88,7 @@ def _sync_interval() -> Finding:
 
 
 async def _of_processes(connection: Client, found: Messaging) -> None:
-    """Check what coordinators, gateways, ledgers and workers say of themselves."""
+    """Check what coordinators, gateways, ledgers and workers report about themselves."""
     gateway, slots, living, of_keys = await asyncio.gather(
         offers.gateway(connection),
         offers.offered(connection),

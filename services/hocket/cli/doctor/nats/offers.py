@@ -1,5 +1,5 @@
-"""What `hocket doctor` checks of gateways and workers: do they answer, and does somebody run every node
-type that pipelines need?"""
+"""The checks of gateways and workers by `hocket doctor`: do they answer, and is every node type that
+pipelines need run by a worker?"""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from hocket.schemas.pipeline.spec import Pipeline, pool_of, runs_in_worker
 from hocket.schemas.worker_slots import WorkerSlots, is_worker, of_subject, pool_of_subject
 
 LISTENS_S = 1.5
-"""Workers that are asked announce themselves at once; on a busy machine a little later."""
+"""Workers announce themselves at once when asked; on a busy machine a little later."""
 QUIET_S = 0.5
 START = "Start: python -m hocket.workers"
 MAX_PIPELINES = 5_000
@@ -57,7 +57,7 @@ def _models(data: bytes) -> str:
 
 
 async def offered(connection: Client) -> WorkerSlots:
-    """Have all workers announce themselves, and return what they did."""
+    """Ask all workers to announce themselves, and return their announcements."""
     slots, came = WorkerSlots(), asyncio.Event()
 
     async def hear(message: Msg) -> None:
@@ -86,7 +86,7 @@ async def offered(connection: Client) -> WorkerSlots:
 
 
 def workers(slots: WorkerSlots) -> Finding:
-    """Say how many workers there are, and for what."""
+    """Report how many workers there are, and for which node types."""
     counts: dict[str, int] = defaultdict(int)
     workers = 0
     for _, offers in slots.workers():
@@ -100,7 +100,7 @@ def workers(slots: WorkerSlots) -> Finding:
 
 
 async def unserved(database: Any, slots: WorkerSlots) -> list[Finding]:
-    """Say which steps of pipelines nobody would run; `database` is a connection of asyncpg."""
+    """Report which steps of pipelines no worker would run; `database` is an asyncpg connection."""
     needed: dict[str, list[str]] = defaultdict(list)
     waited_for: set[str] = set()
     for row in await database.fetch(NEEDED, timeout=TIMEOUT_S):
@@ -122,7 +122,8 @@ async def unserved(database: Any, slots: WorkerSlots) -> list[Finding]:
 
 
 def _pools(spec: str | Mapping[str, Any]) -> set[str]:
-    """Return the pools whose workers a pipeline needs; none of one that this release cannot read."""
+    """Return the pools whose workers a pipeline needs; empty if this release cannot parse the
+    pipeline."""
     try:
         document = json.loads(spec) if isinstance(spec, str) else spec
         pipeline = Pipeline.model_validate(document)
@@ -133,5 +134,5 @@ def _pools(spec: str | Mapping[str, Any]) -> set[str]:
 
 
 def not_heard(error: BaseException) -> Finding:
-    """Say that workers could not be heard."""
+    """Return the finding that workers could not be heard."""
     return Finding("workers", Verdict.FAILED, said(error), START)

@@ -1,4 +1,4 @@
-"""What `hocket doctor` checks of each server that NATS_URL names, and whether they are one cluster."""
+"""The checks by `hocket doctor` of each server in NATS_URL, and whether they form one cluster."""
 
 import asyncio
 from collections import Counter
@@ -16,12 +16,12 @@ from hocket.kit.postgres.database import said
 
 OLDEST = (2, 12)
 UNREACHABLE: tuple[type[Exception], ...] = (OSError, TimeoutError, NatsError, ValueError)
-"""What connecting to a server raises."""
+"""The errors raised by connecting to a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that NATS_URL names: what it said, and what is wrong with it."""
+    """A server in NATS_URL: what it said, and what is wrong with it."""
 
     place: str
     greeting: Greeting | None = None
@@ -29,12 +29,12 @@ class Server:
 
 
 async def look_at_servers(url: str) -> list[Server]:
-    """Ask each server that the address names. Raises InvalidInput for one that names none."""
+    """Ask each server in the URL. Raises InvalidInput if the URL names none."""
     return list(await asyncio.gather(*(_look(url, one) for one in server_urls(url))))
 
 
 def findings_of(servers: Sequence[Server]) -> list[Finding]:
-    """Say of each server whether it can be used, and of all whether they belong together."""
+    """Report for each server whether it can be used, and whether all belong to one cluster."""
     several = len(servers) > 1
     found = [_finding(one, f"nats {one.place}" if several else "nats") for one in servers]
     told = [one.greeting for one in servers if one.greeting is not None]
@@ -42,7 +42,7 @@ def findings_of(servers: Sequence[Server]) -> list[Finding]:
 
 
 def certificates_of(servers: Sequence[Server]) -> list[Certificate]:
-    """Return the certificates that the servers showed."""
+    """Return the certificates presented by the servers."""
     return [
         certificate
         for one in servers
@@ -65,7 +65,7 @@ async def _look(url: str, one: str) -> Server:
 
 
 def _by_client(connection: Client) -> Greeting:
-    """Return what is known of a server that is spoken to by WebSockets."""
+    """Return what is known about a server connected to by WebSockets."""
     version = connection.connected_server_version
     return Greeting("", "", f"{version.major}.{version.minor}.{version.patch}", "", None)
 

@@ -1,4 +1,4 @@
-"""What `hocket doctor` checks of the streams: that they are there, their copies, leaders and room."""
+"""The checks of streams by `hocket doctor`: their existence, replicas, leaders and free space."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -26,22 +26,23 @@ NEEDED = (
     subjects.DLQ,
 )
 ON_THE_WAY = (subjects.TASKS, subjects.LOG, subjects.STEPS)
-"""The streams that each run passes."""
+"""The streams on the path of every run."""
 REFUSE = "new"
 FULL_PART = 0.7
-"""From here on a stream that refuses when it is full is told, as by deploy/monitoring/rules.yaml."""
+"""From this fill level on, a stream that rejects messages when full is reported, as in
+deploy/monitoring/rules.yaml."""
 SILENT_NS = 5_000_000_000
-"""A server that was not heard for so long is away: it says something every second. Until the others call
-it offline themselves minutes may pass."""
+"""A server not heard for so long is down: it sends something every second. It may take minutes until the
+other servers mark it as offline."""
 MAX_LAG = 1_000
-"""Messages that a copy may lack under load without anything being wrong."""
+"""How many messages a replica may lag behind under load without anything being wrong."""
 ENOUGH_SERVERS = 3
 MAX_PAGES = 40
 
 
 @dataclass(slots=True)
 class Streams:
-    """What the leaders of all streams say of them, by name."""
+    """The state of all streams as reported by their leaders, by name."""
 
     by_name: dict[str, dict[str, Any]] = field(default_factory=dict)
     leaderless: set[str] = field(default_factory=set)
@@ -49,7 +50,7 @@ class Streams:
 
     @property
     def is_clustered(self) -> bool:
-        """Whether they are on servers of a cluster."""
+        """Whether they are on a cluster."""
         return bool(self.leaderless) or any(one.get("cluster", {}).get("name") for one in self)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -57,7 +58,7 @@ class Streams:
 
 
 async def read_streams(connection: Client) -> Streams | Finding:
-    """Return what all streams are, or what is wrong where NATS does not say it."""
+    """Return the state of all streams, or a finding if NATS does not provide it."""
     cure = "Start the server with `-js`, and enable JetStream for this account."
     try:
         account = await ask(connection, "INFO")
@@ -88,7 +89,7 @@ async def _all_of(connection: Client) -> Streams:
 
 
 def findings_of(streams: Streams, servers: int) -> list[Finding]:
-    """Say what is wrong with streams that are kept by so many servers."""
+    """Report what is wrong with streams on a cluster of so many servers."""
     known = streams.by_name.keys() | streams.leaderless
     missing = [name for name in NEEDED if name not in known]
     found = [Finding("jetstream", Verdict.OK, "on")]
@@ -153,7 +154,7 @@ class _Behind:
 
 
 def _behind(streams: Streams) -> _Behind:
-    """Return the servers that lack something of a stream, with what they lack."""
+    """Return the servers whose replicas lag behind, with what they lack."""
     found = _Behind()
     for info in streams:
         name = info["config"]["name"]
@@ -212,13 +213,13 @@ def _cluster_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_away(peer: Mapping[str, Any]) -> bool:
-    """Tell whether a leader has not heard another server of its group for some time."""
+    """Tell whether a leader has not heard from a peer of its group for some time."""
     is_silent = not peer.get("current") and peer.get("active", 0) > SILENT_NS
     return bool(peer.get("offline")) or is_silent
 
 
 def servers_of(streams: Streams) -> Sequence[str]:
-    """Return the servers that have copies of streams."""
+    """Return the servers that have replicas of streams."""
     names = {_leader(info) for info in streams}
     for info in streams:
         names |= {peer["name"] for peer in _cluster_of(info).get("replicas") or ()}

@@ -1,5 +1,6 @@
-"""What `hocket doctor` asks the servers of NATS in their own account: who leads, who is missing, what
-the time is, how much room there is. It needs the user `access` (docs/reference/nats-access.md)."""
+"""The questions of `hocket doctor` to NATS servers in the system account: who leads, who is missing,
+what the time is, how much space is free. This needs the user `access`
+(docs/reference/nats-access.md)."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ class Told:
 
     @property
     def readings(self) -> list[ClockReading]:
-        """What each said of the time."""
+        """The time reported by each server."""
         return [
             one
             for answer in self.answers
@@ -45,7 +46,7 @@ class Told:
 
 
 async def ask_servers(access_url: str) -> Told | Finding:
-    """Return what all servers say, or what is wrong where they cannot be asked."""
+    """Return the answers of all servers, or a finding if they cannot be asked."""
     cure = f"Correct {ACCESS_ENV}: it is the file access.url that `hocket nats accounts` creates."
     try:
         bus = await Bus.connect(access_url, name="hocket-doctor")
@@ -63,12 +64,12 @@ async def ask_servers(access_url: str) -> Told | Finding:
 
 
 def findings_of(told: Told, named: Iterable[str]) -> list[Finding]:
-    """Say what is wrong with the cluster; `named`: the servers that NATS_URL leads to."""
+    """Report what is wrong with the cluster; `named`: the servers that NATS_URL leads to."""
     return [*_meta(told), *_unnamed(told, named), *_room(told)]
 
 
 def not_asked() -> Finding:
-    """Say what is not known without the user `access`."""
+    """Return the finding of what is not known without the user `access`."""
     cure = (
         f"Set {ACCESS_ENV}_FILE to access.url, which `hocket nats accounts` creates, to check "
         "the servers themselves."
