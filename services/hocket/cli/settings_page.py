@@ -1,4 +1,4 @@
-"""The page docs/reference/settings.md, made from the settings themselves.
+"""Generates the page docs/reference/settings.md from the settings themselves.
 
 `python -m hocket.cli.settings_page` prints it.
 """

@@ -1,7 +1,7 @@
-"""The AsyncAPI document of what workers and the platform say to each other.
+"""The AsyncAPI document of the messages between workers and the platform.
 
 `python -m hocket.cli.worker_asyncapi` prints it; `docs/reference/worker-protocol.yaml` holds it. What
-it cannot say (order, time, JetStream) is in docs/reference/worker-protocol.md.
+AsyncAPI cannot express (order, time, JetStream) is in docs/reference/worker-protocol.md.
 """
 
 import sys
@@ -61,7 +61,7 @@ BY_HAND: dict[str, dict[str, Any]] = {
         "payload": {"description": "The bytes of the message."},
     },
 }
-"""Messages that are no JSON of a model."""
+"""Messages that are not the JSON of a model."""
 BLOB_REFERENCE = {
     "title": "BlobReference",
     "description": "Replaces a value in `input`, `output` or a journal that is too large for a message. "
@@ -99,8 +99,8 @@ HEADERS: dict[str, dict[str, str]] = {
 
 
 class Channel(NamedTuple):
-    """A channel, its subject, the message on it, what the platform does with it, and which channel has
-    the reply."""
+    """A channel: its subject, its message, what the platform does with it, and the channel of the
+    reply."""
 
     name: str
     address: str
@@ -110,7 +110,7 @@ class Channel(NamedTuple):
 
     @property
     def message_name(self) -> str:
-        """What the message is called."""
+        """The name of the message."""
         return self.message if isinstance(self.message, str) else self.message.__name__
 
 
@@ -186,10 +186,10 @@ def document() -> str:
 
 
 class _Whole(yaml.SafeDumper):
-    """Writes what stands in several places in each of them."""
+    """Writes objects that occur several times in full each time."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - of the base class
-        """Make no alias."""
+        """Never use aliases."""
         return True
 
 

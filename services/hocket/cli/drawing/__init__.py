@@ -1,1 +1,1 @@
-"""What the terminal shows, as functions from API replies to rich's texts and tables: no IO, no clock."""
+"""Renders API replies as rich texts and tables for the terminal, in pure functions: no IO, no clock."""

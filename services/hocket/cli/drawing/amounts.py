@@ -1,4 +1,4 @@
-"""Times, money and counts as people read them."""
+"""Formats times, money and counts for people."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -9,7 +9,7 @@ MS_PER_DAY = 86_400_000
 
 
 def duration(ms: float | None) -> str:
-    """Return a duration in the unit that fits it: `0.4 ms`, `83 ms`, `1.24 s`, `2 min 03 s`."""
+    """Format a duration in a fitting unit: `0.4 ms`, `83 ms`, `1.24 s`, `2 min 03 s`."""
     if ms is None:
         return "-"
     if ms < 0:
@@ -31,7 +31,7 @@ def duration(ms: float | None) -> str:
 
 
 def money(usd: Decimal | str | None) -> str:
-    """Return an amount of US dollars with every digit that counts and at least two decimals."""
+    """Format US dollars with all significant digits and at least two decimals."""
     if usd is None:
         return "-"
     amount = Decimal(usd).normalize()
@@ -40,23 +40,23 @@ def money(usd: Decimal | str | None) -> str:
 
 
 def count(number: int) -> str:
-    """Return a whole number with its thousands apart."""
+    """Format an integer with its thousands separated."""
     return f"{number:,}"
 
 
 def moment(text: str | None) -> datetime | None:
-    """Return the moment of an RFC 3339 text."""
+    """Parse an RFC 3339 text."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def local(text: str | None) -> str:
-    """Return a moment in the user's own time zone, to the second."""
+    """Format a moment in the user's time zone, to the second."""
     at = moment(text)
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def between_ms(start: str | None, end: str | None) -> float | None:
-    """Return the milliseconds between two RFC 3339 texts, None where one is missing."""
+    """Return the milliseconds between two RFC 3339 texts, or None if one is missing."""
     first, last = moment(start), moment(end)
     if first is None or last is None:
         return None

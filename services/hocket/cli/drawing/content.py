@@ -1,4 +1,4 @@
-"""Prompts and answers of a run's calls, as people read them."""
+"""Prints prompts and answers of a run's calls for people."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ Json = Mapping[str, Any]
 
 
 def content_lines(found: Json) -> Iterator[Text]:
-    """Yield the lines of what is kept of calls, the earliest first."""
+    """Yield the lines of stored prompts and answers, earliest first."""
     for call in found["content"]:
         how = "personal data replaced" if call["kept"] == "redacted" else "as recorded"
         yield Text.assemble(
@@ -47,7 +47,7 @@ def _answer(answer: Any) -> str:
 
 
 def _part(name: str, text: str) -> Iterator[Text]:
-    """Yield a part with its name before the first line and the others below it."""
+    """Yield the lines of a part, with its name before the first one and the others aligned below."""
     first, *more = text.split("\n") if text else ["-"]
     yield Text.assemble((f"  {name}: ", "cyan"), first)
     for line in more:

@@ -1,7 +1,7 @@
-"""The critical path of a run: where its time went by kind, then one row per step on the path.
+"""The critical path of a run: where its time was spent, by kind, then one row per step on the path.
 
-A row's bar shows when the step was on the path; its marks tell in what way (see MARKS). Steps that took
-too little to be seen are counted in the last line.
+A row's bar shows when the step was on the path; its marks show the kind of time (see MARKS). Steps too
+short to be seen are counted in the last line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ OTHER = "?"
 MIN_BAR_CELLS = 12
 MAX_STEP_CELLS = 32
 MAX_ROWS = 40
-"""Steps that are drawn: those that took longest, in the order of the path."""
+"""The maximum number of steps drawn: the longest ones, in the order of the path."""
 
 Json = Mapping[str, Any]
 
 
 def critical_path(path: Json | None, *, width: int) -> list[Text]:
-    """Return the lines of a run's critical path in `width` cells; none for a run without one."""
+    """Return the lines of a run's critical path in `width` cells; empty for a run without one."""
     if not path or not path["segments"]:
         return []
     total_ms = sum(path["by_kind"].values())
@@ -63,7 +63,7 @@ def critical_path(path: Json | None, *, width: int) -> list[Text]:
 
 HEAD = ("CRITICAL PATH", "MOST OF IT", "TIME", "SHARE")
 LEFT = 2
-"""Columns that are flush left; the others are numbers."""
+"""How many columns are left-aligned; the others are numbers."""
 
 
 def _kinds(by_kind: Mapping[str, float], total_ms: float) -> Text:
@@ -87,7 +87,7 @@ def _row(step: str, pieces: Sequence[Json], total_ms: float) -> tuple[str, ...]:
 
 def _bar(pieces: Sequence[Json], total_ms: float, cells: int) -> str:
     bar = [" "] * cells
-    for piece in sorted(pieces, key=lambda piece: piece["ms"]):  # the longest wins a cell
+    for piece in sorted(pieces, key=lambda piece: piece["ms"]):  # the longest piece wins a cell
         first = min(cells - 1, int(piece["from_ms"] / total_ms * cells)) if total_ms else 0
         end = piece["from_ms"] + piece["ms"]
         last = min(cells, int(end / total_ms * cells)) if total_ms else 0

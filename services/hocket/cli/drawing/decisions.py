@@ -1,7 +1,7 @@
-"""A call explained: one block per attempt, with the replicas that were looked at, the best first.
+"""The explanation of a call: one block per attempt, with the replicas considered, best first.
 
-The first line of a block says what became of the attempt, the second why it was made there, then one
-line for each replica: `>` marks the one that was chosen.
+The first line of a block gives the outcome of the attempt, the second the reason for its destination,
+followed by one line per replica; `>` marks the chosen one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,8 @@ Json = Mapping[str, Any]
 
 
 def explained_lines(explained: Json) -> Iterator[Text]:
-    """Give the lines for the attempts of a call, or of a run's calls; or why nobody was asked."""
+    """Yield the lines for the attempts of a call, or of a run's calls, or the reason why no backend was
+    asked."""
     for attempt in explained.get("attempts", ()):
         yield from _attempt(attempt)
     for still_open in explained.get("open", ()):

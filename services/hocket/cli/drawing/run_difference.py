@@ -1,4 +1,4 @@
-"""What changed from one run of a pipeline to the next: outcome, time and cost, node by node. Pure."""
+"""The changes from one run of a pipeline to the next: outcome, time and cost, node by node. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from hocket.cli.drawing.states import style
 
 MIN_CHANGE_MS = 20.0
 MIN_CHANGE = 0.2
-"""Times that differ by less, in milliseconds or as a share of the former one, count as the same."""
+"""Times that differ by less, in milliseconds or as a share of the former one, count as equal."""
 MANY_TIMES = 3
-"""Times that are more than so many times the former ones are told without a share."""
+"""Beyond this factor, an increase is shown without a percentage."""
 MAX_NAME_CELLS = 40
 
 Json = Mapping[str, Any]
@@ -23,7 +23,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What the steps of a node did in a run."""
+    """A summary of a node's steps in a run."""
 
     steps: int
     state: str
@@ -34,8 +34,8 @@ class _Node:
 
 
 def difference(before: Json, after: Json) -> list[Text]:
-    """Return the lines that tell how a run differs from the one before it; both as `read_run` gives
-    them, with values. The first node that ended otherwise, or gave something else, is marked."""
+    """Return the lines that show how a run differs from the previous one; both as returned by
+    `read_run`, with values. The first node with another outcome or output is marked."""
     former, latter = _nodes(before), _nodes(after)
     lines = [_head(before, after)]
     marked = False
@@ -72,7 +72,7 @@ def _head(before: Json, after: Json) -> Text:
 
 
 def _told(former: _Node | None, latter: _Node | None) -> list[Text]:
-    """Return what is to be said of a node; nothing where it did as before."""
+    """Return the lines for a node; empty if nothing changed."""
     if former is None or latter is None:
         return [Text("is new" if former is None else "is gone", "yellow")]
     told: list[Text] = []
@@ -96,7 +96,7 @@ def _told(former: _Node | None, latter: _Node | None) -> list[Text]:
 
 
 def _is_outcome(former: _Node | None, latter: _Node | None) -> bool:
-    """Tell whether a node differs in more than time and money."""
+    """Tell whether a node differs in more than time and cost."""
     if former is None or latter is None:
         return True
     return (former.state, former.steps, former.input, former.output) != (
@@ -130,7 +130,7 @@ def _costs(before: Decimal, after: Decimal) -> str:
 
 
 def _in_order(before: Json, after: Json) -> list[str]:
-    """Return the nodes of both runs, as their steps became ready."""
+    """Return the nodes of both runs, in the order in which their steps became ready."""
     ready: dict[str, float] = {}
     for found in (before, after):
         for step in found["steps"]:

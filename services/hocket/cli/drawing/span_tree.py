@@ -1,5 +1,5 @@
-"""The tree of a trace: one row per span, indented below the one that it belongs to, with its time as a
-bar and what is worth knowing of it."""
+"""The tree of a trace: one row per span, indented below its parent, with its time as a bar and a
+note."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -16,14 +16,14 @@ MIN_BAR_CELLS = 12
 MAX_NOTE_CELLS = 44
 WAIT, WORK, HOLDS = "·", "█", "─"
 SHORTEST_WAIT_MS = 1.0
-"""A wait that is shorter is not drawn, unless all are."""
+"""Shorter waits are not drawn, unless all spans are requested."""
 
 Json = Mapping[str, Any]
 
 
 def span_tree(trace: Json, *, width: int, now: str, every: bool = False) -> list[Text]:
-    """Return the lines of a trace in `width` cells. Spans that go on are drawn until `now`; waits too
-    short to matter, and single requests of calls, are left out unless `every` is asked for."""
+    """Return the lines of a trace in `width` cells. Unfinished spans are drawn until `now`. Negligible
+    waits, and requests that are the only one of their call, are left out unless `every`."""
     spans = trace["spans"]
     begun = spans[0]["started_at"]
     drawn, depths, left_out = _chosen(spans, every=every)
@@ -56,7 +56,7 @@ def span_tree(trace: Json, *, width: int, now: str, every: bool = False) -> list
 
 
 def trace_summary(trace: Json) -> list[Text]:
-    """Return what is to be said of a trace as a whole."""
+    """Return the lines about a trace as a whole."""
     top = trace["spans"][0]
     said = top["attributes"]
     status = said.get(names.STATUS, "")
@@ -78,7 +78,7 @@ HEAD = ("SPAN", "FROM", "TIME", "")
 
 
 def _chosen(spans: Sequence[Json], *, every: bool) -> tuple[list[Json], list[int], int]:
-    """Return the spans to draw, how deep each stands, and how many are left out."""
+    """Return the spans to draw, the depth of each, and how many are left out."""
     depth: dict[str, int] = {}
     shown: list[Json] = []
     depths: list[int] = []
@@ -93,7 +93,7 @@ def _chosen(spans: Sequence[Json], *, every: bool) -> tuple[list[Json], list[int
 
 
 def _alone(spans: Sequence[Json]) -> set[str]:
-    """Return the requests that are the only one of their call: its row says what they would."""
+    """Return the requests that are the only one of their call; the call's row shows the same."""
     by_call: dict[str, list[str]] = {}
     for span in spans:
         if span["kind"] == "client" and names.CALL in span["attributes"]:
@@ -123,7 +123,7 @@ def _labels(spans: Sequence[Json], depths: Sequence[int]) -> Iterator[str]:
 
 
 def _goes_on(depths: Sequence[int], place: int, level: int) -> bool:
-    """Tell whether another span of this level follows below the same one."""
+    """Tell whether another span of this level follows under the same parent."""
     for depth in depths[place + 1 :]:
         if depth <= level:
             return depth == level
@@ -140,7 +140,7 @@ def _name(span: Json) -> str:
 
 
 def _note(span: Json, requests: Mapping[str, list[Json]]) -> str:
-    """Return what is worth knowing of a span beside its time."""
+    """Return what is worth knowing about a span besides its time."""
     said = span["attributes"]
     parts: list[str] = []
     if _is_call(span):

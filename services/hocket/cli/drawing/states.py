@@ -1,4 +1,4 @@
-"""The colour and sign of each state."""
+"""The colour and symbol of each state."""
 
 STYLES = {
     "succeeded": "green",

@@ -1,9 +1,8 @@
-"""The timeline of a run: one row per step, its bar by time, and where it stood to its deadline.
+"""The timeline of a run: one row per step, with a bar over time and its slack before the deadline.
 
-In a bar, light shade is an earlier attempt, dots are waiting for a worker, blocks are work, a line is
-a step that others are inside of. Times are
-counted from the moment the run was accepted; slack is what was left at dispatch beyond what the rest
-of the run was expected to take.
+In a bar, light shade is an earlier attempt, dots are waiting for a worker, blocks are work, and a line
+is a step that contains others. Times are counted from the run's acceptance; slack is the time left at
+dispatch beyond what the rest of the run was expected to take.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +45,7 @@ def timeline(run: Json, steps: Sequence[Json], *, width: int, now: str | None = 
 
 
 def summary(run: Json) -> list[Text]:
-    """Return what is to be said of a run as a whole."""
+    """Return the lines about a run as a whole."""
     status = run["status"]
     line = Text.assemble(
         ("run ", "dim"),
@@ -81,7 +80,7 @@ def _origin(run: Json) -> list[Text]:
 
 
 def costs(cost: Json) -> list[Text]:
-    """Return the cost of a run by node: calls, tokens and money, and what steps charged besides."""
+    """Return the cost of a run by node: calls, tokens and money, and additional charges of steps."""
     saved, tools = _saved(cost), cost.get("tools", ())
     if not cost["nodes"] and not tools:
         return [Text("no model calls", "dim"), *saved]
@@ -129,7 +128,7 @@ def _saved(cost: Json) -> list[Text]:
 
 
 def faults(steps: Sequence[Json]) -> list[Text]:
-    """Return the error of each step that failed, and of each attempt that was tried again."""
+    """Return the error of each failed step, and of each attempt that was retried."""
     lines = []
     for step in steps:
         for attempt in step.get("attempts", ()):
@@ -143,7 +142,7 @@ def faults(steps: Sequence[Json]) -> list[Text]:
 
 
 def awaited(steps: Sequence[Json]) -> list[Text]:
-    """Return what each step waits for that no worker takes now."""
+    """Return what each step waits for if no worker currently takes it."""
     return [
         Text.assemble((f"{step['step']} waits: ", "yellow"), step["waits_for"]["reason"])
         for step in steps
@@ -152,7 +151,7 @@ def awaited(steps: Sequence[Json]) -> list[Text]:
 
 
 def done(journal: Sequence[Json]) -> list[Text]:
-    """Return what handlers of steps did, one line each."""
+    """Return what the handlers of steps have done, one line per entry."""
     lines = []
     for entry in journal:
         label = f"{entry['step']} did {entry['branch']}{entry['ordinal']} "
@@ -168,11 +167,11 @@ def done(journal: Sequence[Json]) -> list[Text]:
 
 HEAD = ("STEP", "STATE", "TRY", "TIME", "DEADLINE", "SLACK")
 LEFT = 2
-"""Columns that are flush left; the others are numbers."""
+"""How many columns are left-aligned; the others are numbers."""
 
 
 def _tree(steps: Sequence[Json]) -> tuple[list[Json], list[int]]:
-    """Return the steps with those inside a step right below it, and how deep each one is."""
+    """Return the steps in tree order, nested ones right below their parent, and the depth of each."""
     known = {step["step"] for step in steps}
     inside: dict[str | None, list[Json]] = {}
     for step in sorted(steps, key=lambda step: (step["ready_at"], step["step"])):

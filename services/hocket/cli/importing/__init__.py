@@ -1,1 +1,1 @@
-"""Workflows of other systems as pipelines. Pure: one module per format."""
+"""Converts workflows of other systems into pipelines. Pure; one module per format."""

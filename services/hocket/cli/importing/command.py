@@ -1,4 +1,4 @@
-"""`hocket import`: workflows of other systems made pipelines."""
+"""`hocket import`: convert workflows of other systems into pipelines."""
 
 from pathlib import Path
 from typing import Annotated

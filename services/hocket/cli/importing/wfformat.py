@@ -1,8 +1,9 @@
-"""WfFormat, the JSON of the WfCommons project, made a pipeline: a `python` node per task. Pure.
+"""Converts WfFormat, the JSON format of the WfCommons project, into a pipeline with one `python` node
+per task. Pure.
 
-Source: https://github.com/wfcommons/WfFormat, schema versions 1.5 and 1.6. Tasks stand in
-`workflow.specification.tasks` (with parents and children), what they took in
-`workflow.execution.tasks`. Raises InvalidInput naming the field and the cure.
+Source: https://github.com/wfcommons/WfFormat, schema versions 1.5 and 1.6. Tasks are in
+`workflow.specification.tasks` (with parents and children), their runtimes in `workflow.execution.tasks`.
+Raises InvalidInput with the field and the cure.
 """
 
 import math
@@ -23,11 +24,11 @@ REPLAY_HANDLER = "hocket.workers.replay:sleep"
 VERSIONS = ("1.5", "1.6")
 MAX_NAME_CHARS = 63
 PATIENCE = 4
-"""A step may take so many times its expected duration, and a run its critical path."""
+"""A step may take this many times its expected duration, and a run this many times its critical path."""
 DEFAULT_TIMEOUT_MS = 60_000
 LEAST_SLO_MS = 60_000
 SHOWN_TASKS = 5
-"""Tasks of a cycle that an error names."""
+"""How many tasks of a cycle an error names."""
 
 
 def pipeline_of(
@@ -154,7 +155,7 @@ def _place(*parts: str | int) -> str:
 
 
 def _parents(tasks: Sequence[_Task]) -> dict[str, tuple[str, ...]]:
-    """Return what each task waits for, whichever end of an edge says so."""
+    """Return the parents of each task, whichever end of an edge declares it."""
     found: dict[str, dict[str, None]] = {}
     for index, task in enumerate(tasks):
         if task.id in found:
@@ -207,7 +208,7 @@ def _critical_path(
 
 
 def _names(tasks: Sequence[str]) -> dict[str, str]:
-    """Return a node name per task: its id, as far as a name may be so; equal ones are numbered."""
+    """Return a node name per task: its id converted to a valid name; duplicates are numbered."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for task in tasks:
@@ -223,7 +224,7 @@ def _names(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def _token(text: str) -> str:
-    """Make a name of a text; of a long one its last words stay, which tell one task from another."""
+    """Convert a text into a name; a long text keeps its last words, which distinguish tasks."""
     token = re.sub(r"[^A-Za-z0-9_-]+", "_", text).lstrip("_-")
     if len(token) > MAX_NAME_CHARS:
         token = token[-MAX_NAME_CHARS:]
@@ -261,7 +262,7 @@ def _input(
 
 
 def _literal(text: str) -> str:
-    """Keep text that looks like a template from being one."""
+    """Escape text that looks like a template."""
     if not any(mark in text for mark in ("{{", "{%", "{#")):
         return text
     return "{{ '{' }}".join(text.split("{"))

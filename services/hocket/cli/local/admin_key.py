@@ -1,5 +1,5 @@
-"""The key of the admin of a platform on one machine: made at its first start, in a file that only its
-user reads. The `hocket` command uses it by itself."""
+"""The admin key of a platform on one machine: created at the first start, in a file that only its user
+can read. The `hocket` command uses it automatically."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ NAME = "hocket up"
 
 
 def read_admin_key(data_dir: Path) -> str | None:
-    """Return the key of a data folder, None where there is none."""
+    """Return the key of a data folder, or None if there is none."""
     try:
         return (data_dir / FILE).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):
@@ -16,8 +16,8 @@ def read_admin_key(data_dir: Path) -> str | None:
 
 
 async def kept_admin_key(data_dir: Path, database_url: str) -> str:
-    """Return the key of a data folder; another one is made where there is none, or where it does not
-    count in this database."""
+    """Return the key of a data folder; a new one is created if there is none, or if it is not valid in
+    this database."""
     import asyncpg
 
     from hocket.kit.access import key_store

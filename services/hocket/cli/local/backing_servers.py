@@ -1,4 +1,4 @@
-"""NATS and Postgres of a platform: the user's own, or embedded ones."""
+"""The NATS and Postgres servers of a platform: the user's own, or embedded ones."""
 
 import asyncio
 from importlib import import_module
@@ -12,9 +12,8 @@ from hocket.schemas.access.nats_table import ACCESS_USER
 
 
 class BackingServers:
-    """The servers behind a platform. Those that are not named by their URL are embedded in
-    `data_dir`. `replicas` is how many servers of a NATS cluster keep a stream, as the environment
-    names it."""
+    """The servers behind a platform. A server without a URL is embedded in `data_dir`. `replicas`, from
+    the environment, is the number of replicas of a stream in a NATS cluster."""
 
     def __init__(
         self,
@@ -33,12 +32,12 @@ class BackingServers:
 
     @property
     def are_embedded(self) -> bool:
-        """Whether at least one of them is embedded, and runs."""
+        """Whether at least one of them is embedded and running."""
         return self._embedded is not None
 
     @property
     def embedded(self) -> EmbeddedServers:
-        """The embedded servers; only where at least one is embedded."""
+        """The embedded servers; only valid if at least one is embedded."""
         assert self._embedded is not None, "both servers are the user's own, or nothing runs yet"
         return self._embedded
 
@@ -48,14 +47,14 @@ class BackingServers:
         return self._given_nats or self.embedded.nats_url
 
     def nats_url_of(self, user: str) -> str:
-        """Return the URL with which a process of ours connects; the user's own server has one for
-        all."""
+        """Return the URL with which one of our processes connects; for the user's own server, all use
+        the same."""
         return self._given_nats or self.embedded.nats.url_of(user)
 
     @property
     def nats_access(self) -> tuple[str, str] | None:
-        """What one needs who decides which keys may connect: a URL and a secret. None where NATS is
-        the user's own: what its users may do is written there."""
+        """The URL and the secret needed to decide which keys may connect. None if NATS is the user's own
+        server, which defines its users itself."""
         if self._given_nats:
             return None
         nats = self.embedded.nats
@@ -63,8 +62,7 @@ class BackingServers:
 
     @property
     def nats_url_file(self) -> Path | None:
-        """The file with the embedded server's URL and password; None where NATS is the user's
-        own."""
+        """The file with the embedded server's URL and password; None if NATS is the user's own."""
         return None if self._given_nats else self.embedded.nats.url_file
 
     @property
@@ -74,14 +72,14 @@ class BackingServers:
 
     @property
     def stream_replicas(self) -> int:
-        """On how many servers streams and buckets are kept; the embedded server is one."""
+        """The number of replicas of streams and buckets; 1 for the embedded server."""
         if self._given_nats is None:
             return 1
         named = self._replicas
         return read(**({} if named is None else {"stream_replicas": named})).stream_replicas
 
     async def start(self) -> None:
-        """Start those that are embedded."""
+        """Start the embedded servers."""
         if self._given_nats and self._given_database:
             self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             return
@@ -95,11 +93,11 @@ class BackingServers:
         self._embedded = servers
 
     async def migrate(self) -> None:
-        """Bring the database to the present schema."""
+        """Migrate the database to the current schema."""
         await import_module("hocket.kit.postgres.migrations").migrate(self.database_url)
 
     async def make_streams(self) -> None:
-        """Make the streams that are missing."""
+        """Create missing streams."""
         bus = await Bus.connect(self.nats_url, name="hocket-up")
         try:
             await ensure_streams(bus, replicas=self.stream_replicas)
@@ -107,14 +105,14 @@ class BackingServers:
             await bus.close()
 
     async def stop(self) -> None:
-        """Stop those that are embedded."""
+        """Stop the embedded servers."""
         if self._embedded is not None:
             servers, self._embedded = self._embedded, None
             await servers.__aexit__(None, None, None)
 
 
 async def import_migrations() -> None:
-    """Import what takes a second to import, in a thread, while the servers start."""
+    """Import the migrations, which takes a second, in a thread while the servers start."""
     await asyncio.to_thread(_import_migrations)
 
 

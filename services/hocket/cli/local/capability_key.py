@@ -1,4 +1,4 @@
-"""The key of the capabilities of a platform on one machine: made at its first start."""
+"""The capability key of a platform on one machine: created at the first start."""
 
 import os
 import secrets
@@ -11,7 +11,7 @@ _BYTES = 32
 
 
 def kept_key(data_dir: Path) -> str:
-    """Return the key of a data folder, which is made where there is none; nobody else can read it."""
+    """Return the key of a data folder, creating it if there is none; only its user can read it."""
     path = data_dir / FILE
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,5 +1,5 @@
-"""A configuration file as the processes read it that it is for, without starting one: all that is wrong
-with it, and what has no effect."""
+"""Checks a configuration file as the processes would read it, without starting one: lists all errors,
+and what has no effect."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ KNOWN = SECTIONS | LITELLM_SECTIONS | frozenset(Configuration.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found in a file; `notes` are of what has no effect, or goes without a price."""
+    """What was found in a file; `notes` are about entries without effect, and models without a price."""
 
     models: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -38,7 +38,7 @@ class Checked:
 
 
 async def checked(path: Path) -> Checked:
-    """Check all sections of a file, with the environment of this process; raise InvalidInput where it
+    """Check all sections of a file, with the environment of this process; raise InvalidInput if it
     cannot be read at all."""
     sections = config.load(path)
     faults = [*_unknown_sections(sections)]
@@ -56,7 +56,7 @@ async def checked(path: Path) -> Checked:
 
 
 def _of_workers(sections: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what workers find wrong."""
+    """Yield the faults that workers would find."""
     yield from _raised_by(lambda: parse(sections))
     yield from _raised_by(lambda: AllowedHandlers.of(listed_in(sections) or (), MODULES))
     yield from _raised_by(lambda: handler_queues(sections))

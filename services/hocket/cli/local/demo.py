@@ -1,8 +1,8 @@
-"""`hocket demo`: the whole platform on this machine, real questions over real data, and what they cost.
+"""`hocket demo`: the whole platform on this machine, with real questions over real data, and their cost.
 
 Starts the embedded servers, loads the demo's tables and texts, starts every process, applies the
-pipeline `report`, runs three questions (two that the data answers and one that it does not), shows
-that a tampered figure is caught, and stops. The data stays, so the second time is quicker.
+pipeline `report`, runs three questions (two that the data answers and one that it does not), shows that
+a tampered figure is caught, and stops. The data is kept, so the second time is faster.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ QUESTIONS = (
 )
 COLLECTION = "elements"
 VERIFIER = "hocket.workers.nodes.verify:verify_draft"
-"""The one function that the demo's pipeline calls."""
+"""The only function that the demo's pipeline calls."""
 RUN_TIMEOUT_S = 30.0
 STATEMENT_TIMEOUT_MS = 20_000.0
 POOL_SIZE = 4
@@ -100,7 +100,7 @@ async def _demo(folder: Path, questions: tuple[str, ...], *, keep: bool) -> bool
 
 
 def _on_platform(target: "Target", folder: Path, questions: tuple[str, ...]) -> bool:
-    """Ask a platform that runs, with the reader's password out of its configuration file."""
+    """Ask a running platform, with the reader's password from its configuration file."""
     from urllib.parse import unquote, urlsplit
 
     from hocket.kit.process.config import load
@@ -123,7 +123,7 @@ async def _load(folder: Path, database_url: str) -> Path:
 
 
 async def _load_data(folder: Path, database_url: str, password: str) -> None:
-    """Load tables and texts (at once: they do not meet)."""
+    """Load tables and texts concurrently, as they are independent."""
     import asyncpg
 
     from hocket.workers.demo.load import load_tables, write_texts
@@ -212,7 +212,7 @@ def _verdict(checks: dict[str, Any]) -> str:
 
 
 def _tamper(api: Any, found: dict[str, Any]) -> bool:
-    """Change one digit of the first answer's figures and let the verifier read it again."""
+    """Change one digit in the first answer's figures, and let the verifier check it again."""
     from hocket.cli.terminal.console import out
     from hocket.workers.nodes.verify import tampered, verdict_of
 

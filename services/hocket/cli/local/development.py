@@ -1,7 +1,7 @@
-"""A pipeline in development: applied and run again whenever its file, its input or its workers change.
+"""A pipeline in development: applied and rerun whenever its file, its input or its workers change.
 
-States: looking (nothing has changed), working (applied, a run follows). A change that comes while a run
-is in flight cancels that run. What is wrong with a file is told, and the next change is waited for.
+States: watching (nothing has changed), working (applied, and a run in progress). A change during a run
+cancels it. An error in a file is reported, and the next change is awaited.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from hocket.worker.reload import times_of
 
 LOOK_S = 0.3
 STOP_S = 15.0
-"""A worker that has not drained after so long is killed."""
+"""A worker that takes longer to drain is killed."""
 SERVED_S = 5.0
-"""How long workers may take to be there; a run that begins before waits for them."""
+"""How long to wait for workers to appear; a run that begins earlier waits for them itself."""
 RUN_TIMEOUT_S = 86_400.0
 
 Marks = Mapping[str, object]
-"""What changes when a file does, by file."""
+"""By file, a value that changes when the file does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is developed: the pipeline's file, the input as `hocket run` takes it, and the workers
+    """The sources: the pipeline's file, the input in the form that `hocket run` accepts, and the workers
     (`module:worker`), whose code is all Python files below `folder`."""
 
     pipeline: Path
@@ -52,7 +52,7 @@ class Sources:
     folder: Path = field(default_factory=Path.cwd)
 
     def files(self) -> Marks:
-        """Return the marks of the pipeline and of the input, where that is a file."""
+        """Return the marks of the pipeline and, if it is a file, of the input."""
         paths = [self.pipeline]
         if self.given is not None and self.given.startswith("@") and self.given != "@-":
             paths.append(Path(self.given[1:]))
@@ -64,7 +64,7 @@ class Sources:
 
 
 class WorkerProcesses:
-    """The workers that are developed, each in a process."""
+    """The workers in development, each in its own process."""
 
     def __init__(self, sources: Sources, target: Target) -> None:
         self._sources = sources
@@ -72,9 +72,9 @@ class WorkerProcesses:
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
-        """Start them; what they have to say they say themselves."""
+        """Start them; they print their own messages."""
         environment = {
-            "HOCKET_LOG_LEVEL": "error",  # what a run came to is shown here
+            "HOCKET_LOG_LEVEL": "error",  # this command shows the outcome of runs itself
             **os.environ,
             "HOCKET_DATA_DIR": str(self._target.data_dir),
             "NATS_URL": self._target.nats_url,
@@ -88,12 +88,12 @@ class WorkerProcesses:
                     cwd=self._sources.folder,
                     env=environment,
                     stdin=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C is ours, and lets them drain
+                    start_new_session=True,  # we handle Ctrl-C, and let them drain
                 )
             )
 
     async def stop(self) -> None:
-        """Let them drain and end."""
+        """Let them drain, and stop them."""
         processes, self._processes = self._processes, []
         for process in processes:
             with suppress(ProcessLookupError):
@@ -108,7 +108,7 @@ class WorkerProcesses:
 
 
 class Development:
-    """Looks at the sources inside `run`, and does what they ask for."""
+    """Watches the sources while `run` is active, and reacts to their changes."""
 
     def __init__(self, target: Target, sources: Sources) -> None:
         self._target = target
@@ -116,10 +116,10 @@ class Development:
         self._workers = WorkerProcesses(sources, target)
         self._before: dict[str, Any] | None = None
         self._run_id = ""
-        """The run in flight; empty where there is none."""
+        """The id of the run in progress; empty if there is none."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until `stopping`."""
+        """Watch and run until `stopping` is set."""
         code, files = self._sources.code(), self._sources.files()
         await self._workers.start()
         turn = asyncio.create_task(self._turn())
@@ -144,7 +144,7 @@ class Development:
             await self._workers.stop()
 
     async def _turn(self) -> None:
-        """Apply the pipeline, run it, and tell what came out and what has changed."""
+        """Apply the pipeline, run it, and report the result and what has changed."""
         try:
             document = parse_document(read_text(str(self._sources.pipeline)))
             plan = compile_pipeline(document)
@@ -164,7 +164,8 @@ class Development:
         notes.print("waiting for changes (Ctrl-C ends)", style="dim")
 
     async def _until_served(self, types: Iterable[str]) -> None:
-        """Wait until workers take steps of these types, so that runs do not count their start."""
+        """Wait until workers take steps of these types, so that their start does not count as the run's
+        time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SERVED_S):
                 for name in types:
@@ -173,7 +174,7 @@ class Development:
     async def _served(self, name: str) -> None:
         ask = self._target.api().get
         while True:
-            with suppress(ApiRefused):  # not known yet
+            with suppress(ApiRefused):  # the type is not known yet
                 found = await asyncio.to_thread(ask, path("types", name))
                 if found["is_served"]:
                     return
@@ -204,10 +205,10 @@ class Development:
         self._before = found
 
     def _ended(self, run_id: str) -> dict[str, Any] | None:
-        """Return a run as the API knows it, if it has ended."""
+        """Return a run if the API knows that it has ended."""
         try:
             run: dict[str, Any] = self._target.api().get(path("runs", run_id))
-        except ApiUnreachable:  # what is told over NATS counts, too
+        except ApiUnreachable:  # the end may also be reported over NATS
             return None
         except ApiRefused as error:
             if error.info().code == "run_unknown":
@@ -216,7 +217,7 @@ class Development:
         return run if run["finished_at"] is not None else None
 
     async def _give_up(self, turn: "asyncio.Task[None]") -> None:
-        """End a turn; the run that it waits for is cancelled."""
+        """End a turn, and cancel the run that it waits for."""
         if turn.done():
             turn.result()
             return
@@ -225,7 +226,7 @@ class Development:
         if run_id := self._run_id:
             self._run_id = ""
             body = {"reason": "its pipeline, input or worker has changed"}
-            with suppress(HocketError):  # it has ended meanwhile, or was not taken in yet
+            with suppress(HocketError):  # it has ended meanwhile, or is not accepted yet
                 await self._asked("post", path("runs", run_id, "cancel"), body)
                 notes.print(f"run {run_id} is cancelled", style="dim")
 
@@ -235,7 +236,7 @@ class Development:
 
 
 async def until_signal(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Do work until SIGINT or SIGTERM, which sets the event that it gets."""
+    """Run `work` until SIGINT or SIGTERM, which sets the event passed to it."""
     import signal
 
     stopping = asyncio.Event()
@@ -245,18 +246,19 @@ async def until_signal(work: Callable[[asyncio.Event], Awaitable[None]]) -> None
 
 
 def _mark(file: Path) -> object:
-    """Return what changes when a file does. Raises FileUnreadable where it was never there."""
+    """Return a value that changes when the file does. Raises FileUnreadable if the file never
+    existed."""
     try:
         found = file.stat()
     except FileNotFoundError:
-        return None  # an editor that puts a new file into its place
+        return None  # an editor is replacing the file
     except OSError as error:
         raise FileUnreadable(path=str(file), reason=error.strerror or "unreadable") from error
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _changed(before: Marks, after: Marks) -> str:
-    """Return the name of a file that has changed."""
+    """Return the name of a changed file."""
     names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{os.path.relpath(names[0])}{more}"

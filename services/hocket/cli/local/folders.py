@@ -1,4 +1,4 @@
-"""The default data folder, as the embedded servers have it, without importing them."""
+"""The default data folder, the same as that of the embedded servers, without importing them."""
 
 import os
 from pathlib import Path

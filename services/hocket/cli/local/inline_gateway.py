@@ -30,11 +30,11 @@ def main() -> None:
 def serve(
     types: Sequence[str], handlers: str | None = None, drain_s: float | None = None
 ) -> Callable[[Service], Awaitable[None]]:
-    """Return the main function of such a process for these node types."""
+    """Return the main function of a process with worker and gateway for these node types."""
 
     async def both(service: Service) -> None:
         gates, works = service.part("gateway"), service.part("worker")
-        service.started()  # as far as there is more to it than its parts
+        service.started()  # the service itself has nothing more to start than its parts
         opened: asyncio.Future[CallRegistry] = asyncio.get_running_loop().create_future()
         drained = asyncio.Event()
         stop = asyncio.create_task(service.stopping.wait())

@@ -1,10 +1,10 @@
 """A whole platform on one machine: servers, migrations, streams and processes, inside `async with`.
 
-States: stopped -> starting -> ready -> stopping -> stopped. Starting does at once what can be done at
-once and ends when every process says that it is ready; a fault on the way stops what was started and
-raises (`ProcessNotReady`, `ServerNotReady`, `DataFolderInUse` ...). Stopping goes against the stream:
-no new tasks, then the workers' last steps, then what they report to, then the servers. Where the
-parent is killed, the kernel ends the children.
+States: stopped -> starting -> ready -> stopping -> stopped. Starting does as much as possible
+concurrently, and is complete when every process reports that it is ready; an error stops what was
+started and is raised (`ProcessNotReady`, `ServerNotReady`, `DataFolderInUse` ...). Stopping proceeds
+against the flow of work: no new tasks, then the workers' last steps, then the processes they report to,
+then the servers. If the parent is killed, the kernel kills the children.
 """
 
 import asyncio
@@ -43,16 +43,15 @@ log = structlog.get_logger(__name__)
 class Platform:
     """Servers and processes over one data folder.
 
-    `workers` processes take steps; the first is named `worker`, the others `worker-2` and so on;
-    `coordinators` share the partitions likewise.
-    `worker_types` are the node types that they run; all where none is named.
-    `handlers` are the modules and functions that `python` nodes may run, besides Hocket's own few.
-    `services` chooses which kinds of process run. `env` adds to the processes' environment.
-    `nats_url` and `database_url` replace the embedded servers. `nats_port`, `api_port` and
-    `gateway_port`: 0 means any free port; a port that is taken is replaced by a free one.
-    `inline_gateway`: each worker process has a gateway in it, and there is none beside them; the first
-    has the HTTP door.
-    `ready_timeout_s` bounds the start of each part.
+    `workers` is the number of processes that take steps; the first is named `worker`, the others
+    `worker-2` and so on. `coordinators` is the number of processes that share the partitions, named
+    likewise. `worker_types` are the node types that workers run; empty means all. `handlers` are the
+    modules and functions that `python` nodes may run, in addition to a few built-in ones. `services`
+    selects the kinds of processes to run. `env` adds to the processes' environment. `nats_url` and
+    `database_url` replace the embedded servers. `nats_port`, `api_port` and `gateway_port`: 0 means any
+    free port; a port in use is replaced by a free one. `inline_gateway`: each worker process contains a
+    gateway, and there are no separate ones; the first has the HTTP door. `ready_timeout_s` bounds the
+    start of each part.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Platform:
         self._api_host, self._api_port = api_host, api_port
         self._gateway_port = gateway_port
         self._gateway_host = "worker" if inline_gateway else "gateway"
-        """The kind of process that has the gateway's HTTP door."""
+        """The process that serves the gateway's HTTP door."""
         self._ready_timeout_s = ready_timeout_s
         self._keeping_short: asyncio.Task[None] | None = None
         self._is_ready = False
@@ -116,7 +115,8 @@ class Platform:
 
     @property
     def servers(self) -> EmbeddedServers:
-        """The embedded servers, to kill or restart them; only where at least one is embedded."""
+        """The embedded servers, for killing or restarting them; only valid if at least one is
+        embedded."""
         return self.backing.embedded
 
     @property
@@ -138,12 +138,12 @@ class Platform:
 
     @property
     def api_key(self) -> str:
-        """The key of the platform's admin, which is of all tenants."""
+        """The platform's admin key, a key of all tenants."""
         assert self._api_key, "the platform has not started"
         return self._api_key
 
     def api(self, tenant: str = DEFAULT_TENANT) -> Api:
-        """Return a client of the REST API with that key."""
+        """Return a client of the REST API with the admin key."""
         return Api(self.api_url, tenant, self.api_key)
 
     @property
@@ -157,7 +157,7 @@ class Platform:
 
     @property
     def log_dir(self) -> Path:
-        """The folder of the processes' logs, one `<name>.log` each."""
+        """The folder of the processes' logs, one `<name>.log` per process."""
         return self.data_dir / "logs"
 
     async def __aenter__(self) -> Self:
@@ -183,11 +183,11 @@ class Platform:
         return self.processes[name]
 
     async def kill(self, name: str) -> None:
-        """Kill a process as a crash would; it is started again."""
+        """Kill a process like a crash; it is restarted."""
         await self.process(name).kill()
 
     async def wait_ready(self, *, timeout_s: float | None = None) -> None:
-        """Wait until every process that is not stopped says that it is ready."""
+        """Wait until every process that is not stopped reports that it is ready."""
         bound = timeout_s or self._ready_timeout_s
         await _all(process.wait_ready(timeout_s=bound) for process in self.processes.values())
 
@@ -228,7 +228,7 @@ class Platform:
         log.info("platform_ready", data_dir=str(self.data_dir), processes=len(self.processes))
 
     def _write_facts(self) -> None:
-        """Tell other commands where everything is: once all are ready, and after each restart."""
+        """Write for other commands where everything is: once all are ready, and after each restart."""
         if not self._is_ready:
             return
         facts = PlatformFacts(
@@ -265,7 +265,7 @@ class Platform:
 
 
 async def _all(waits: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all; at the first fault cancel the others and raise it."""
+    """Wait for all; on the first error cancel the others and raise it."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         await asyncio.gather(*tasks)

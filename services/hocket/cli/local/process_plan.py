@@ -1,4 +1,4 @@
-"""Which processes a platform runs, and with what arguments and environment."""
+"""Plans which processes a platform runs, and with which arguments and environment."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +13,12 @@ from hocket.kit.process.limits.disk_space import MIN_FREE_MIB
 from hocket.schemas.capabilities import usage_key_of
 
 INLINE_GATEWAY = "hocket.cli.local.inline_gateway"
-"""What a worker process runs that has a gateway in it."""
+"""The module of a worker process that contains a gateway."""
 KEYED = ("coordinator", "gateway", "admin", "ledger")
-"""Who gets the key of the capabilities. A worker with a gateway inside gets the one of usage records."""
+"""The services that get the capability key. A worker that contains a gateway gets the key of usage
+records."""
 NATS_ACCESS = ("HOCKET_NATS_ACCESS_URL", "HOCKET_NATS_ACCESS_SEED")
-"""What the REST service alone gets: with it one decides which keys may connect to NATS."""
+"""Settings that only the REST service gets: they allow it to decide which keys may connect to NATS."""
 STREAM_REPLICAS = "HOCKET_STREAM_REPLICAS"
 NO_PORT = "-1"
 
@@ -34,8 +35,8 @@ class PlannedProcess:
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """What was asked of a platform, as far as its processes are concerned. `numbers`: how many processes
-    of a kind there are, one of those that it does not name. See `Platform` for the rest."""
+    """The options of a platform that concern its processes. `numbers`: the number of processes of a
+    kind, one if not named. See `Platform` for the rest."""
 
     services: Sequence[str]
     numbers: Mapping[str, int]
@@ -55,7 +56,7 @@ class ProcessPlan:
         api_port: int,
         gateway_port: int,
     ) -> Iterator[PlannedProcess]:
-        """Give all processes, the servers being up."""
+        """Yield all processes; the servers must be running."""
         env: dict[str, str] = {
             **os.environ,
             "DATABASE_URL": servers.database_url,
@@ -74,7 +75,7 @@ class ProcessPlan:
         }
         key = env.pop(CAPABILITY_KEY, "") or kept_key(data_dir)
         usage_key = env.pop(USAGE_KEY, "")
-        env.pop(KEY_ENV, None)  # that of the command line
+        env.pop(KEY_ENV, None)  # the key of the command line
         access = {name: env.pop(name) for name in NATS_ACCESS if name in env}
         if servers.are_embedded:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
@@ -95,7 +96,7 @@ class ProcessPlan:
                 yield f"{service}-{number}", service
 
     def _nats_environment(self, service: str, servers: BackingServers) -> dict[str, str]:
-        """Return by what a process is known to NATS."""
+        """Return the environment with which a process connects to NATS."""
         user = "worker-gateway" if service == "worker" and self.inline_gateway else service
         alone = service == "worker" and "coordinator" not in self.services
         url = servers.nats_url if alone else servers.nats_url_of(user)
@@ -120,6 +121,6 @@ class ProcessPlan:
                 own[USAGE_KEY] = usage_key
         elif self.inline_gateway:
             own[USAGE_KEY] = usage_key or usage_key_of(key)
-        if name.startswith("worker-"):  # only the first has the HTTP door, if any has one
+        if name.startswith("worker-"):  # only the first has the HTTP door, if any
             own["HOCKET_GATEWAY_PORT"] = NO_PORT
         return own

@@ -1,11 +1,12 @@
 """One process of the platform, kept alive.
 
 States: stopped -> starting -> ready -> (died -> starting) ... -> stopped. A process that ends is
-started again (`kit/child_processes/supervisor.py`). One that ends before it was ever ready raises
-`ProcessNotReady` from `wait_ready` with the end of its log, since starting it again would not help.
+restarted (`kit/child_processes/supervisor.py`). If it ends before it was ever ready, `wait_ready` raises
+`ProcessNotReady` with the end of its log, since a restart would not help.
 
-The kernel ends it with its parent (`kit/child_processes/launcher.py`). Readiness is its own: it writes
-the address of its health server to `run/<service>-<pid>.json` and answers `/readyz`.
+The kernel kills it when its parent dies (`kit/child_processes/launcher.py`). The process reports its own
+readiness: it writes the address of its health server to `run/<service>-<pid>.json` and answers
+`/readyz`.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ log = structlog.get_logger(__name__)
 class PlatformProcess:
     """`python -m <module> <arguments>` as a supervised child process.
 
-    `on_restart` is called each time that it was started again, and has a new process id.
+    `on_restart` is called after each restart, when it has a new process id.
     """
 
     def __init__(
@@ -72,18 +73,18 @@ class PlatformProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it is started, or is about to be started again."""
+        """Whether it is running, or about to be restarted."""
         return self._supervisor.process is not None
 
     @property
     def pid(self) -> int:
-        """The process id; it changes when the process is started again."""
+        """The process id; it changes when the process is restarted."""
         if self._supervisor.process is None:
             raise self._not_ready("it is stopped")
         return self._supervisor.process.pid
 
     async def start(self) -> None:
-        """Start the process and keep it alive from then on; `wait_ready` tells when it is ready."""
+        """Start the process and keep it alive; use `wait_ready` to wait until it is ready."""
         if self._supervisor.is_supervising:
             return
         self._was_ready = False
@@ -91,7 +92,7 @@ class PlatformProcess:
         self._supervisor.begin()
 
     async def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until the process that runs now says that it is ready; raises ProcessNotReady."""
+        """Wait until the current process reports that it is ready; raises ProcessNotReady."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             process = self._supervisor.process
@@ -107,8 +108,8 @@ class PlatformProcess:
         raise self._not_ready(f"it was not within {timeout_s:g} s")
 
     async def kill(self, *, restart: bool = True) -> None:
-        """Kill the process as a crash would; it is started again (see `wait_ready`), or else stays
-        away until `start`."""
+        """Kill the process like a crash. It is restarted (see `wait_ready`); without `restart`, it stays
+        down until `start`."""
         process = self._supervisor.process
         if process is None:
             raise self._not_ready("it is stopped")
@@ -120,7 +121,7 @@ class PlatformProcess:
             self._supervisor.forget()
 
     async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask the process to end, force it after `timeout_s`; it stays away until `start`."""
+        """Ask the process to end, and kill it after `timeout_s`; it stays down until `start`."""
         supervision = await self._supervisor.let_go()
         process = self._supervisor.process
         if process is None:
@@ -142,7 +143,7 @@ class PlatformProcess:
             os.close(pipe)
 
     async def _launch(self, env: Mapping[str, str], output: int, secrets: int) -> Process:
-        """Start the process with descriptors for what it writes, and of the pipe with its secrets."""
+        """Start the process with file descriptors for its output and for the pipe with its secrets."""
         return await asyncio.create_subprocess_exec(
             *launched(self._command, signal.SIGTERM, None, None),
             stdin=DEVNULL,
@@ -168,7 +169,7 @@ class PlatformProcess:
         return True
 
     async def _answered_before(self) -> bool:
-        """Give a waiter that has just seen the readiness the chance to say so."""
+        """Let a waiter that has just seen the process become ready report it first."""
         await asyncio.sleep(0)
         return self._was_ready
 
@@ -187,29 +188,29 @@ class PlatformProcess:
 
 
 def health_url(run_dir: Path, pid: int) -> str | None:
-    """Return the address of a process's health server; None while it has not written one."""
+    """Return the URL of a process's health server, or None if it has not been written yet."""
     for path in run_dir.glob(f"*-{pid}.json"):
         try:
             return str(json.loads(path.read_text("utf-8"))["health_url"])
-        except (FileNotFoundError, ValueError, KeyError):  # half written or just removed
+        except (FileNotFoundError, ValueError, KeyError):  # half-written or just removed
             continue
     return None
 
 
 def forget_health(run_dir: Path, pid: int) -> None:
-    """Remove what a process that has ended wrote about its health server, had it no time to."""
+    """Remove a dead process's file about its health server, in case it had no time to do so itself."""
     for path in run_dir.glob(f"*-{pid}.json"):
         path.unlink(missing_ok=True)
 
 
 async def is_ready(url: str) -> bool:
-    """Tell whether a health server answers `/readyz` with 200 and names what is ready."""
+    """Tell whether a health server answers `/readyz` with 200 and lists what is ready."""
     status, body = await get(url, "/readyz")
     return status == 200 and bool(json.loads(body)["components"])
 
 
 async def get(url: str, path: str) -> tuple[int, bytes]:
-    """Return status and body of one GET; status 0 where nobody answers."""
+    """Return status and body of a GET; status 0 if there is no answer."""
     place = urlsplit(url)
     host, port = place.hostname or "127.0.0.1", place.port or 80
     request = f"GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n"

@@ -1,4 +1,4 @@
-"""The platform's processes and the modules that they are."""
+"""The platform's processes and their modules."""
 
 MODULES = {
     "coordinator": "hocket.coordinator",

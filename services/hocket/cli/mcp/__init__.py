@@ -1,2 +1,2 @@
-"""The platform as an MCP server: its pipelines are tools. All that lasts is the platform's, so that the
-server may be restarted, and its clients may come back, at any time."""
+"""The platform as an MCP server: its pipelines are tools. All state is in the platform, so the server
+can be restarted, and clients can reconnect, at any time."""

@@ -1,5 +1,5 @@
-"""The REST API as `hocket mcp` asks it: side by side, over connections that are kept. A connection and a
-thread for each question took more of a call than all else that MCP adds to it."""
+"""The REST client of `hocket mcp`: concurrent requests over kept-alive connections. A connection and a
+thread per request took longer than everything else that MCP adds to a call."""
 
 import json
 from collections.abc import AsyncIterator
@@ -20,12 +20,12 @@ from hocket.cli.remote.api import MAX_REPLY_BYTES, TIMEOUT_S, Api, with_query
 
 MAX_CONNECTIONS = 256
 KEPT_S = 3.0
-"""How long a connection is kept that nothing is asked over; less than the API keeps it."""
+"""How long an idle connection is kept; less than the API keeps it."""
 
 
 @asynccontextmanager
 async def connections() -> AsyncIterator[ClientSession]:
-    """Keep connections, until the block ends."""
+    """Keep connections open until the block ends."""
     connector = TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEPT_S)
     async with ClientSession(
         connector=connector,
@@ -38,7 +38,7 @@ async def connections() -> AsyncIterator[ClientSession]:
 
 
 class KeptApi:
-    """What an `Api` asks, in its name. Raises as that does."""
+    """Sends the requests of an `Api` asynchronously, with its identity. Raises the same errors."""
 
     def __init__(self, session: ClientSession, api: Api) -> None:
         self._session = session
@@ -46,7 +46,7 @@ class KeptApi:
 
     @property
     def identity(self) -> str:
-        """By whom it asks, as `Api.identity`."""
+        """The identity of the caller, as `Api.identity`."""
         return self._api.identity
 
     async def get(self, path: str, **query: Any) -> Any:
@@ -73,7 +73,7 @@ class KeptApi:
 
 
 async def _read(answer: ClientResponse) -> bytes:
-    """Return the body; raise ValueError where it is larger than any answer of ours."""
+    """Return the body; raise ValueError if it is larger than any answer of the API."""
     data = bytearray()
     async for part in answer.content.iter_any():
         data += part

@@ -1,4 +1,4 @@
-"""Runs behind calls of tools: begun, waited for, and told as results."""
+"""The runs behind tool calls: started, awaited, and returned as results."""
 
 import asyncio
 from collections.abc import Collection
@@ -14,18 +14,18 @@ from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import HocketError
 
 FIRST_WAIT_MS = 2_000.0
-"""How long the submission itself waits for the run's end, before it is looked at what it waits for."""
+"""How long the submission itself waits for the run's end, before the run is polled."""
 LOOK_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Pauses between looks at a run; the last one from then on."""
+"""Pauses between polls of a run; the last one is repeated."""
 KEY = "hocket/idempotency-key"
 DEADLINE = "hocket/deadline-ms"
 BUDGET = "hocket/budget-usd"
-"""In the `_meta` of a call."""
+"""A field in the `_meta` of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A run as it is: ended, or not, and then the approvals that it waits for."""
+    """The current state of a run: ended, or open with the approvals it waits for."""
 
     run_id: str
     pipeline: str
@@ -39,8 +39,8 @@ class Seen:
 async def begin(
     api: KeptApi, pipeline: str, given: dict[str, Any], meta: dict[str, Any], wait_ms: float
 ) -> Seen:
-    """Begin a run, and wait a while for its end. The same key is the same run; a call without one is not
-    looked up among earlier runs, which would cost two queries."""
+    """Start a run, and wait a while for its end. The same key gives the same run; without a key, earlier
+    runs are not looked up, which would cost two queries."""
     body: dict[str, Any] = {
         "pipeline": pipeline,
         "input": given,
@@ -57,8 +57,8 @@ async def begin(
 async def wait(
     api: KeptApi, run_id: str, wait_ms: float, answered: Collection[str] = frozenset()
 ) -> Seen:
-    """Wait until a run has ended, or waits for somebody, or the time is over. Approvals of the steps
-    `answered` are left out: an answer is stored before the run has taken it."""
+    """Wait until a run has ended, needs an approval, or `wait_ms` is over. Approvals of the steps
+    `answered` are ignored: an answer is stored before the run has processed it."""
     until_ms, looks = monotonic_ms() + wait_ms, 0
     while True:
         seen = await look(api, run_id)
@@ -71,7 +71,7 @@ async def wait(
 
 
 async def look(api: KeptApi, run_id: str) -> Seen:
-    """Return a run as it is."""
+    """Return the current state of a run."""
     seen = _seen(await api.get(path("runs", run_id)))
     if seen.has_ended:
         return seen
@@ -80,12 +80,12 @@ async def look(api: KeptApi, run_id: str) -> Seen:
 
 
 async def cancel(api: KeptApi, run_id: str, reason: str) -> None:
-    """End a run."""
+    """Cancel a run."""
     await api.post(path("runs", run_id, "cancel"), {"reason": reason})
 
 
 async def answer(api: KeptApi, run_id: str, step: str, *, approved: bool, note: str) -> None:
-    """Approve or refuse what a run waits for."""
+    """Approve or refuse an approval that a run waits for."""
     payload = {"approved": approved, "note": note}
     await api.post(path("runs", run_id, "signals"), {"name": step, "payload": payload})
 
@@ -113,7 +113,7 @@ def result_of(seen: Seen) -> CallToolResult:
 
 
 def refused(error: HocketError) -> CallToolResult:
-    """Return an error of the platform as the result of a tool."""
+    """Return a platform error as the result of a tool."""
     info = error.info()
     return CallToolResult(
         content=[TextContent(type="text", text=info.message)],

@@ -1,4 +1,5 @@
-"""The MCP server of a platform, by the official SDK: streamable HTTP without sessions, and stdio."""
+"""The MCP server of a platform, built with the official SDK: streamable HTTP without sessions, and
+stdio."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -38,15 +39,15 @@ DECISION = {
     },
     "required": ["approved"],
 }
-"""What a person is asked for an approval."""
+"""The form that a person fills in for an approval."""
 
 ApiFor = Callable[[str | None], Api]
-"""Returns a client of the REST API for the caller's key, None where the caller shows none."""
+"""Returns a client of the REST API for the caller's key, or for None if the caller presents none."""
 Context = ServerRequestContext[ClientSession]
 
 
 class McpPlatform:
-    """Answers the requests of clients. A call of a tool waits `wait_ms` for its run."""
+    """Answers the requests of clients. A tool call waits up to `wait_ms` for its run."""
 
     def __init__(self, api_for: ApiFor, exported: Collection[str], wait_ms: float) -> None:
         self._api_for = api_for
@@ -54,7 +55,7 @@ class McpPlatform:
         self._wait_ms = wait_ms
 
     def server(self, version: str) -> "Server[ClientSession]":
-        """Return the server that asks this."""
+        """Return the SDK's server with these handlers."""
         return Server(
             "hocket",
             version=version,
@@ -69,7 +70,7 @@ class McpPlatform:
     async def list_tools(
         self, context: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """Return a page of tools, those for runs first."""
+        """Return a page of tools; the tools for runs come first."""
         after = params.cursor if params is not None and params.cursor else ""
         try:
             tools, last = await self._pipelines.page(self._api(context), after)
@@ -80,7 +81,7 @@ class McpPlatform:
     async def call_tool(
         self, context: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Run a pipeline, or do something to a run."""
+        """Run a pipeline, or perform an action on a run."""
         given = params.arguments or {}
         meta = dict(context.meta or {})
         try:
@@ -113,7 +114,7 @@ class McpPlatform:
     async def _go_on(
         self, context: Context, api: KeptApi, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Take the answers to what a person was asked, and wait for the run, which is the state."""
+        """Process a person's answers, and wait for the run, whose id is the request state."""
         run_id = await self._run_of(api, {"run_id": params.request_state})
         waiting = {one["step"] for one in (await runs.look(api, run_id)).approvals}
         answered: set[str] = set()
@@ -153,19 +154,19 @@ class McpPlatform:
 
 
 async def serve_stdio(server: "Server[ClientSession]") -> None:
-    """Serve one client over standard input and output, until it goes."""
+    """Serve one client over standard input and output until it disconnects."""
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
 
 def http_app(server: "Server[ClientSession]", host: str) -> Starlette:
-    """Return the server as a web application, at /mcp. On this machine's own addresses only requests
-    for these are answered (DNS rebinding)."""
+    """Return the server as a web application at /mcp. On loopback addresses, only requests for these
+    hosts are answered, against DNS rebinding."""
     return server.streamable_http_app(stateless_http=True, json_response=True, host=host)
 
 
 def _told(context: Context, seen: Seen) -> CallToolResult | InputRequiredResult:
-    """Return a run as a result, or what a person has to decide first, where the client can ask."""
+    """Return a run as a result or, if the client can ask a person, the decisions needed first."""
     capabilities = context.session.client_capabilities
     can_ask = capabilities is not None and capabilities.elicitation is not None
     if not seen.approvals or not can_ask:
@@ -183,7 +184,8 @@ def _question(approval: dict[str, Any]) -> ElicitRequest:
 
 
 def _no_header(_tool: str) -> None:
-    """Tell the SDK that no argument of a tool comes as a header: it need not list them at each call."""
+    """Tell the SDK that no tool arguments come as headers, so that it does not list the tools on each
+    call."""
 
 
 def _text(given: dict[str, Any], name: str) -> str:

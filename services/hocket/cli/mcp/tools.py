@@ -1,4 +1,4 @@
-"""The tools of `hocket mcp`: one for each pipeline, and those for runs that go on."""
+"""The tools of `hocket mcp`: one per pipeline, and those for runs in progress."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,9 +9,9 @@ from hocket.cli.mcp.kept_api import KeptApi
 from hocket.cli.remote.api import path
 
 PAGE = 100
-"""Pipelines that are asked for at once, and tools of one answer."""
+"""Pipelines requested at once, and tools in one answer."""
 MAX_KNOWN = 2_000
-"""Versions of pipelines whose input schema is remembered."""
+"""Versions of pipelines whose input schemas are cached."""
 GET_RUN = "hocket_get_run"
 CANCEL_RUN = "hocket_cancel_run"
 ANSWER = "hocket_answer_approval"
@@ -55,7 +55,8 @@ RUN_TOOLS = (
 
 
 class Pipelines:
-    """The pipelines that are tools: `exported` by name, or all of the tenant where none is named."""
+    """The pipelines offered as tools: those named in `exported`, or all of the tenant if none is
+    named."""
 
     def __init__(self, exported: Collection[str]) -> None:
         self._exported = frozenset(exported)
@@ -67,8 +68,8 @@ class Pipelines:
         return name not in names and (not self._exported or name in self._exported)
 
     async def page(self, api: KeptApi, after: str) -> tuple[list[Tool], str | None]:
-        """Return the tools behind a pipeline's name, and that of the page's last pipeline, None on the
-        last page."""
+        """Return the tools after a pipeline's name, and the name of the page's last pipeline, or None on
+        the last page."""
         found = await api.get("/v1/pipelines", after=after or None, limit=PAGE)
         pipelines = found["pipelines"]
         tools = [

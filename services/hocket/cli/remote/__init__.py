@@ -1,1 +1,1 @@
-"""A running platform, seen from outside: its REST API, its tasks, its health."""
+"""A running platform as seen from outside: its REST API, tasks and health."""

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 answered: list[str] = []
-"""The addresses whose answers this command has."""
+"""The URLs whose answers this command has received."""
 PART_BYTES = 64 * 1024
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
 class Api:
-    """The API at `url`, with a key, on behalf of a tenant where one is named. Raises ApiUnreachable, and
-    ApiRefused with the API's own error."""
+    """The API at `url`, used with a key, and for a tenant if one is named. Raises ApiUnreachable, and
+    ApiRefused with the API's error."""
 
     def __init__(self, url: str, tenant: str | None = None, key: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -28,12 +28,12 @@ class Api:
             self.headers["Authorization"] = f"Bearer {key}"
 
     def with_key(self, key: str) -> "Api":
-        """Return a client with another key, for the tenant that it is of."""
+        """Return a client with another key, for that key's tenant."""
         return Api(self.url, key=key)
 
     @property
     def identity(self) -> str:
-        """By whom it asks: the same text for the same key and tenant."""
+        """The identity of the caller: the same text for the same key and tenant."""
         return "\n".join(f"{name}:{value}" for name, value in sorted(self.headers.items()))
 
     def get(self, path: str, **query: Any) -> Any:
@@ -41,7 +41,8 @@ class Api:
         return self._ask("GET", with_query(path, query), None)
 
     def stream(self, path: str, **query: Any) -> Iterator[bytes]:
-        """Yield what is at `path` part by part, however long it is; each part comes within TIMEOUT_S."""
+        """Yield what is at `path` in parts, whatever its length; each part must arrive within
+        TIMEOUT_S."""
         connection = None
         try:
             connection, base = _connection(self.url)
@@ -71,7 +72,7 @@ class Api:
         return self._ask("POST", with_query(path, query), content, if_match)
 
     def put(self, path: str, body: Any, *, if_match: str | None = None) -> Any:
-        """Put a JSON body at `path`, where `if_match` is its ETag still, and return the answer."""
+        """Put a JSON body at `path`, if its ETag is still `if_match`, and return the answer."""
         return self._ask("PUT", path, json.dumps(body).encode(), if_match)
 
     def delete(self, path: str, *, if_match: str | None = None, **query: Any) -> Any:
@@ -105,7 +106,7 @@ class Api:
         return self.value_of(method, answer.status, data), answer.headers["ETag"]
 
     def value_of(self, method: str, status: int, data: bytes) -> Any:
-        """Return what an answer says, None for one that need not say anything; raise its error."""
+        """Return the content of an answer, None if it is empty, or raise its error."""
         if status not in range(200, 300):
             raise self._refused(status, data)
         if not data and method != "GET":
@@ -135,25 +136,25 @@ class Api:
             KeyError,
             TypeError,
             RecursionError,
-        ):  # not ours: a proxy, another server
+        ):  # not Hocket's answer: from a proxy or another server
             return self.unreachable(f"it responded with status {status} and no Hocket error")
 
     def unreachable(self, reason: str) -> "HocketError":
-        """Return the error of an API that cannot be asked, or does not answer as ours does."""
+        """Return the error for an API that cannot be reached, or does not answer as Hocket's does."""
         from hocket.cli.terminal.errors import ApiUnreachable
 
         return ApiUnreachable(url=self.url, reason=reason)
 
 
 def _connection(url: str) -> tuple[http.client.HTTPConnection, str]:
-    """Return a connection to an address, and its path; raise ValueError."""
+    """Return a connection to the host of a URL, and the URL's path; raise ValueError."""
     place = urlsplit(url)
     make = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
     return make(place.hostname or "", place.port, timeout=TIMEOUT_S), place.path
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
-    """Return the body; raises TimeoutError where it comes too slowly to be whole in time."""
+    """Return the body; raises TimeoutError if it does not arrive completely in time."""
     until, data = time.monotonic() + TIMEOUT_S, bytearray()
     while len(data) < MAX_REPLY_BYTES and (part := answer.read1(MAX_REPLY_BYTES - len(data))):
         data += part

@@ -1,7 +1,7 @@
-"""Contexts: the platforms that one talks to, each with its address and what it is shown, in a file that
-only its user reads (`~/.config/hocket/contexts.json`).
+"""Contexts: the platforms that the command line can talk to, each with its URL and credentials, in a
+file that only its user can read (`~/.config/hocket/contexts.json`).
 
-A key is sent to the address of its own context and to no other.
+A key is only ever sent to the URL of its own context.
 """
 
 import json
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from hocket.schemas.errors import HocketError
 
 LOCAL = "local"
-"""The context of the platform that runs over the data folder, which needs no entry."""
+"""The context of the platform running in the data folder, which needs no entry."""
 CONTEXT_ENV = "HOCKET_CONTEXT"
 MAX_CONTEXTS = 200
 MAX_HOST_CHARS = 253
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _URL = re.compile(r"[!-~]{1,2048}", re.ASCII)
-"""Without spaces and control characters, which a request could not have."""
+"""No spaces or control characters, which are not valid in a request."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
 class Context:
-    """One platform: its address, the tenant where none is named, and what it is shown: a key, or the
-    token of a provider, with what renews that."""
+    """One platform: its URL, its default tenant, and its credentials: a key, or an identity provider's
+    token and refresh token."""
 
     api_url: str
     tenant: str | None = None
@@ -41,22 +41,22 @@ class Context:
     client_id: str | None = None
     refresh_token: str | None = None
     expires_at: str | None = None
-    """When the token ends, in seconds of Unix time."""
+    """When the token expires, in seconds of Unix time."""
 
     def shown(self, key: str | None, **provider: str | None) -> "Context":
-        """Return it with something else that it is shown."""
+        """Return a copy with other credentials."""
         return Context(self.api_url, self.tenant, key, **provider)
 
 
 @dataclass(frozen=True)
 class Contexts:
-    """All of them, and which one counts where none is named."""
+    """All contexts, and which one is used if none is named."""
 
     current: str = LOCAL
     named: dict[str, Context] = field(default_factory=dict)
 
     def get(self, name: str) -> Context | None:
-        """Return a context, None for that of the data folder; raise ContextUnknown."""
+        """Return a context, or None for that of the data folder; raise ContextUnknown."""
         if name == LOCAL:
             return None
         if name not in self.named:
@@ -66,7 +66,7 @@ class Contexts:
         return self.named[name]
 
     def put(self, name: str, context: Context) -> "Contexts":
-        """Return them with one more, or another of its name; raise InvalidInput."""
+        """Return a copy with a context added or replaced; raise InvalidInput."""
         _check_name(name)
         _check_url(context.api_url)
         named = {**self.named, name: context}
@@ -77,21 +77,22 @@ class Contexts:
         return replace(self, named=named)
 
     def without(self, name: str) -> "Contexts":
-        """Return them without one; raise ContextUnknown. Was it the current one, `local` follows."""
+        """Return a copy without a context; raise ContextUnknown. If it was the current one, `local`
+        becomes current."""
         self.get(name)
         named = {known: one for known, one in self.named.items() if known != name}
         return Contexts(LOCAL if self.current == name else self.current, named)
 
 
 def contexts_file() -> Path:
-    """Return where contexts are kept (XDG base directory specification)."""
+    """Return the path of the contexts file (XDG base directory specification)."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
     return root / "hocket" / "contexts.json"
 
 
 def read_contexts() -> Contexts:
-    """Return the contexts, none where there is no file; raise ContextsUnsafe or ContextsUnreadable."""
+    """Return the contexts, empty if there is no file; raise ContextsUnsafe or ContextsUnreadable."""
     from hocket.cli.terminal.errors import ContextsUnreadable, ContextsUnsafe
 
     file = contexts_file()
@@ -111,7 +112,7 @@ def read_contexts() -> Contexts:
 
 
 def write_contexts(contexts: Contexts) -> None:
-    """Keep the contexts; raise ContextsUnreadable."""
+    """Write the contexts file; raise ContextsUnreadable."""
     from hocket.cli.terminal.errors import ContextsUnreadable
     from hocket.kit.embedded.secret_files import write_private
 
@@ -164,7 +165,7 @@ def _check_url(api_url: str) -> None:
 
 def _is_host(parts: SplitResult) -> bool:
     host = parts.hostname or ""
-    if "[" in parts.netloc:  # urlsplit has read what is in them
+    if "[" in parts.netloc:  # urlsplit has already checked the brackets
         return ":" in host
     labels = host.removesuffix(".").split(".")
     return len(host) <= MAX_HOST_CHARS and all(_LABEL.fullmatch(label) for label in labels)

@@ -1,4 +1,5 @@
-"""Vectors of texts from the platform's gateway, for `hocket index`; each batch is one booked call."""
+"""Gets embedding vectors from the platform's gateway for `hocket index`; each batch is one booked
+call."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ class GatewayEmbedder:
         self._tenant = tenant
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector per text; raises EmbeddingFailed with the gateway's own error."""
+        """Return one vector per text; raises EmbeddingFailed with the gateway's error."""
         request = CallRequest(
             call_id=f"index:{uuid4().hex}",
             model=self.model,

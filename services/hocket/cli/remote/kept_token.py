@@ -1,4 +1,5 @@
-"""What a context shows its platform: a key as it is, a token renewed where it ends."""
+"""The credentials that a context sends to its platform: a key as it is, a token renewed before it
+expires."""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def kept_key(context: Context, name: str | None) -> str | None:
-    """Return what the context with a name, or the current one, shows. A token that ends within moments
-    is renewed and kept, where the provider gave what renews it. Raises ProviderSignInFailed."""
+    """Return the key or token of the named context, or of the current one. A token about to expire is
+    renewed and stored, if the provider gave a refresh token. Raises ProviderSignInFailed."""
     if context.issuer is None or context.client_id is None or context.expires_at is None:
         return context.key
     from hocket.cli.remote.provider_sign_in import ProviderClient, ProviderTokens, renewed
@@ -26,7 +27,7 @@ def kept_key(context: Context, name: str | None) -> str | None:
 
 
 def with_tokens(context: Context, client: "ProviderClient", found: "ProviderTokens") -> Context:
-    """Return a context that shows what a provider gave."""
+    """Return a context with the tokens that a provider gave."""
     return context.shown(
         found.id_token,
         issuer=client.issuer,

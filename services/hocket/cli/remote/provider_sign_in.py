@@ -1,9 +1,9 @@
 """Signs a person in at an identity provider from a terminal: the authorization code flow with PKCE, and
-a loopback address of a moment to which the browser is sent back (RFC 8252, RFC 7636; OpenID Connect
-Core 1.0, 3.1).
+a temporary loopback address to which the browser is redirected (RFC 8252, RFC 7636; OpenID Connect Core
+1.0, 3.1).
 
-The ID token is what the platform is shown. It comes from the provider's own address over TLS, so that
-its signature need not be checked here; the platform checks it with each request.
+The platform is sent the ID token. It is received directly from the provider over TLS, so its signature
+need not be checked here; the platform checks it on each request.
 """
 
 import base64
@@ -27,15 +27,15 @@ LOOPBACK = "127.0.0.1"
 CALLBACK = "/callback"
 SCOPE = "openid profile email"
 OFFLINE = "offline_access"
-"""With it a provider gives what renews the token, where it knows that; the person has to consent
-(OpenID Connect Core 1.0, 11)."""
+"""The scope that requests a refresh token, if the provider supports it; the user has to consent (OpenID
+Connect Core 1.0, 11)."""
 DISCOVERY = "/.well-known/openid-configuration"
 SIGN_IN_S = 300.0
-"""How long one may take at the provider."""
+"""How long signing in at the provider may take."""
 TIMEOUT_S = 15.0
 MAX_ANSWER_BYTES = 512 * 1024
 MARGIN_S = 60.0
-"""A token is renewed so long before it ends."""
+"""How long before its expiry a token is renewed."""
 DONE = "<!doctype html><title>Hocket</title><p>{text} You can close this page.</p>"
 
 
@@ -48,7 +48,7 @@ class ProviderSignInFailed(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class ProviderClient:
-    """What the command line is called at a provider."""
+    """The command line's registration at a provider."""
 
     issuer: str
     client_id: str
@@ -56,7 +56,7 @@ class ProviderClient:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """What a provider gave: the token that platforms are shown, until when, and what renews it."""
+    """The tokens of a provider: the one sent to platforms, its expiry, and the refresh token."""
 
     id_token: str
     expires_at_s: float
@@ -64,13 +64,13 @@ class ProviderTokens:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ends within moments."""
+        """Whether it is about to expire."""
         return time.time() > self.expires_at_s - MARGIN_S
 
 
 def sign_in(client: ProviderClient, port: int, show: Callable[[str], None]) -> ProviderTokens:
-    """Sign a person in; `show` opens the address in a browser, or prints it. With `port` 0 any port is
-    used. Raises ProviderSignInFailed."""
+    """Sign a person in; `show` opens the URL in a browser, or prints it. `port` 0 means any port. Raises
+    ProviderSignInFailed."""
     metadata = _metadata(client)
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     with _Callback((LOOPBACK, port), _Handler) as callback:
@@ -101,7 +101,7 @@ def sign_in(client: ProviderClient, port: int, show: Callable[[str], None]) -> P
 
 
 def renewed(client: ProviderClient, refresh_token: str) -> ProviderTokens:
-    """Return a token that counts longer; raise ProviderSignInFailed."""
+    """Return renewed tokens; raise ProviderSignInFailed."""
     form = {
         "grant_type": "refresh_token",
         "refresh_token": refresh_token,
@@ -114,21 +114,21 @@ def renewed(client: ProviderClient, refresh_token: str) -> ProviderTokens:
 
 
 class _Callback(HTTPServer):
-    """Waits on the loopback for the browser that comes back; other requests are answered with 404."""
+    """Waits on the loopback address for the browser's redirect; other requests get 404."""
 
     def __init__(self, *values: Any) -> None:
         self.told: Mapping[str, str] = {}
         super().__init__(*values)
 
     def answer(self, state: str) -> Mapping[str, str]:
-        """Return with what the browser came back; raise ProviderSignInFailed."""
+        """Return the parameters of the browser's redirect; raise ProviderSignInFailed."""
         until_s = time.monotonic() + SIGN_IN_S
         while (left_s := until_s - time.monotonic()) > 0:
             self.timeout = left_s
             self.handle_request()
             if hmac.compare_digest(self.told.get("state", "").encode(), state.encode()):
                 return self.told
-            self.told = {}  # it was not begun here
+            self.told = {}  # this sign-in was not begun here
         raise ProviderSignInFailed(reason=f"no one completed the sign-in within {SIGN_IN_S:.0f} s")
 
 
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(DONE.format(text=text).encode())
 
     def log_message(self, *values: Any) -> None:
-        """Write no line: the address has the code."""
+        """Log nothing: the URL contains the code."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -161,7 +161,7 @@ class _NoRedirects(HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class _Metadata:
-    """Where the parts of a provider are, and what is asked for a token that can be renewed."""
+    """A provider's endpoints, and the scope to request for a renewable token."""
 
     authorization_endpoint: str
     token_endpoint: str
@@ -169,7 +169,7 @@ class _Metadata:
 
 
 def _metadata(client: ProviderClient) -> _Metadata:
-    """Return what a provider says of itself; raise ProviderSignInFailed."""
+    """Return a provider's metadata; raise ProviderSignInFailed."""
     found = _json(Request(_safe(client.issuer).rstrip("/") + DISCOVERY))
     if found.get("issuer") != client.issuer:
         raise ProviderSignInFailed(reason=f"{client.issuer} identifies itself by a different name")
@@ -184,7 +184,7 @@ def _metadata(client: ProviderClient) -> _Metadata:
 
 
 def _safe(address: str, issuer: str = "") -> str:
-    """Return an address that nobody on the way can read or change; raise ProviderSignInFailed."""
+    """Return the URL if it is protected in transit (https or loopback); raise ProviderSignInFailed."""
     from hocket.kit.identity.provider import is_safe_address
 
     if not is_safe_address(address) or (
@@ -209,7 +209,7 @@ def _asked(address: str, form: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _json(request: Request) -> Mapping[str, Any]:
-    """Return the JSON object that is answered; raise ProviderSignInFailed."""
+    """Return the JSON object of an answer; raise ProviderSignInFailed."""
     try:
         with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as reply:
             found = json.loads(reply.read(MAX_ANSWER_BYTES))

@@ -1,4 +1,4 @@
-"""The answers of a run's models, from what the platform keeps of its calls."""
+"""Records the answers of a run's models, from what the platform has stored of its calls."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -19,10 +19,11 @@ from hocket.testing.recording import (
 )
 
 BOOKED_S = 5.0
-"""What a run has just asked is kept and booked so much later at most."""
+"""The maximum delay until a run's latest calls are stored and booked."""
 INTERVAL_S = 0.2
 RECENT_S = 60.0
-"""A run that ended so long ago is waited for; the clock of this machine may be wrong."""
+"""For a run that ended more recently than this, the last calls are waited for; generous, as this
+machine's clock may be wrong."""
 SETTLED_S = 2.0
 
 Json = dict[str, Any]
@@ -45,8 +46,8 @@ class CannotRecord(HocketError):
 
 
 def recording_of(api: Api, run_id: str) -> Recording:
-    """Return the answers of a run and its sub-runs; raise NothingKept or CannotRecord where not all of
-    them are there."""
+    """Return the answers of a run and its sub-runs; raise NothingKept or CannotRecord unless all of them
+    are stored."""
     _wait_for_bookings(api.get(path("runs", run_id)))
     calls = [call for one in _runs(api, run_id) for call in _calls_of(api, one)]
     if not calls:
@@ -56,7 +57,7 @@ def recording_of(api: Api, run_id: str) -> Recording:
 
 
 def _wait_for_bookings(run: Json) -> None:
-    """Wait where a run has just ended: its last calls are kept and booked a moment later."""
+    """Wait if the run has just ended: its last calls are stored and booked a moment later."""
     if run["finished_at"] is not None:
         ended = datetime.fromisoformat(run["finished_at"])
         if abs((datetime.now(UTC) - ended).total_seconds()) < RECENT_S:
@@ -86,12 +87,12 @@ def _steps(api: Api, run_id: str) -> Iterator[Json]:
 
 
 def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
-    """Yield what steps of a run asked, with the moment of each call."""
+    """Yield the calls of a run's steps, each with its time."""
     run_id = run["run_id"]
     kept, booked = _kept_and_booked(api, run_id)
     for content in kept.values():
         if content["step"] is None or "embed" in (content["prompt"] or ()):
-            continue  # a client's at the HTTP door; vectors are not kept
+            continue  # made by a client of the HTTP door; vectors are not recorded
         attempts = booked.get(content["call_id"], ())
         last = attempts[-1] if attempts else None
         yield (
@@ -111,7 +112,7 @@ def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
 
 
 def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, list[Json]]]:
-    """Return what is kept of a run's calls and what is booked of them, by call, once that is all."""
+    """Return the stored and the booked data of a run's calls, by call, once both are complete."""
     deadline = time.monotonic() + BOOKED_S
     while True:
         content = api.get("/v1/content", run=run_id, limit=MAX_PAGE)
@@ -134,12 +135,13 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
             if missing:
                 total = len(missing) + len(kept)
                 raise NothingKept(run=run_id, missing=len(missing), calls=total)
-            return kept, booked  # a refused call is booked by nobody
+            return kept, booked  # refused calls are not booked
         time.sleep(INTERVAL_S)
 
 
 def _call_of(attempt_id: str, known: Iterable[str]) -> str | None:
-    """Return the call that an attempt at a backend is one of; its id has more at its end, or nothing."""
+    """Return the call to which an attempt belongs; an attempt's id is the call's id, with or without a
+    suffix."""
     while attempt_id:
         if attempt_id in known:
             return attempt_id

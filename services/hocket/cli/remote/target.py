@@ -1,8 +1,8 @@
-"""Which platform a command talks to.
+"""Determines which platform a command talks to.
 
-What is named on the command line or in the environment comes first: an address, a context, a data
-folder. Then the current context; and where that is `local`, the facts of the platform that runs over the
-data folder (see facts.py). What is known of one platform is never mixed with another's.
+What is named on the command line or in the environment takes precedence: an address, a context, a data
+folder. Next comes the current context and, if that is `local`, the facts of the platform running in the
+data folder (see facts.py). Facts of different platforms are never mixed.
 """
 
 import os
@@ -32,7 +32,7 @@ DATABASE_ENV = "DATABASE_URL"
 
 @dataclass(frozen=True)
 class Target:
-    """The options that all commands share."""
+    """The options shared by all commands."""
 
     data_dir: Path
     named_tenant: str | None = None
@@ -43,7 +43,7 @@ class Target:
 
     @cached_property
     def context(self) -> Context | None:
-        """The context that counts, None where that is the data folder, or an address is named. Raises
+        """The context to use, or None if it is the data folder or an address is named. Raises
         ContextUnknown, ContextsUnsafe or ContextsUnreadable."""
         if self.named_api is not None:
             return None
@@ -56,18 +56,18 @@ class Target:
 
     @property
     def chosen_tenant(self) -> str | None:
-        """The tenant that is named, or that of the context."""
+        """The named tenant, or that of the context."""
         return self.named_tenant or (self.context.tenant if self.context else None)
 
     @property
     def tenant(self) -> str:
-        """On whose behalf to act where no key says it."""
+        """The tenant to act for if the key does not determine it."""
         return self.chosen_tenant or DEFAULT_TENANT
 
     @property
     def key(self) -> str | None:
-        """The key for the REST API: that of the environment, or of the platform that runs over the data
-        folder, which no other server gets."""
+        """The key for the REST API: from the environment, the context, or the platform running in the
+        data folder, whose key is sent to no other server."""
         if named := os.environ.get(KEY_ENV, "").strip():
             return named
         if self.context is not None:
@@ -77,20 +77,20 @@ class Target:
 
     @cached_property
     def facts(self) -> PlatformFacts | None:
-        """The platform that runs over the data folder, if one does and no other is talked to."""
+        """The platform running in the data folder, if there is one and no context is used."""
         return None if self.context is not None else read_facts(self.data_dir)
 
     @property
     def api_url(self) -> str | None:
-        """The address of the REST API; None where none is known."""
+        """The URL of the REST API, or None if not known."""
         if self.context is not None:
             return self.context.api_url
         return self.named_api or (self.facts.api_url if self.facts else None)
 
     @property
     def known_nats(self) -> str | None:
-        """The address of NATS; None where none is known. A named one without an account is shown the key
-        of the environment."""
+        """The URL of NATS, or None if not known. If a URL is named and the environment has a key, the
+        key is used to connect."""
         if self.named_nats is None:
             return self.facts.nats_url if self.facts else None
         key = os.environ.get(KEY_ENV, "").strip()
@@ -102,20 +102,20 @@ class Target:
 
     @property
     def nats_url(self) -> str:
-        """The address of NATS, or raise PlatformNotFound."""
+        """The URL of NATS; raises PlatformNotFound if not known."""
         if self.known_nats is None:
             raise self._not_found("--nats or NATS_URL")
         return self.known_nats
 
     @property
     def known_database(self) -> str | None:
-        """The address of the database; None where none is known."""
+        """The URL of the database, or None if not known."""
         named = os.environ.get("HOCKET_DATABASE_URL") or os.environ.get(DATABASE_ENV)
         return of_primary(named) if named else self.facts.database_url if self.facts else None
 
     @property
     def database_url(self) -> str:
-        """The address of the database, or raise PlatformNotFound."""
+        """The URL of the database; raises PlatformNotFound if not known."""
         if self.known_database is None:
             raise self._not_found(DATABASE_ENV)
         return self.known_database
@@ -133,7 +133,7 @@ class Target:
 
 
 def target_of(context: typer.Context) -> Target:
-    """Return the target that the options before the command named."""
+    """Return the target named by the options before the command."""
     target = context.find_root().obj
     assert isinstance(target, Target)
     return target

@@ -1,8 +1,8 @@
-"""Publishes one task on NATS as any client would, and hears of its run until it ends.
+"""Publishes one task on NATS as any client would, and follows its run until it ends.
 
-States: published -> heard of -> ended, or the time is up. What the coordinator tells on the reply
-inbox is the fast way; since a core NATS message can be lost, the API (where one is known) is asked
-every `LOOK_INTERVAL_S` as well.
+States: published -> heard of -> ended, or timed out. The coordinator's messages on the reply inbox are
+the fast path; since core NATS messages can be lost, the API (if known) is also polled every
+`LOOK_INTERVAL_S`.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from hocket.schemas.messages import StepChanged
 CONNECT_TIMEOUT_S = 5.0
 PUBLISH_TIMEOUT_S = 10.0
 ELECTION_S = 20.0
-"""How long a cluster may take to elect who leads the stream of tasks: it waits 4 to 9 s before."""
+"""How long a cluster may take to elect a leader for the stream of tasks: it waits 4 to 9 s first."""
 TRY_S = 2.0
 RETRY_S = 0.5
 CONFIRM_TIMEOUT_S = 5.0
-"""How long `publish` waits to hear that a run has begun or was refused."""
+"""How long `publish` waits to hear that a run has begun or a task was refused."""
 LOOK_INTERVAL_S = 2.0
 MAX_TASK_BYTES = 524_288
 
@@ -44,7 +44,7 @@ Look = Callable[[], dict[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is published."""
+    """The task to publish."""
 
     tenant: str
     pipeline: str
@@ -59,10 +59,10 @@ class Task:
 
 
 async def publish(nats_url: str, task: Task, *, look: Look) -> bool:
-    """Publish a task and tell whether its run is known to have begun, within CONFIRM_TIMEOUT_S.
+    """Publish a task and tell whether its run is known to have begun within CONFIRM_TIMEOUT_S.
 
-    False: NATS has stored the task, and no coordinator has taken it in yet. `look` returns the run as
-    the API knows it, ended or not. Raises ApiRefused with intake's error where the task is refused.
+    False means that NATS has stored the task but no coordinator has taken it in yet. `look` returns the
+    run as the API knows it, ended or not. Raises ApiRefused with intake's error if the task is refused.
     """
     first: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -96,10 +96,10 @@ async def publish_and_follow(
     on_step: Callable[[StepChanged], None],
     timeout_s: float,
 ) -> dict[str, Any] | None:
-    """Publish a task and return the end of its run, or None where the time was up before.
+    """Publish a task and return the end of its run, or None on timeout.
 
-    `on_step` gets each change of a step as it happens. Raises ApiRefused with intake's error where
-    the task is refused.
+    `on_step` is called with each change of a step as it happens. Raises ApiRefused with intake's error
+    if the task is refused.
     """
     end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -157,7 +157,7 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
                     if not is_cluster:
                         break
                     await asyncio.sleep(RETRY_S)
-                except NatsTimeout:  # its leader may have gone with it
+                except NatsTimeout:  # the stream's leader may have died before confirming
                     if not is_cluster:
                         raise
                 else:

@@ -1,1 +1,1 @@
-"""The terminal: what is read from it, what is written to it, and safely."""
+"""Reads from the terminal, and writes to it safely."""

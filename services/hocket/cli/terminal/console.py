@@ -26,8 +26,8 @@ def print_lines(lines: Iterable[Text]) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, numbers: Sequence[str] = ()
 ) -> None:
-    """Print rows under column heads; the columns in `numbers` are flush right. On a terminal the last
-    column takes more lines where it has to; elsewhere each row is one line."""
+    """Print rows under column headings; the columns in `numbers` are right-aligned. On a terminal, the
+    last column wraps if necessary; elsewhere each row is one line."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(
@@ -47,7 +47,7 @@ def print_table(
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON value for programs: on a terminal with colours, else plain."""
+    """Print a JSON value for programs: with colours on a terminal, otherwise plain."""
     if out.is_terminal:
         out.print_json(json.dumps(value))
     else:

@@ -1,4 +1,4 @@
-"""What can go wrong in the terminal, each with its cure, and the exit code that tells scripts."""
+"""The errors of the command line, each with its cure, and their exit codes for scripts."""
 
 from hocket.cli.terminal import exit_codes
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
@@ -130,6 +130,6 @@ class ProcessUnknown(HocketError):
 
 
 def exit_code(error: HocketError) -> int:
-    """Return 2 where the user has to change something in the command, else 1."""
+    """Return 2 if the user has to change the command, otherwise 1."""
     invalid = error.info().error_class is ErrorClass.INVALID
     return exit_codes.BAD_INPUT if invalid else exit_codes.FAILED

@@ -1,5 +1,5 @@
-"""Log lines on the terminal: a command's own warnings, and while `hocket up` runs those that stand in
-the processes' logs. Nothing of it goes to standard output, which belongs to results."""
+"""Log lines on the terminal: a command's own warnings and, while `hocket up` is running, those in the
+processes' logs. None of them go to standard output, which is reserved for results."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ from rich.console import Console
 LOOK_INTERVAL_S = 0.5
 READ_BYTES = 262_144
 MAX_LINE_BYTES = 20_000
-"""Of a line that is shown; longer ones stand in the log only."""
+"""The longest line shown; longer ones are only in the log."""
 LEVELS = frozenset({"warning", "error", "critical"})
 NEWS = frozenset({"process_restarted", "server_restarted"})
-"""What is worth a line although it is no warning."""
+"""Events worth a line although they are not warnings."""
 HIDDEN = ("event", "level", "timestamp", "logger", "service")
 
 
@@ -33,15 +33,15 @@ def show_warnings(console: Console) -> None:
 
 
 async def follow_warnings(console: Console, log_dir: Path) -> None:
-    """Print the warnings that the processes write from now on, until cancelled. What handlers print
-    stands in the logs too, so that a line may be anything."""
+    """Print the warnings that the processes write from now on, until cancelled. The logs also contain
+    output of handlers, so a line may be anything."""
     places = {path: _size(path) for path in _logs(log_dir)}
     while True:
         await asyncio.sleep(LOOK_INTERVAL_S)
         for path in _logs(log_dir):
             try:
                 places[path] = _print_new(console, path, places.get(path, 0))
-            except OSError:  # it was removed, or the terminal is gone
+            except OSError:  # the log was removed, or the terminal is gone
                 continue
 
 
@@ -72,8 +72,8 @@ def _print_new(console: Console, path: Path, start: int) -> int:
 
 
 def _warning(line: bytes) -> dict[str, Any] | None:
-    """Return the warning in a line; None for all else: tracebacks, which the log has whole, and what
-    handlers print."""
+    """Return the warning in a line, or None for anything else: output of handlers, or tracebacks, which
+    are complete in the log."""
     if len(line) > MAX_LINE_BYTES:
         return None
     try:

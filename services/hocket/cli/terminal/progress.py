@@ -1,4 +1,4 @@
-"""The live picture of a run while it is waited for: one line per step, newest state."""
+"""The live display of a run while it is awaited: one line per step with its latest state."""
 
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ MAX_LINES = 30
 
 
 class Progress:
-    """Draws on `console` inside `with`, where `shown`; what it drew is gone afterwards."""
+    """Draws on `console` inside `with`, if `shown`; the drawing is removed afterwards."""
 
     def __init__(self, console: Console, title: str, *, shown: bool) -> None:
         self._title = title
@@ -28,7 +28,7 @@ class Progress:
         self._shown = shown
 
     def step(self, change: StepChanged) -> None:
-        """Take in a change of a step."""
+        """Update the display with a change of a step."""
         self._steps[change.step] = change
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""Text from elsewhere made safe for a terminal.
+"""Makes untrusted text safe for a terminal.
 
-Names, outputs and errors are data of other people. What a terminal would act upon (escape sequences, and
-all other control characters), or what reorders or hides what a person reads (marks of direction,
-invisible separators), is shown as an escape: `\\x1b`, `\\u202e`. Line ends and tabs stay.
+Names, outputs and errors are other people's data. Characters that a terminal would act upon (escape
+sequences, and all other control characters), and those that reorder or hide text (direction marks,
+invisible separators), are shown as escapes: `\\x1b`, `\\u202e`. Line ends and tabs are kept.
 """
 
 import re
@@ -18,17 +18,18 @@ UNSAFE = re.compile(
 
 
 def visible(text: str) -> str:
-    """Return a text in which nothing acts upon a terminal."""
+    """Return the text with everything that would act upon a terminal escaped."""
     return UNSAFE.sub(_escape, text)
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON text of the same value in which nothing acts upon a terminal."""
+    """Return JSON text of the same value with everything that would act upon a terminal escaped."""
     return UNSAFE.sub(_json_escape, text)
 
 
 class SafeConsole(Console):
-    """A console that shows data and acts on none of it; what rich itself sends (colours) stays."""
+    """A console that shows data without acting on it; rich's own control sequences (colours) still
+    work."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]

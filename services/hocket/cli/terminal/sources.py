@@ -16,12 +16,12 @@ from hocket.schemas.labels import checked_labels, given_labels, header_of
 MAX_FILE_BYTES = 1_048_576
 MAX_UNPACKED_BYTES = 64 * 1_048_576
 _OWN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-"""A shell names a pipe of its own so: `<(command)`."""
+"""How a shell names its own pipes, as in `<(command)`."""
 _GZIP = b"\x1f\x8b"
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file, `-` for standard input; raises FileUnreadable."""
+    """Return the text of a file, or of standard input for `-`; raises FileUnreadable."""
     data = _read(path, MAX_FILE_BYTES)
     try:
         return data.decode()
@@ -30,7 +30,8 @@ def read_text(path: str) -> str:
 
 
 def read_unpacked(path: str) -> bytes:
-    """Return the bytes of a file, gzipped or not, `-` for standard input; raises FileUnreadable."""
+    """Return the bytes of a file, gzipped or not, or of standard input for `-`; raises
+    FileUnreadable."""
     data = _read(path, MAX_UNPACKED_BYTES)
     if not data.startswith(_GZIP):
         return data
@@ -44,7 +45,7 @@ def read_unpacked(path: str) -> bytes:
 
 def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
     """Return the input of a task: an object from `--input` (JSON, `@file` or `@-`), with `key=value`
-    pairs on top, whose values are JSON where they parse as such and text otherwise."""
+    pairs on top, whose values are JSON if they parse as such and text otherwise."""
     value = _object(given) if given is not None else {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -57,7 +58,7 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
 
 
 def label_header(pairs: list[str], option: str = "--label") -> str | None:
-    """Return the labels of `key=value` pairs as a header has them, None for none."""
+    """Return the labels of `key=value` pairs as a header value, or None if there are none."""
     header = header_of(checked_labels(map(_label, pairs), option))
     return header_of(given_labels(header, option)) if header else None
 
@@ -102,8 +103,8 @@ def _object(given: str) -> dict[str, Any]:
 
 
 def _loose(text: str, field: str) -> Any:
-    """Return the value of JSON text, and other text as it is; raises InvalidInput for what is JSON and
-    cannot be carried."""
+    """Return the value of JSON text, and other text as it is; raises InvalidInput for JSON that cannot
+    be transported."""
     try:
         json.loads(text)
     except RecursionError:
