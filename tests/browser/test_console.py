@@ -263,7 +263,7 @@ async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None
     async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs?status=failed")
         await page.locator("#all summary").click()
-        await page.get_by_role("button", name="Retry those that failed").click()
+        await page.get_by_role("button", name="Retry failed ones").click()
         await page.locator("#bulk-go:enabled").wait_for()
         counted = await page.locator("#bulk-count").inner_text()
         assert counted == "2 runs that ended without a whole result fit these filters."
@@ -304,7 +304,7 @@ async def test_task_which_money_is_wasted_and_why(rest: Rest) -> None:
 async def test_task_why_a_call_went_to_the_dear_backend(rest: Rest) -> None:
     async with opened_page(rest) as page:
         await page.get_by_role("link", name="Models", exact=True).click()
-        await page.get_by_role("link", name="why there").first.click()
+        await page.get_by_role("link", name="decisions").first.click()
         await page.locator("main details summary").last.click()
         said = await page.locator("main details[open]").last.inner_text()
 

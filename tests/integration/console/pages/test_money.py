@@ -115,8 +115,8 @@ async def test_a_tenant_is_not_told_whom_the_configuration_names(rest: Rest) -> 
 async def test_without_a_gateway_budgets_are_not_known(rest: Rest) -> None:
     page = (await rest.get("/console/money", headers=PAGE)).body
 
-    assert "No gateway answers, which knows them." in page
-    assert "Nothing was spent in this time" in page
+    assert "No gateway answers; only gateways know the budgets." in page
+    assert "Nothing was spent in this period" in page
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Re
     marked = re.findall(r'<tr class="first-difference"><td class="mono">(\w+)</td>', page)
     assert marked == ["read"]
     assert "They differ from" in page
-    assert page.count("did not come to it") == 1
+    assert page.count("not reached") == 1
     assert "&#34;text&#34;: &#34;other&#34;" in page
-    assert "Their nodes did the same." in alike
+    assert "All nodes gave the same results." in alike
     assert "&#34;text&#34;" not in bare
     at_node = re.search(r'class="mono">(\w+)</td>', bare[bare.index("first-difference") :])
     assert at_node is not None
@@ -197,7 +197,7 @@ async def test_replicas_are_shown_as_all_gateways_see_them_and_are_changed_by_wh
     assert re.search(
         r">3<br><span class=.dim.>1 interactive</span><br><span class=.dim.>2 batch<", page
     )
-    assert "g3 lives and does not answer" in page
+    assert "g3 is running but does not answer" in page
     assert re.search(
         r"breaker open</span> <span class=.dim.>g2, opened 3 times, rests 2.00 s", page
     )

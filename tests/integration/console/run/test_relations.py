@@ -75,6 +75,6 @@ async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: 
     assert "&lt;b&gt;Why?&lt;/b&gt;" in page
     assert "Because." in page
     assert "Because." not in bare
-    assert "does not show prompts and answers" in bare
+    assert "may not read prompts and answers" in bare
     assert foreign.status == 404
     assert "This call is not booked" in unknown

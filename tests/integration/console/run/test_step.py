@@ -30,7 +30,7 @@ async def test_who_sees_no_content_sees_no_values_of_a_step(rest: Rest) -> None:
 
     assert "&#34;text&#34;: &#34;a secret answer&#34;" in shown
     assert "&#34;text&#34;" not in hidden
-    assert "Your key does not show inputs and outputs." in hidden
+    assert "Your key may not read inputs and outputs." in hidden
 
 
 async def test_a_step_that_is_not_there_says_so(rest: Rest) -> None:
