@@ -280,6 +280,7 @@ async def test_a_response_schema_gives_the_value_as_data(world: World) -> None:
 
 
 async def test_a_call_that_takes_too_long_times_out(world: World) -> None:
+    await world.backend.call(chat(), timeout_ms=LONG_MS)  # connects: on a busy machine that takes long
     world.hang()
     with pytest.raises(BackendTimedOut):
         await world.backend.call(chat(), timeout_ms=50)
@@ -289,7 +290,7 @@ async def test_a_call_that_timed_out_stops_the_work_behind_it(world: World) -> N
     world.hang()
     timeout_ms = 50
     while not world.called.is_set():  # on a busy machine the time may be up before work has begun
-        with pytest.raises(BackendTimedOut):
+        with pytest.raises((BackendTimedOut, BackendUnreachable)):
             await world.backend.call(chat(), timeout_ms=timeout_ms)
         timeout_ms *= 2
     await asyncio.wait_for(world.cancelled.wait(), BOUND_S)
