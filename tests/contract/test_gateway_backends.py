@@ -280,7 +280,9 @@ async def test_a_response_schema_gives_the_value_as_data(world: World) -> None:
 
 
 async def test_a_call_that_takes_too_long_times_out(world: World) -> None:
-    await world.backend.call(chat(), timeout_ms=LONG_MS)  # connects: on a busy machine that takes long
+    await world.backend.call(
+        chat(), timeout_ms=LONG_MS
+    )  # connects: on a busy machine that takes long
     world.hang()
     with pytest.raises(BackendTimedOut):
         await world.backend.call(chat(), timeout_ms=50)
