@@ -80,7 +80,7 @@ async def test_keys_open_every_door_until_they_are_revoked_and_stand_nowhere() -
                 async with session.get(f"{platform.gateway_url}/models") as refused:
                     assert refused.status == 401
             assert "revoked" in await hocket(platform, "keys", "list", "--all")
-            assert (await hocket(platform, "audit", "verify")).startswith("whole: ")
+            assert (await hocket(platform, "audit", "verify")).startswith("intact: ")
             exported = await hocket(platform, "audit", "export")
             actions = [json.loads(line)["action"] for line in exported.splitlines()]
             assert actions.count("keys.rotate") == actions.count("keys.revoke") == 1

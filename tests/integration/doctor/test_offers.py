@@ -133,7 +133,7 @@ async def test_a_ledger_with_another_key_or_without_one_is_found_by_asking(
     monkeypatch.setattr("hocket.cli.doctor.nats.keys.ANSWER_S", 0.2)
     async with SpentDoor(bus, pool, seals_of(key())).open():
         other = await found_by(connection)
-    assert (other.verdict, "8 of 8 questions" in other.found) == (Verdict.FAILED, True)
+    assert (other.verdict, "8 of 8 requests" in other.found) == (Verdict.FAILED, True)
     assert "HOCKET_CAPABILITY_KEY" in other.cure
 
 
