@@ -56,7 +56,7 @@ class ErrorInfo(BaseModel):
 
 
 class HocketError(Exception):
-    """Hocket met an error: {reason}."""
+    """Hocket encountered an error: {reason}."""
 
     code: ClassVar[str] = "hocket_error"
     error_class: ClassVar[ErrorClass] = ErrorClass.PERMANENT
@@ -152,15 +152,15 @@ class PipelineUnknown(HocketError):
 
 
 class PipelineArchived(HocketError):
-    """The pipeline `{pipeline}` of tenant `{tenant}` is archived and takes no new runs. Take it back
-    first: `hocket pipeline unarchive {pipeline}`."""
+    """The pipeline `{pipeline}` of tenant `{tenant}` is archived and accepts no new runs. Unarchive
+    it first: `hocket pipeline unarchive {pipeline}`."""
 
     code = "pipeline_archived"
     error_class = ErrorClass.INVALID
 
 
 class RunUnknown(HocketError):
-    """There is no run `{run_id}`. `hocket runs list` shows the runs there are."""
+    """There is no run `{run_id}`. `hocket runs list` shows the existing runs."""
 
     code = "run_unknown"
     error_class = ErrorClass.INVALID

@@ -88,13 +88,13 @@ def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, st
             raise InvalidInput(
                 field=field,
                 reason=f"`{shown_text(f'{key}={value}')}` is not a label",
-                cure=f"Give keys of 1 to {MAX_LABEL_KEY_CHARS} letters, digits and `_.:-`, and "
+                cure=f"Use keys of 1 to {MAX_LABEL_KEY_CHARS} letters, digits and `_.:-`, and "
                 f"values of 1 to {MAX_LABEL_VALUE_CHARS} characters without control characters.",
             )
         found[key] = value
     if len(found) > MAX_LABELS:
         raise InvalidInput(
-            field=field, reason=f"it has {len(found)} labels", cure=f"Give at most {MAX_LABELS}."
+            field=field, reason=f"it has {len(found)} labels", cure=f"Use at most {MAX_LABELS}."
         )
     return found
 
@@ -115,7 +115,10 @@ def reserved_among(labels: Iterable[str]) -> str | None:
 
 def reserved_reason(key: str) -> str:
     """Return why a task may not have such a label."""
-    return f"`{shown_text(key)}` is the platform's to set, like all that begin with `{RESERVED_PREFIX}`"
+    return (
+        f"`{shown_text(key)}` is reserved for the platform, like all labels that begin with "
+        f"`{RESERVED_PREFIX}`"
+    )
 
 
 def is_label(key: Any, value: Any) -> bool:

@@ -12,7 +12,7 @@ MAX_STEP_INPUT_CHARS = 65_536
 
 
 class RunOpen(HocketError):
-    """Run `{run_id}` has not ended, so it cannot be repeated yet. Wait for its end, or cancel it:
+    """Run `{run_id}` has not ended, so it cannot be repeated yet. Wait until it ends, or cancel it:
     `hocket runs cancel {run_id}`."""
 
     code = "run_open"
@@ -20,7 +20,7 @@ class RunOpen(HocketError):
 
 
 class NothingToRetry(HocketError):
-    """Run `{run_id}` succeeded: there is nothing to try again. Run it again from a step or with
+    """Run `{run_id}` succeeded, so there is nothing to retry. Run it again from a step or with
     another input: `hocket runs rerun {run_id}`."""
 
     code = "nothing_to_retry"
@@ -48,7 +48,7 @@ def check_repeat(
         if asked.from_step is not None:
             raise InvalidInput(
                 field="from_step",
-                reason="a retry begins where the run failed",
+                reason="a retry starts where the run failed",
                 cure="Leave it out, or re-run the run from that step.",
             )
         if status == "succeeded":
@@ -57,8 +57,8 @@ def check_repeat(
         if asked.step_input is not None:
             raise InvalidInput(
                 field="step_input",
-                reason="it says an input and no step",
-                cure="Name the step in `from_step`; `input` is the run's.",
+                reason="it has an input but no step",
+                cure="Name the step in `from_step`; `input` is that of the run.",
             )
         return
     _check_step(asked, from_step, plan, version)
@@ -80,7 +80,7 @@ def _check_step(asked: RunOrigin, place: StepPlace | None, plan: Plan, version: 
     if asked.step_input is not None and place.role in ("map", "loop"):
         raise InvalidInput(
             field="step_input",
-            reason=f"`{asked.from_step}` is a {place.role}, whose parts have inputs of their own",
-            cure=f"Choose one of its steps, like `{asked.from_step}"
+            reason=f"`{asked.from_step}` is a {place.role}, whose steps have their own inputs",
+            cure=f"Choose one of its steps, such as `{asked.from_step}"
             f"{'[0]' if place.role == 'map' else '#1'}`.",
         )

@@ -188,7 +188,7 @@ async def test_labels_by_every_door_are_kept_inherited_and_found(platform: Platf
     body = {"pipeline": "labelled", "labels": {"hocket.key": "0123456789ab"}}
     with pytest.raises(ApiRefused) as refused:
         await asked(platform, "/v1/runs", body)
-    assert "the platform's to set" in str(refused.value)
+    assert "reserved for the platform" in str(refused.value)
 
 
 BAD_PIPELINES = {

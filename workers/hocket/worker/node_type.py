@@ -89,7 +89,7 @@ class NodeType:
         if not is_own_type(self.name):
             raise self.invalid(
                 "it is no name of a node type",
-                "Use two to four labels with dots between them, such as `crm.lookup`: lower-case"
+                "Use two to four labels separated by dots, such as `crm.lookup`: lower-case"
                 " letters, digits and `_`, at most 31 each and 63 in all.",
             )
         if not TOKEN.fullmatch(self.version):

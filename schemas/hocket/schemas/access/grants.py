@@ -124,8 +124,8 @@ def missing_grant(use: Use, tenant: str, *, node: str) -> dict[str, Any]:
     what = KINDS[use.kind]
     return {
         "field": use.field,
-        "reason": f"node `{node}` uses the {what} `{use.name}`, for which tenant `{tenant}` has no"
-        " grant",
+        "reason": f"node `{node}` uses the {what} `{use.name}`, but tenant `{tenant}` has no grant "
+        f"for it",
         "cure": f"Ask an operator of the platform to add `{use.name}` to the grant `{use.kind}`, or use"
         " one that `hocket grants show` lists.",
     }

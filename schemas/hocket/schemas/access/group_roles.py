@@ -36,7 +36,7 @@ class NoRole(AccessDenied):
     """None of your groups has a role on this platform. {cure}"""
 
     code = "no_role"
-    cure = "Ask an admin: HOCKET_OIDC_ROLES names the groups that may come in."
+    cure = "Ask an admin: HOCKET_OIDC_ROLES lists the groups that have access."
 
 
 class TenantNotNamed(AccessDenied):

@@ -32,11 +32,11 @@ class AccessDenied(HocketError):
 
 
 class KeyMissing(AccessDenied):
-    """There is no key. {cure}"""
+    """The request has no key. {cure}"""
 
     code = "key_missing"
     cure = (
-        "Send one as `Authorization: Bearer hk_...` or `X-Api-Key: hk_...`; an admin makes it with "
+        "Send one as `Authorization: Bearer hk_...` or `X-Api-Key: hk_...`; an admin creates it with "
         "`hocket keys create`. The command line takes it from HOCKET_API_KEY."
     )
 
@@ -59,7 +59,7 @@ class TenantForbidden(AccessDenied):
     """The key `{key}` does not cover the tenant that the request names. {cure}"""
 
     code = "tenant_forbidden"
-    cure = "Leave `X-Hocket-Tenant` out: the key says its tenant."
+    cure = "Leave out `X-Hocket-Tenant`: the key determines the tenant."
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,11 @@ class Principal:
         if now_s >= self.expires_at_s:
             return "it has expired"
         if not is_present and now_s >= self.former_until_s:
-            return "it was replaced by a rotation, and the time for both is over"
+            return "it was replaced by a rotation and is no longer accepted"
         return ""
 
 
-UNKNOWN = "it is not known, or was revoked"
+UNKNOWN = "it is unknown or was revoked"
 
 
 def hashed(secret: str) -> bytes:

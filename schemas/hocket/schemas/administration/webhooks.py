@@ -42,9 +42,9 @@ def _place(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         raise ValueError("write it as https://host/path")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("it holds credentials; what is sent is signed instead")
+        raise ValueError("it contains credentials; messages are signed instead")
     if parts.fragment:
-        raise ValueError("it has a fragment, which no server is told")
+        raise ValueError("it has a fragment, which is never sent to a server")
     return url
 
 

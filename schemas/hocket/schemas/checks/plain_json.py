@@ -45,7 +45,7 @@ def parse_json(body: bytes | str, field: str = "input", *, max_values: int | Non
         raise _not_json(field, reason) from None
     except _KeyTwice as error:
         raise InvalidInput(
-            field=field, reason=f"the key {error} stands twice", cure="Send each key once."
+            field=field, reason=f"the key {error} is used twice", cure="Send each key once."
         ) from None
     except json.JSONDecodeError as error:
         raise _not_json(field, f"it is not JSON ({error})") from None
@@ -176,13 +176,13 @@ def _check_text(text: str, field: str) -> None:
     if "\x00" in text:
         raise InvalidInput(
             field=field,
-            reason="it holds the character U+0000, which Postgres cannot store",
+            reason="it contains the character U+0000, which Postgres cannot store",
             cure="Remove it, or send the bytes in base64.",
         )
     if not _is_unicode(text):
         raise InvalidInput(
             field=field,
-            reason="it holds half of a surrogate pair, which is not Unicode text",
+            reason="it contains half of a surrogate pair, which is not Unicode text",
             cure="Send whole characters.",
         )
 

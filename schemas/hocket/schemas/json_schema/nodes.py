@@ -33,7 +33,7 @@ class Node:
             return Fault(lambda: f"False schema does not allow {shown(value)}")
         meter.depth += 1
         if meter.depth > MAX_CHECK_DEPTH:
-            raise Refused("its references call each other too deep", "Write a flatter schema.")
+            raise Refused("its references call each other too deeply", "Write a flatter schema.")
         for check in self.checks:
             fault = check(meter, value)
             if fault is not None:

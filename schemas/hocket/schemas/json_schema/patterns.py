@@ -76,8 +76,8 @@ class Patterns:
             self.size += known.size
         if self.size > self._most:
             raise Refused(
-                f"the patterns come to more than {self._most:,} instructions",
-                "Use fewer ones, or shorter repetitions than `{1,900}`.",
+                f"the patterns compile to more than {self._most:,} instructions",
+                "Use fewer patterns, or shorter repetitions than `{1,900}`.",
             )
         return known
 

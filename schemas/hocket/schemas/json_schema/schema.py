@@ -53,7 +53,7 @@ class Schema:
         try:
             fault = self.fault(value)
         except Refused as error:
-            reason = f"it is not checked against its schema: {error.reason}"
+            reason = f"it could not be checked against its schema: {error.reason}"
             raise InvalidInput(field=field, reason=reason, cure=_SIMPLER) from None
         if fault is not None:
             place = ".".join(str(part)[:100] for part in (field, *fault.path))

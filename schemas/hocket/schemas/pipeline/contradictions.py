@@ -27,15 +27,15 @@ def check_infeasible(pipeline: Pipeline) -> None:
         if not any(_may_be_spared(node) for _, node, _ in every):
             raise InvalidInput(
                 field="on_infeasible",
-                reason="no node is `optional` or has a `fast` variant, so that nothing can be spared",
-                cure="Give a node one of the two, or set `on_infeasible: fail`.",
+                reason="no node is `optional` or has a `fast` variant, so there is nothing to degrade",
+                cure="Add one of the two to a node, or set `on_infeasible: fail`.",
             )
         return
     for _, node, field in every:
         if node.fast is not None:
             raise InvalidInput(
                 field=f"{field}.fast",
-                reason=f"with `on_infeasible: {pipeline.on_infeasible}` it is never taken",
+                reason=f"it is never used with `on_infeasible: {pipeline.on_infeasible}`",
                 cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
             )
 
@@ -54,7 +54,7 @@ def check_signals(pipeline: Pipeline) -> None:
         if isinstance(node, SignalNode) and node.signal in approvals:
             raise InvalidInput(
                 field=f"{field}.signal",
-                reason=f"the approval `{approvals[node.signal]}` hears to `{node.signal}` too",
+                reason=f"the approval `{approvals[node.signal]}` also listens for `{node.signal}`",
                 cure="Give the signal another name.",
             )
 
@@ -84,8 +84,8 @@ def check_self_calls(pipeline: Pipeline) -> None:
         if isinstance(node, PipelineNode) and node.pipeline == pipeline.pipeline:
             raise InvalidInput(
                 field=f"{field}.pipeline",
-                reason="the pipeline calls itself in every run, without an end",
-                cure="Give the node a `when` that ends it, or call another pipeline.",
+                reason="the pipeline calls itself in every run and never ends",
+                cure="Give the node a `when` that ends the recursion, or call another pipeline.",
             )
 
 
@@ -130,8 +130,8 @@ def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
     if output is None and len(finals) == 1 and nodes[finals[0]].optional:
         raise InvalidInput(
             field=f"{field}.{finals[0]}.optional",
-            reason="its output is the output of the whole, which would be null where it fails",
-            cure="Remove `optional`, give it a `fallback`, or say what the `output` is.",
+            reason="its output is the overall output, which would be null if it failed",
+            cure="Remove `optional`, give it a `fallback`, or set `output`.",
         )
     for name, node in nodes.items():
         if not node.optional and node.when is None:
@@ -158,8 +158,9 @@ def _check_not_optional(
         text = ".".join(path)
         raise InvalidInput(
             field=reading.field,
-            reason=f"`{text}` fails where `{path[1]}` did, which is optional: its output is null then",
-            cure=f"Say what serves instead, e.g. "
+            reason=f"`{text}` fails if the optional node `{path[1]}` fails, because its output is then "
+            f"null",
+            cure=f"Provide a default, e.g. "
             f"`{text} if nodes.{path[1]}.output else {instead}`, "
             f"or remove `optional`.",
         )

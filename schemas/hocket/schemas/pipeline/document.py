@@ -61,7 +61,7 @@ def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: in
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise ValueError(_reason(error)) from None
     except (AttributeError, LookupError, TypeError):  # PyYAML reports wrong tags this way
-        raise ValueError("a value is not what its tag (`!!...`) says; leave tags out") from None
+        raise ValueError("a value does not match its tag (`!!...`); leave tags out") from None
     return value
 
 
@@ -99,7 +99,7 @@ class UniqueKeyLoader(yaml.CSafeLoader):
             for one in reversed(several):
                 if not isinstance(one, yaml.MappingNode):
                     raise yaml.constructor.ConstructorError(
-                        None, None, "what `<<` merges is no mapping", value.start_mark
+                        None, None, "`<<` merges something that is not a mapping", value.start_mark
                     )
                 self.flatten_mapping(one)
                 self.merges_left -= len(one.value)
@@ -118,7 +118,7 @@ class UniqueKeyLoader(yaml.CSafeLoader):
                 )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key `{key.value}` stands twice", key.start_mark
+                    None, None, f"the key `{key.value}` is used twice", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -158,7 +158,7 @@ def _count(value: Any, left: int, limit: int) -> int:
 
 
 def _too_many(limit: int) -> ValueError:
-    return ValueError(f"it has more than {limit} values, aliases counted each time")
+    return ValueError(f"it has more than {limit} values, counting aliases each time they are used")
 
 
 def _reason(error: Exception) -> str:
@@ -172,5 +172,5 @@ def _not_yaml(reason: str) -> InvalidInput:
     return InvalidInput(
         field="(document)",
         reason=reason,
-        cure="Write YAML or JSON; `hocket schema` prints what a pipeline may hold.",
+        cure="Write YAML or JSON; `hocket schema` prints what a pipeline may contain.",
     )

@@ -97,8 +97,8 @@ def _check_expression(text: str, field: str) -> None:
         return
     raise PlanRefused(
         field=field,
-        reason=f"`{text.strip()[:100]}` is more than a reference, and a planner writes no programs",
-        cure="Emit a dotted path, e.g. `nodes.NAME.output.FIELD`; let a step work out what it needs.",
+        reason=f"`{text.strip()[:100]}` is more than a reference, and a planner may not write programs",
+        cure="Emit a dotted path, e.g. `nodes.NAME.output.FIELD`; let a step compute what it needs.",
     )
 
 

@@ -19,7 +19,7 @@ def check_errors(patterns: Sequence[str], field: str) -> None:
             field=field,
             reason=f"it has more than {MAX_ERRORS} names"
             if len(patterns) > MAX_ERRORS
-            else f"a name in it has {longest} characters",
+            else f"one of its names has {longest} characters",
             cure=f"Name at most {MAX_ERRORS} error classes and codes, of up to {MAX_ERROR_CHARS} "
             "characters each.",
         )

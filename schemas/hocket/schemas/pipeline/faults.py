@@ -14,10 +14,10 @@ from pydantic_core import PydanticCustomError
 from hocket.schemas.checks.faults import Fault, faults_of, shown, usual_fault
 
 OWN_TYPE_CURE = (
-    "Use two to four labels with dots between them, such as `crm.lookup`: each begins with a lower-case"
-    " letter and has at most 31 lower-case letters, digits and `_`; 63 characters in all."
+    "Use two to four labels separated by dots, such as `crm.lookup`: each starts with a lower-case "
+    "letter and has at most 31 lower-case letters, digits and `_`; 63 characters in all."
 )
-NAME_CURE = "Use letters, digits, `_` and `-`, at most 63, and begin with a letter or a digit."
+NAME_CURE = "Use letters, digits, `_` and `-`, at most 63, starting with a letter or digit."
 
 
 def misuse(reason: str, cure: str) -> PydanticCustomError:
@@ -81,7 +81,7 @@ def _meant(parts: list[str], every: Mapping[str, Collection[str]]) -> str:
     if name in _ELSEWHERE:
         return f"Did you mean `{_ELSEWHERE[name]}`?"
     if name in fields:
-        return "Remove it: it belongs to another place."
+        return "Remove it: it belongs elsewhere."
     close = [field for field in fields if field.startswith(f"{name}_")]
     close += get_close_matches(name, fields, n=1)
     return f"Did you mean `{close[0]}`?" if close else "Remove it, or check its spelling."
@@ -128,7 +128,7 @@ _NOT_NAMES = {
     "type": ("node type", OWN_TYPE_CURE),
     "queue": (
         "queue",
-        "Begin with a lower-case letter, and use at most 31 lower-case letters, digits and `_`.",
+        "Use at most 31 lower-case letters, digits and `_`, starting with a letter.",
     ),
 }
 """What some fields name, and the valid form."""
@@ -142,14 +142,14 @@ _EXPRESSIONS = {
 }
 _MISSING = {
     **_EXPRESSIONS,
-    "node": "Say what runs instead: `node: {type: ...}`.",
-    "branches": "Give two or more branches.",
-    "nodes": "Give one node or more.",
+    "node": "Add what runs instead: `node: {type: ...}`.",
+    "branches": "Add two or more branches.",
+    "nodes": "Add at least one node.",
     "signal": "Name the signal that it waits for.",
     "pipeline": "Name the pipeline.",
     "handler": "Name the function: `handler: module:function`.",
     "types": "List the node types that the planner may emit.",
     "model": "Name the model.",
-    "tools": "Give one tool or more: `tools: {NAME: {description: ..., parameters: ..., node: ...}}`.",
+    "tools": "Add at least one tool: `tools: {NAME: {description: ..., parameters: ..., node: ...}}`.",
     "prompt": 'Write the prompt: `prompt: "{{ input.question }}"`.',
 }

@@ -53,7 +53,7 @@ class HandlerNotListed(HandlerNotAllowed):
 
 class HandlerNotHere(HocketError):
     """No worker that was asked knows the handler `{handler}`; the last one says: {reason}. Start a
-    worker of the release that has it, or correct the name."""
+    worker from the release that has it, or correct the name."""
 
     code = "handler_not_here"
     error_class = ErrorClass.INVALID
@@ -73,8 +73,8 @@ class AllowedHandlers:
         if len(listed) > MAX_ENTRIES:
             raise InvalidInput(
                 field=field,
-                reason=f"it has {len(listed)} entries, and {MAX_ENTRIES} are the limit",
-                cure="List the package that they are in.",
+                reason=f"it has {len(listed)} entries; the limit is {MAX_ENTRIES}",
+                cure="List the package that contains them.",
             )
         for entry in listed:
             _check_entry(entry, field)
@@ -92,7 +92,7 @@ class AllowedHandlers:
             raise HandlerNotAllowed(
                 handler=str(handler)[:200],
                 reason="it is not of the form `module:function`",
-                cure="Name a function by its module.",
+                cure="Name a function with its module.",
             )
         module, name = found.groups()
         if self.allows_module(module):
@@ -100,7 +100,7 @@ class AllowedHandlers:
                 raise HandlerNotAllowed(
                     handler=handler,
                     reason="names that begin with `_` are private to their module",
-                    cure="Give the function a name of its own.",
+                    cure="Give the function a public name.",
                 )
         elif found[0] not in self.functions:
             refused = HandlerNotAllowed if _is_of_python(module) else HandlerNotListed
@@ -134,9 +134,9 @@ class HandlerQueues:
             if ":" in module or not QUEUE.fullmatch(queue):
                 raise InvalidInput(
                     field=f"{field}.{module[:100]}",
-                    reason=f"`{queue[:100]}` is not a queue, or `{module[:100]}` not a module",
-                    cure="Write `my_package: gpu`: a queue is a lower-case letter, then lower-case"
-                    " letters, digits and `_`, at most 31.",
+                    reason=f"`{queue[:100]}` is not a queue, or `{module[:100]}` is not a module",
+                    cure="Write `my_package: gpu`: a queue name is a lower-case letter followed by "
+                    "lower-case letters, digits and `_`, at most 31 in all.",
                 )
         self._queues = dict(queues)
 
@@ -198,19 +198,19 @@ def _check_entry(entry: str, field: str) -> None:
         raise InvalidInput(
             field=field,
             reason=f"`{entry[:100]}` is neither a module nor `module:function`",
-            cure="List modules as they are imported, with commas between them: `acme.steps,shop`.",
+            cure="List modules by their import names, separated by commas: `acme.steps,shop`.",
         )
     if _is_of_python(entry):
         raise InvalidInput(
             field=field,
-            reason=f"`{entry}` is of Python's standard library, which no pipeline may call",
-            cure="Write a function that does what is needed, and list its module.",
+            reason=f"`{entry}` is part of Python's standard library, which no pipeline may call",
+            cure="Write a function that does what you need, and list its module.",
         )
     if entry.partition(".")[0] == _OWN and ":" not in entry:
         raise InvalidInput(
             field=field,
-            reason=f"`{entry}` is a module of Hocket's own",
-            cure="List single functions of it: `module:function`.",
+            reason=f"`{entry}` is one of Hocket's own modules",
+            cure="List individual functions of it: `module:function`.",
         )
 
 

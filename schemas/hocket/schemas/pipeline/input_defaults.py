@@ -12,7 +12,7 @@ from typing import Any
 from hocket.schemas.json_schema.schema import compile_schema
 
 _MAX_DEPTH = 32
-_CURE = "Correct the default, or what the schema asks of it."
+_CURE = "Correct the default, or what the schema requires."
 
 
 def with_defaults(schema: Mapping[str, Any], value: dict[str, Any]) -> dict[str, Any]:

@@ -37,12 +37,12 @@ ERROR_FIELDS = frozenset(ErrorInfo.model_fields)
 
 _EVERYWHERE = frozenset({"input", "nodes", "run"})
 _WHERE = {
-    "item": "It is known in the `with` of a node that has `map`.",
-    "index": "It is known in the `with` of a node that has `map`.",
-    "round": "It is known in the `with` and `until` of a node that has `loop`.",
-    "previous": "It is known in the `with` and `until` of a node that has `loop`.",
-    "output": "It is known in `until`, `valid` and `score`.",
-    "error": "It is known in the `with` of a fallback.",
+    "item": "It is available in the `with` of a node that has `map`.",
+    "index": "It is available in the `with` of a node that has `map`.",
+    "round": "It is available in the `with` and `until` of a node that has `loop`.",
+    "previous": "It is available in the `with` and `until` of a node that has `loop`.",
+    "output": "It is available in `until`, `valid` and `score`.",
+    "error": "It is available in the `with` of a fallback.",
 }
 
 
@@ -136,7 +136,7 @@ def _check_node(
         own = own.also("round", "previous")
         cure = "Read `output`, the output of this round."
         _check_expression(name, node.loop.until, f"{field}.loop.until", own.also("output"), cure)
-        itself = "Read `previous`, the output of the round before."
+        itself = "Read `previous`, the output of the previous round."
     for reading in readings(node.with_, f"{field}.with"):
         _check_own(name, reading, own, itself)
     if node.cache is not None and node.cache.key is not None:
@@ -204,7 +204,7 @@ def _check_expression(name: str, text: str, field: str, known: Known, itself: st
 def _check_own(name: str, reading: Reading, known: Known, itself: str) -> None:
     """Check what a node reads; it cannot read itself."""
     if name in reading.nodes:
-        reason = "it reads the node itself, which has not ended"
+        reason = "it reads the node itself, which has not ended yet"
         raise InvalidInput(field=reading.field, reason=reason, cure=itself)
     _check(reading, known)
 
@@ -213,7 +213,7 @@ def _check_worker(reading: Reading, given: Keys | None) -> None:
     for name in sorted(reading.names - {"input"}):
         raise InvalidInput(
             field=reading.field,
-            reason=f"it reads `{name}`, and a worker knows the step's `input` only",
+            reason=f"it reads `{name}`, but a worker knows only the step's `input`",
             cure=f"Put it into `with` and read it as `input.{name if name != 'nodes' else 'NAME'}`.",
         )
     _check(reading, Known(frozenset({"input"}), {}, frozenset(), given))
@@ -226,7 +226,7 @@ def _check(reading: Reading, known: Known) -> None:
     for name in sorted(reading.names - known.names):
         raise InvalidInput(
             field=reading.field,
-            reason=f"it reads `{name}`, and there is no such name here",
+            reason=f"it reads `{name}`, but there is no such name here",
             cure=_cure_of_name(name, known),
         )
 
@@ -244,7 +244,7 @@ def _check_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
             return
         raise InvalidInput(
             field=reading.field,
-            reason=f"it reads `input.{name}`, and the input has no `{name}`",
+            reason=f"it reads `input.{name}`, but the input has no `{name}`",
             cure=known.input.cure.format(name=name),
         )
 
@@ -257,7 +257,7 @@ def _check_node_path(reading: Reading, path: tuple[str, ...], known: Known) -> N
         raise InvalidInput(
             field=reading.field,
             reason=f"it reads `nodes.{name}.{path[2]}`; a node has `output`, `error` and `state`",
-            cure=f"Read `nodes.{name}.output.{path[2]}`, if it is in the output.",
+            cure=f"Read `nodes.{name}.output.{path[2]}` if it is part of the output.",
         )
 
 
@@ -265,18 +265,18 @@ def _no_such_node(field: str, name: str, known: Known) -> Never:
     dashed = next((node for node in known.nodes if node.startswith(f"{name}-")), None)
     cure = f"Use one of: {', '.join(known.nodes)}." if known.nodes else "Remove it."
     if dashed is not None:
-        cure = f"A name with `-` is read as `nodes['{dashed}']`."
+        cure = f"Write a name with `-` as `nodes['{dashed}']`."
     elif name in known.outer:
-        cure = "The nodes of a graph see each other only: hand it in by the graph's `with`."
+        cure = "The nodes of a graph see only each other: pass it in through the graph's `with`."
     raise InvalidInput(
-        field=field, reason=f"it reads `nodes.{name}`, and there is no such node here", cure=cure
+        field=field, reason=f"it reads `nodes.{name}`, but there is no such node here", cure=cure
     )
 
 
 def _no_such_field(field: str, root: str, name: str, fields: frozenset[str]) -> Never:
     raise InvalidInput(
         field=field,
-        reason=f"it reads `{root}.{name}`, and `{root}` has no `{name}`",
+        reason=f"it reads `{root}.{name}`, but `{root}` has no `{name}`",
         cure=f"Use one of: {', '.join(sorted(fields))}.",
     )
 
@@ -285,7 +285,7 @@ def _cure_of_name(name: str, known: Known) -> str:
     if name in known.nodes:
         return f"Read `nodes.{name}.output`."
     if name in known.outer:
-        return "The nodes of a graph do not see it: hand it in by the graph's `with`."
+        return "The nodes of a graph do not see it: pass it in through the graph's `with`."
     return _WHERE.get(name, f"Use one of: {', '.join(sorted(known.names))}.")
 
 
@@ -345,7 +345,7 @@ def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys 
         return Keys(frozenset(node.with_), f"Add `{{name}}` to `{field}.with`.")
     layers = own.names - _EVERYWHERE
     if node.map is not None:
-        cure = "Without `with` an item's input is the item and its index; add it to `with`."
+        cure = "Without `with`, an item's input is the item and its index; add it to `with`."
         return Keys(layers, cure)
     if owner is not None:
         if owner is _UNKNOWN:
@@ -353,7 +353,7 @@ def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys 
         return owner if node.loop is None else replace(owner, names=owner.names | layers)
     needs = {*node.needs, *read_by(node, field)}
     cure = (
-        "Without `with` the input is `input` (the run's) and the outputs of `needs`; add it there."
+        "Without `with`, the input is `input` (the run's) and the outputs of `needs`; add it there."
     )
     return Keys(layers | needs | {"input"}, cure)
 

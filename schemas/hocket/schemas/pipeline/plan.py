@@ -61,8 +61,8 @@ class PipelineHasCycle(InvalidInput):
     code = "pipeline_has_cycle"
 
     def __init__(self, *, field: str, cycle: str) -> None:
-        reason = f"the pipeline has a cycle, {cycle}"
-        cure = "Remove one of these edges; what an expression reads is one too."
+        reason = f"the pipeline has a cycle: {cycle}"
+        cure = "Remove one of these edges; reading a node in an expression also creates one."
         super().__init__(field=field, cycle=cycle, reason=reason, cure=cure)
 
 
@@ -394,7 +394,7 @@ class _Compiler:
             if getattr(node, refused):
                 raise InvalidInput(
                     field=f"{field}.{refused}",
-                    reason=f"a {kind} stands in its node's place",
+                    reason=f"a {kind} takes its node's place",
                     cure=f"Put `{refused}` on the node itself, or wrap the branch in a `graph`.",
                 )
         return self.node(name, node, path=path, field=field, depth=depth + 1)

@@ -57,7 +57,7 @@ def check_policy(
     if depth == 1 and (count := _count(nodes)) > policy.max_steps:
         raise PlanRefused(
             field=field,
-            reason=f"there are {count} and the policy allows {policy.max_steps}",
+            reason=f"there are {count}, but the policy allows {policy.max_steps}",
             cure="Emit fewer steps.",
         )
     for name, node in nodes.items():
@@ -102,8 +102,8 @@ def _check_node(node: Node, policy: PlanPolicy, field: str, depth: int) -> None:
     if node.cache is not None and node.cache.key is not None:
         raise PlanRefused(
             field=f"{field}.cache.key",
-            reason="it would choose whose output the step's is kept as",
-            cure="Remove it: the key is the step's input then.",
+            reason="it would choose whose cache entry the step's output becomes",
+            cure="Remove it: the key is then the step's input.",
         )
     if isinstance(node, PlanningNode) and node.emit is not None:
         if depth + node.emit.max_depth > policy.max_depth:
@@ -116,13 +116,13 @@ def _check_its_authors(node: Node, field: str) -> None:
     if isinstance(node, CallingNode) and node.calls:
         raise PlanRefused(
             field=f"{field}.calls",
-            reason="a planner does not choose what handlers call",
+            reason="a planner may not choose what handlers call",
             cure="Remove it; let the planner emit these steps, or name a pipeline that has such a node.",
         )
     if node.queue is not None:
         raise PlanRefused(
             field=f"{field}.queue",
-            reason="a planner does not choose whose workers run its steps",
+            reason="a planner may not choose whose workers run its steps",
             cure="Remove it.",
         )
 
@@ -152,7 +152,7 @@ def _not_allowed(field: str, name: str, kind: str, allowed: tuple[str, ...]) -> 
 def _beyond(field: str, given: Any, allowed: Any) -> PlanRefused:
     return PlanRefused(
         field=field,
-        reason=f"it is {given} and the policy allows {allowed}",
+        reason=f"it is {given}, but the policy allows {allowed}",
         cure=f"Use {allowed} or less.",
     )
 
@@ -160,7 +160,7 @@ def _beyond(field: str, given: Any, allowed: Any) -> PlanRefused:
 def _too_deep(field: str, depth: int, policy: PlanPolicy) -> PlanRefused:
     return PlanRefused(
         field=field,
-        reason=f"they nest {depth} deep and the policy allows {policy.max_depth}",
+        reason=f"they nest {depth} deep, but the policy allows {policy.max_depth}",
         cure="Emit a flatter graph.",
     )
 

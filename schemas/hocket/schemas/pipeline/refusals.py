@@ -101,7 +101,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
         name = pipeline.pipeline
         raise InvalidInput(
             field="pipeline",
-            reason=f"`{name}` is no name for a pipeline: /v1/pipelines/{name} is an address of the API",
+            reason=f"`{name}` cannot name a pipeline: /v1/pipelines/{name} is a path of the API",
             cure=f"Choose another name, for example `{name}-orders`.",
         )
     check_templates(pipeline)
@@ -144,7 +144,7 @@ def check_templates(spec: Pipeline | GraphNode) -> None:
         if left < 0:
             raise InvalidInput(
                 field="nodes",
-                reason=f"its templates have more than {MAX_PIPELINE_TOKENS:,} words and signs",
+                reason=f"its templates have more than {MAX_PIPELINE_TOKENS:,} words and symbols",
                 cure="Move nodes into pipelines of their own, or build long texts in `python` nodes.",
             )
 
@@ -191,7 +191,7 @@ def _check_fallback(node: Node, fallback: Fallback, field: str, limit: Limit | N
     if (node.map or node.loop) and fallback.node.with_ is None:
         raise InvalidInput(
             field=f"{field}.node.with",
-            reason="the fallback of a node with `map` or `loop` cannot take over its input",
+            reason="the fallback of a node with `map` or `loop` cannot inherit its input",
             cure="Give the fallback its own `with`.",
         )
     _check_node(fallback.node, f"{field}.node", limit)
@@ -202,14 +202,14 @@ def _check_fast(node: Node, fast: Node, field: str, limit: Limit | None) -> None
         if kind in WAIT_TYPES:
             raise InvalidInput(
                 field=place,
-                reason=f"{_a(kind)} node waits for somebody, and cannot be faster or slower",
+                reason=f"{_a(kind)} node waits for someone, so it cannot be faster or slower",
                 cure="Remove `fast`, or make the node `optional`.",
             )
     if (node.map or node.loop) and fast.with_ is None:
         raise InvalidInput(
             field=f"{field}.with",
-            reason="the fast variant of a node with `map` or `loop` cannot take over its input",
-            cure="Give it a `with` of its own (and `map` or `loop`, where it is to have them).",
+            reason="the fast variant of a node with `map` or `loop` cannot inherit its input",
+            cure="Give it its own `with` (and `map` or `loop`, if it needs them).",
         )
     _check_node(fast, field, limit)
 
@@ -221,20 +221,20 @@ def _check_needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -
     if len(set(node.needs)) < len(node.needs):
         twice = next(need for i, need in enumerate(node.needs) if need in node.needs[:i])
         raise InvalidInput(
-            field=f"{field}.needs", reason=f"`{twice}` stands twice", cure="Name it once."
+            field=f"{field}.needs", reason=f"`{twice}` is listed twice", cure="List it once."
         )
     for need in node.needs:
         if need not in nodes:
             beside = ", ".join(other for other in nodes if other != name)
             raise InvalidInput(
                 field=f"{field}.needs",
-                reason=f"there is no node `{need}` beside it",
+                reason=f"there is no node `{need}` in the same scope",
                 cure=f"Use one of: {beside}." if beside else "Remove it.",
             )
     if node.with_ is None and not node.map and "input" in {*node.needs, *read_by(node, field)}:
         raise InvalidInput(
             field=f"{field}.with",
-            reason="the output of node `input` would hide the run's input, which is called so too",
+            reason="the output of node `input` would hide the run's input, which has the same name",
             cure="Give the node a `with`, or rename `input`.",
         )
 
@@ -253,10 +253,10 @@ def _check_attempts(node: Node, field: str) -> None:
     if node.effects == "external" and not runs_in_worker(node.type):
         raise InvalidInput(
             field=f"{field}.effects",
-            reason=f"{_a(node.type)} node writes nothing to the outside itself",
+            reason=f"{_a(node.type)} node has no external effects of its own",
             cure="Remove it."
             if node.type in WAIT_TYPES
-            else "Put `effects` on the nodes that do the writing.",
+            else "Put `effects` on the nodes that have them.",
         )
     _check_cache(node, field, runs=_makes_attempts(node))
 
@@ -271,7 +271,7 @@ def _check_retry(node: Node, retry: Retry, field: str) -> None:
     if not retry.on:
         raise InvalidInput(
             field=f"{field}.on",
-            reason="it names no error, so that nothing is tried again",
+            reason="it names no error, so nothing is retried",
             cure="Name error classes, or remove `on`.",
         )
     check_errors(retry.on, f"{field}.on")
@@ -293,15 +293,15 @@ def _check_cache(node: Node, field: str, *, runs: bool) -> None:
     if not runs:
         raise InvalidInput(
             field=f"{field}.cache",
-            reason=f"{_a(node.type)} node computes nothing of its own that could be kept",
+            reason=f"{_a(node.type)} node computes nothing of its own to cache",
             cure="Put `cache` on the nodes inside it that workers run."
             if node.type in NESTING_TYPES
-            else "Remove it: each run asks anew.",
+            else "Remove it: each run asks again.",
         )
     if node.effects == "external":
         raise InvalidInput(
             field=f"{field}.cache",
-            reason="a step served from the cache would not have its effect outside",
+            reason="a step served from the cache would not have its external effect",
             cure="Remove `cache`, or `effects: external`.",
         )
     if isinstance(node, PipelineNode) and node.version is None:
@@ -322,14 +322,14 @@ def _check_times(node: Node, field: str, limit: Limit | None) -> None:
             if not getattr(node.expect, name) <= MAX_WAIT_MS:
                 raise InvalidInput(
                     field=f"{field}.expect.{name}",
-                    reason="no step takes so long",
-                    cure=f"Say at most {MAX_WAIT_MS} ms, what a run may take.",
+                    reason="no step can take that long",
+                    cure=f"Use at most {MAX_WAIT_MS} ms, the longest that a run may take.",
                 )
     if node.timeout_ms is not None and node.type in WAIT_TYPES:
         raise InvalidInput(
             field=f"{field}.timeout_ms",
-            reason=f"{_a(node.type)} node waits and makes no attempts",
-            cure="Say how long with `wait_ms`.",
+            reason=f"{_a(node.type)} node waits instead of making attempts",
+            cure="Set how long it waits with `wait_ms`.",
         )
     if limit is not None:
         _check_within(node, field, limit)
@@ -358,8 +358,8 @@ def _check_layers(node: Node, field: str) -> None:
         if not node.map.as_.isidentifier() or node.map.as_ in TAKEN:
             raise InvalidInput(
                 field=f"{field}.map.as",
-                reason=f"an item cannot be read as `{node.map.as_}`",
-                cure="Use letters, digits and `_`, and none of the names that expressions have.",
+                reason=f"an item cannot be named `{node.map.as_}`",
+                cure="Use letters, digits and `_`, but no name that expressions already use.",
             )
         over = constant(node.map.over)
         if over is not NOT_CONSTANT and not isinstance(over, list | tuple):
@@ -373,7 +373,7 @@ def _check_layers(node: Node, field: str) -> None:
         if until is not NOT_CONSTANT and not until:
             raise InvalidInput(
                 field=f"{field}.loop.until",
-                reason="it never holds, so that the loop can only fail",
+                reason="it is never true, so the loop can only fail",
                 cure="Write a condition, or set `on_exhausted: accept` to run all rounds.",
             )
 
@@ -388,7 +388,7 @@ def _check_race(node: RaceNode, field: str) -> None:
     if node.score is not None and node.pick != "best":
         raise InvalidInput(
             field=f"{field}.score",
-            reason="a score is compared only with `pick: best`",
+            reason="a score is used only with `pick: best`",
             cure="Add `pick: best`, or remove it.",
         )
 
@@ -402,7 +402,7 @@ def _check_planning(node: PlanningNode, field: str) -> None:
     if node.catalog:
         raise InvalidInput(
             field=f"{field}.catalog",
-            reason="a planner that emits steps is not told of the catalog",
+            reason="a planner that emits steps does not see the catalog",
             cure="Remove `catalog`, or `emit`.",
         )
 
@@ -415,7 +415,7 @@ def _check_catalog(node: PlanningNode, field: str) -> None:
             if param.values is not None:
                 raise InvalidInput(
                     field=f"{field}.catalog.{i}.params.{name}.values",
-                    reason="they are read from a database, and none is named",
+                    reason="they are read from a database, but none is named",
                     cure="Name it in the node's `database`.",
                 )
 
@@ -430,13 +430,13 @@ def _check_emitted_type(kind: str, emit: PlanPolicy, field: str) -> None:
     if kind == "agent":
         raise InvalidInput(
             field=f"{field}.types",
-            reason="a planner writes no agents: their tools would be its own words",
-            cure="Let it run a `pipeline` that has one.",
+            reason="a planner may not write agents: it would write their tools itself",
+            cure="Let it run a `pipeline` that contains one.",
         )
     if kind in NESTING_TYPES and emit.max_depth == 1:
         raise InvalidInput(
             field=f"{field}.max_depth",
-            reason=f"{_a(kind)} node holds others, and with depth 1 none may",
+            reason=f"{_a(kind)} node contains others, which depth 1 does not allow",
             cure=f"Set `max_depth: 2` or more, or remove `{kind}` from `types`.",
         )
     named = NAMED_BY_TYPE.get(kind)

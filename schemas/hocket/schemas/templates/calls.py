@@ -54,7 +54,7 @@ def call_of(compiler: Compiler, node: nodes.Call) -> Value:
     if isinstance(callee, nodes.Getattr):
         return _method(compiler, callee, given)
     if not isinstance(callee, nodes.Name):
-        raise not_available("a call of what is neither a name nor a method")
+        raise not_available("a call of something that is neither a name nor a method")
     name = callee.name
     function = FUNCTIONS.get(name)
     find = name_of(compiler, callee, function)
@@ -137,7 +137,7 @@ def _spread(frame: Frame, given: Any) -> Any:
 
 def _spread_names(frame: Frame, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise TypeError("what stands behind `**` is a mapping")
+        raise TypeError("the value after `**` must be a mapping")
     frame.meter.items(len(given), 100)
     return given
 

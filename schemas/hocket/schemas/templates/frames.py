@@ -50,7 +50,7 @@ class Frame:
         frame = Frame(self.scope, self.meter)
         frame.depth = self.depth + levels + 1
         if frame.depth > MAX_CALL_DEPTH:
-            raise Refused("its macros or recursive loops call each other too deep", DEEP_CURE)
+            raise Refused("its macros or recursive loops call each other too deeply", DEEP_CURE)
         self.meter.spend(len(local) + 8)
         self.meter.make(100 * len(local) + 500)
         frame.local = local.copy()

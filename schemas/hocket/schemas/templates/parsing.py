@@ -117,7 +117,7 @@ def _counted(tokens: Iterable[Token]) -> Iterator[Token]:
     for count, token in enumerate(tokens):
         if count >= MAX_TEMPLATE_TOKENS:
             raise TemplateSyntaxError(
-                f"it has more than {MAX_TEMPLATE_TOKENS:,} words and signs", token.lineno
+                f"it has more than {MAX_TEMPLATE_TOKENS:,} words and symbols", token.lineno
             )
         yield token
 

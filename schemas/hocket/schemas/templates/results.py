@@ -52,12 +52,12 @@ def _is_json(value: Any, meter: Meter | None) -> bool:
         for container in level:
             parts_left -= len(container) + 1
             if parts_left < 0:
-                raise Refused(f"it gives more than {MAX_VALUE_PARTS:,} values", SMALLER_CURE)
+                raise Refused(f"it returns more than {MAX_VALUE_PARTS:,} values", SMALLER_CURE)
             size, is_plain = _measured(container, below)
             is_json = is_json and is_plain
             bytes_left -= size
             if bytes_left < 0:
-                raise Refused(f"it gives more than {MAX_VALUE_BYTES:,} bytes", SMALLER_CURE)
+                raise Refused(f"it returns more than {MAX_VALUE_BYTES:,} bytes", SMALLER_CURE)
             if meter is not None:
                 meter.spend((len(container) >> 1) + 4)
         level = below
@@ -123,5 +123,5 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, Undefined):
         value._fail_with_undefined_error()
     if isinstance(value, Namespace):
-        raise TypeError("it gives a namespace, which is not JSON: read one of its names")
+        raise TypeError("it returns a namespace, which is not JSON: read one of its names")
     raise TypeError(f"it gives a {type(value).__name__.lower()}, which is not JSON")

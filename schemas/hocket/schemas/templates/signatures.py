@@ -25,9 +25,7 @@ class Signature:
         """Set the names in a macro's frame; raise TypeError for arguments that it does not take."""
         named = dict(given)
         if len(args) > len(self.params) and "varargs" not in self.read:
-            raise TypeError(
-                f"macro `{self.macro}` takes not more than {len(self.params)} argument(s)"
-            )
+            raise TypeError(f"macro `{self.macro}` takes at most {len(self.params)} argument(s)")
         self._bind_params(frame, args, named)
         if "caller" in self.extra:
             nobody = StrictUndefined("No caller defined", name="caller")

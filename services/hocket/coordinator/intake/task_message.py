@@ -294,7 +294,7 @@ def _labels(headers: Mapping[str, str]) -> dict[str, str] | None:
         raise InvalidInput(
             field=cloudevents.LABELS,
             reason=f"with those of `{cloudevents.EVENT_LABELS}` it has {len(found)} labels",
-            cure=f"Give at most {MAX_LABELS}.",
+            cure=f"Use at most {MAX_LABELS}.",
         )
     return found or None
 

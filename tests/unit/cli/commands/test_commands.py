@@ -99,7 +99,7 @@ def test_validate_works_without_a_platform(tmp_path: Path) -> None:
         (PIPELINE.replace("type: python", "type: pyhton"), "`nodes.hello.type`"),
         (PIPELINE + "  bye: {type: python, handler: 'a:b', needs: [bye]}\n", "bye -> bye"),
         (PIPELINE.replace("input.name", "nodes.nobody.output"), "nodes.nobody"),
-        (PIPELINE + "nodes: {}\n", "the key `nodes` stands twice"),
+        (PIPELINE + "nodes: {}\n", "the key `nodes` is used twice"),
         ("- 1\n", "a pipeline is a mapping"),
     ],
 )

@@ -40,7 +40,7 @@ LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("models: !!binary aGk=", "models", "bytes"),
         ("models: [[[" + "[" * 70 + "]" * 70 + "]]]", "models", "64 levels"),
         ("1: {}", "hocket.yaml", "the section 1"),
-        ("models: {}\nmodels: {}", "hocket.yaml", "the key `models` stands twice"),
+        ("models: {}\nmodels: {}", "hocket.yaml", "the key `models` is used twice"),
         ("models: " + "[" * 3_000, "hocket.yaml", "nests too deep"),
         (f"models: {{a: {'1' * 5_000}}}", "hocket.yaml", "digits"),
         ("models: &a [*a, *a]", "hocket.yaml", ""),

@@ -48,8 +48,8 @@ def test_what_is_carried_comes_back_as_it_was(value: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "field", "reason"),
     [
-        (b'{"a": {"b": 1, "b": 2}}', "input", "the key `b` stands twice"),
-        (b'{"a": 1, "\\u0061": 2}', "input", "the key `a` stands twice"),
+        (b'{"a": {"b": 1, "b": 2}}', "input", "the key `b` is used twice"),
+        (b'{"a": 1, "\\u0061": 2}', "input", "the key `a` is used twice"),
         (b"\xef\xbb\xbf{}", "input", "it is not JSON"),
         ('{"a": 1}'.encode("utf-16"), "input", "it is not UTF-8"),
         (b'{"a": "\xed\xa0\x80"}', "input", "it is not UTF-8 (byte 7: 0xed)"),

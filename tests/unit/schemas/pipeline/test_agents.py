@@ -41,7 +41,12 @@ def pipeline_of(agent: dict[str, Any]) -> dict[str, Any]:
 REFUSED = [
     ("tools", {}, "tools", "it has 0"),
     ("tools.x y", TOOL, "tools.x y", ""),
-    ("tools.search.parameters", None, "tools.search.parameters", "only tools of MCP servers tell"),
+    (
+        "tools.search.parameters",
+        None,
+        "tools.search.parameters",
+        "only tools of MCP servers provide",
+    ),
     ("tools.search.parameters", {"type": "array"}, "tools.search.parameters.type", "an object"),
     ("tools.search.parameters", {"type": "objekt"}, "tools.search.parameters.type", ""),
     ("tools.search.node.with", {"a": 1}, "tools.search.node.with", "when it is called"),
@@ -62,7 +67,7 @@ REFUSED = [
         "tools.search.node",
         {"type": "llm", "model": "m", "prompt": "{{ nodes.ask.output }}"},
         "tools.search.node.prompt",
-        "a worker knows the step's `input` only",
+        "a worker knows only the step's `input`",
     ),
     (
         "tools.search.node",
@@ -77,8 +82,8 @@ REFUSED = [
         "",
     ),
     ("loop", {"until": "true"}, "loop", "an agent has rounds of its own"),
-    ("cache", {"ttl_ms": 1_000}, "cache", "is not kept with them"),
-    ("with.previous", 1, "with.previous", "the round before stands there"),
+    ("cache", {"ttl_ms": 1_000}, "cache", "are not cached with them"),
+    ("with.previous", 1, "with.previous", "this name is reserved for the previous round"),
     ("max_rounds", 51, "max_rounds", ""),
     ("max_calls", 0, "max_calls", ""),
     ("prompt", "{{ input.topic }}", "prompt", "the input has no `topic`"),

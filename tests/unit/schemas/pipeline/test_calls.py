@@ -58,7 +58,7 @@ def test_a_called_node_reads_the_input_of_its_call_and_no_other_node() -> None:
 
 
 def test_max_calls_without_calls_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="may call no node"):
+    with pytest.raises(InvalidInput, match="has no nodes to call"):
         compile_pipeline({"pipeline": "p", "nodes": {"a": {"type": "crm.greet", "max_calls": 3}}})
 
 

@@ -34,19 +34,19 @@ def test_json_with_tabs_is_read_too() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a: 1\na: 2\n", "line 2, column 1: the key `a` stands twice"),
+        ("a: 1\na: 2\n", "line 2, column 1: the key `a` is used twice"),
         ("a: [\n", "line 2, column 1"),
         ("? [1]\n: 2\n", "a key is not a word"),
         ("a: !!python/object:os.system x\n", "could not determine a constructor"),
         ("[" * 3_000, "it nests too deep"),
         ('a: "\\0"\n', "U+0000"),
         ("1: 2\n", "the key 1 is not text"),
-        ("a: !!timestamp 99999-01-01\n", "a value is not what its tag"),
-        ("a: !!int ''\n", "a value is not what its tag"),
-        ("a: !!float '_'\n", "a value is not what its tag"),
-        ("a: !!bool maybe\n", "a value is not what its tag"),
-        ("a: !!set [x]\n", "a value is not what its tag"),
-        ("a: !!map [x]\n", "a value is not what its tag"),
+        ("a: !!timestamp 99999-01-01\n", "a value does not match its tag"),
+        ("a: !!int ''\n", "a value does not match its tag"),
+        ("a: !!float '_'\n", "a value does not match its tag"),
+        ("a: !!bool maybe\n", "a value does not match its tag"),
+        ("a: !!set [x]\n", "a value does not match its tag"),
+        ("a: !!map [x]\n", "a value does not match its tag"),
     ],
 )
 def test_what_is_not_a_document_is_refused_with_its_place(text: str, reason: str) -> None:
@@ -60,7 +60,7 @@ def test_aliases_cannot_make_a_small_file_into_a_huge_value() -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
 
-    with pytest.raises(InvalidInput, match="aliases counted each time"):
+    with pytest.raises(InvalidInput, match="counting aliases each time"):
         parse_document("\n".join(lines))
 
 

@@ -67,9 +67,9 @@ def test_without_a_key_all_runs_share_one() -> None:
     [
         (None, "it is null"),
         ([1], "it is a list"),
-        ("x" * (MAX_KEY_CHARS + 1), "it has 201 characters, and 200 are allowed"),
-        ("a\nb", "characters that cannot be printed"),
-        ("a\x00b", "characters that cannot be printed"),
+        ("x" * (MAX_KEY_CHARS + 1), "it has 201 characters; the limit is 200"),
+        ("a\nb", "unprintable characters"),
+        ("a\x00b", "unprintable characters"),
     ],
 )
 def test_what_is_no_key_is_told(customer: Any, reason: str) -> None:
@@ -92,7 +92,7 @@ def test_what_is_no_key_is_told(customer: Any, reason: str) -> None:
         (
             {"concurrency": {"limit": 1, "key": "input.customer"}},
             "flow.concurrency.key",
-            "reads nothing of `input`",
+            "reads nothing from `input`",
         ),
         (
             {"concurrency": {"limit": 1, "key": "{{ nodes.a.output }}"}},
@@ -112,7 +112,7 @@ def test_what_flow_may_not_say_is_told_with_its_field(
 
 def test_a_key_reads_only_what_the_input_has() -> None:
     schema = {"properties": {"user": {"type": "string"}}, "additionalProperties": False}
-    with pytest.raises(InvalidInput, match=r"reads `input\.customer`, and the input has no"):
+    with pytest.raises(InvalidInput, match=r"reads `input\.customer`, but the input has no"):
         compile_pipeline(document({"concurrency": {"limit": 1, "key": KEY}}, input=schema))
 
 

@@ -239,4 +239,4 @@ def test_a_pipeline_of_very_many_templates_is_refused_before_they_are_read() -> 
     node = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": given}
     with pytest.raises(InvalidInput) as refused:
         compile_pipeline({"pipeline": "p", "nodes": {"a": node}})
-    assert "50,000 words and signs" in refused.value.fields["reason"]
+    assert "50,000 words and symbols" in refused.value.fields["reason"]

@@ -128,7 +128,7 @@ def test_every_round_and_every_call_of_a_tool_is_a_step() -> None:
         (call("search", "{not json"), "`arguments`: it is not JSON"),
         (call("search", "[1]"), "the arguments are no JSON object"),
         (call("search", '{"word": NaN}'), "`arguments`: it is not JSON"),
-        (call("search", '{"word": "a", "word": "b"}'), "the key `word` stands twice"),
+        (call("search", '{"word": "a", "word": "b"}'), "the key `word` is used twice"),
         (call("search", "[" * 9_000), "`arguments`: "),
         (call("search", json.dumps({"word": "x" * 70_000})), "more than 65536 characters"),
     ],

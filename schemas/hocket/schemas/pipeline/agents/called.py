@@ -26,11 +26,11 @@ def check_calls(node: CallingNode, field: str) -> None:
     if "max_calls" in node.model_fields_set and not node.calls:
         raise InvalidInput(
             field=f"{field}.max_calls",
-            reason="the handler may call no node",
+            reason="the handler has no nodes to call",
             cure="Name nodes under `calls`, or remove it.",
         )
     for name, called in node.calls.items():
-        check_called(called, f"{field}.calls.{name}", "what the handler says")
+        check_called(called, f"{field}.calls.{name}", "what the handler passes")
 
 
 def check_called(node: Node, field: str, given: str) -> None:
@@ -41,7 +41,7 @@ def check_called(node: Node, field: str, given: str) -> None:
             written = name.rstrip("_")
             cure = "Remove it."
             if name in IN_A_GRAPH:
-                cure = f"Make it a `graph`, and put `{written}` on a node inside it,"
+                cure = f"Make it a `graph` and put `{written}` on a node inside it,"
                 cure += f" where `input` is {given}."
             raise InvalidInput(
                 field=f"{field}.{written}",

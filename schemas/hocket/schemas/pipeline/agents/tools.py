@@ -17,19 +17,19 @@ def check_agent(node: AgentNode, field: str) -> None:
         raise InvalidInput(
             field=f"{field}.loop",
             reason="an agent has rounds of its own",
-            cure="Set `max_rounds`, or put the agent into a `graph` that has the `loop`.",
+            cure="Set `max_rounds`, or put the agent in a `graph` that has the `loop`.",
         )
     if node.cache is not None:
         raise InvalidInput(
             field=f"{field}.cache",
-            reason="an agent's rounds follow from what its tools gave, which is not kept with them",
+            reason="an agent's rounds depend on its tools' results, which are not cached with them",
             cure="Put `cache` on the nodes of its tools, or run it in a pipeline that a `pipeline` node"
             " with `cache` calls.",
         )
     if node.with_ is not None and PREVIOUS in node.with_:
         raise InvalidInput(
             field=f"{field}.with.{PREVIOUS}",
-            reason="the round before stands there",
+            reason="this name is reserved for the previous round",
             cure="Choose another name.",
         )
     for name, tool in node.tools.items():
@@ -51,7 +51,7 @@ def _check_tool(tool: AgentTool, field: str) -> None:
         if not isinstance(tool.node, McpNode):
             raise InvalidInput(
                 field=f"{field}.parameters",
-                reason="they are missing, and only tools of MCP servers tell theirs",
+                reason="they are missing, and only tools of MCP servers provide their own",
                 cure="Write the JSON Schema of the arguments: `{type: object, properties: {...}}`.",
             )
     elif not _is_of_objects(tool.parameters):

@@ -23,8 +23,8 @@ MAX_CALLS = 32
 
 
 class TurnInvalid(HocketError):
-    """A worker reported a round of agent `{agent}` that cannot be: `{field}`: {reason}. Run workers
-    of the platform's release."""
+    """A worker reported an impossible round of agent `{agent}`: `{field}`: {reason}. Run workers of
+    the same release as the platform."""
 
     code = "agent_turn_invalid"
     error_class = ErrorClass.INVALID
@@ -65,12 +65,14 @@ def calls_of(agent: AgentNode, path: str, output: Any) -> tuple[ToolCall, ...]:
     seen: set[str] = set()
     for i, call in enumerate(turn.calls):
         if i >= agent.max_calls:
-            reason = f"there are {len(turn.calls)}, and {agent.max_calls} are allowed"
+            reason = f"there are {len(turn.calls)}, but at most {agent.max_calls} are allowed"
             raise TurnInvalid(agent=path, field="calls", reason=reason)
         if call.tool not in agent.tools:
             raise TurnInvalid(agent=path, field=f"calls.{i}.tool", reason="there is no such tool")
         if call.step in seen:
-            raise TurnInvalid(agent=path, field=f"calls.{i}.step", reason="another call has it")
+            raise TurnInvalid(
+                agent=path, field=f"calls.{i}.step", reason="another call has the same one"
+            )
         seen.add(call.step)
     if turn.done and turn.calls:
         raise TurnInvalid(agent=path, field="done", reason="the model called tools")

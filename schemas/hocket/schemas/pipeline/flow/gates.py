@@ -41,19 +41,19 @@ class FlowGate:
             found = "null" if value is None else f"a {type(value).__name__}"
             raise FlowKeyInvalid(
                 field=self.field,
-                reason=f"it is {found}, not a text, number or boolean",
+                reason=f"it is {found}, not text, a number or a boolean",
                 cure="Make the field that it reads required in the pipeline's `input`.",
             )
         if len(value) > MAX_KEY_CHARS:
             raise FlowKeyInvalid(
                 field=self.field,
-                reason=f"it has {len(value)} characters, and {MAX_KEY_CHARS} are allowed",
+                reason=f"it has {len(value)} characters; the limit is {MAX_KEY_CHARS}",
                 cure="Use an id as the key.",
             )
         if not value.isprintable():
             raise FlowKeyInvalid(
                 field=self.field,
-                reason="it has characters that cannot be printed",
+                reason="it has unprintable characters",
                 cure="Use an id as the key.",
             )
         return value
@@ -84,8 +84,8 @@ def check_flow(flow: Flow | None) -> None:
         if not any(reading.names for reading in readings(spec.key, field)):
             raise InvalidInput(
                 field=field,
-                reason="it reads nothing of `input`, and is the same for all runs",
-                cure='Write it as `"{{ input.NAME }}"`; leave it out where all runs share the limit.',
+                reason="it reads nothing from `input`, so it is the same for all runs",
+                cure='Write it as `"{{ input.NAME }}"`, or leave it out if all runs share the limit.',
             )
 
 

@@ -109,5 +109,5 @@ class Flow(SpecPart):
     @model_validator(mode="after")
     def _says_something(self) -> "Flow":
         if all(getattr(self, kind) is None for kind in FLOW_KINDS):
-            raise misuse("it limits nothing", f"Give one of: {', '.join(sorted(FLOW_KINDS))}.")
+            raise misuse("it limits nothing", f"Add one of: {', '.join(sorted(FLOW_KINDS))}.")
         return self

@@ -30,7 +30,7 @@ def percent(meter: Meter, text: str, values: Any) -> str:
         assert match is not None
         name, flags, width, precision, kind = match.groups()
         if not kind:
-            raise ValueError("a format ends in the middle, or is one that expressions do not have")
+            raise ValueError("a format is incomplete, or expressions do not support it")
         piece = "%"
         if kind != "%":
             if name is not None:
@@ -112,7 +112,7 @@ def _braces_field(meter: Meter, value: Any, spec: str, conversion: str | None) -
         return text_of(meter, value)
     found = _SPEC.fullmatch(spec)
     if found is None:
-        raise ValueError(f"`{spec[:40]}` is not a format that expressions have")
+        raise ValueError(f"`{spec[:40]}` is not a format that expressions support")
     _check_sizes(found[1], found[2])
     meter.text((len(value) if isinstance(value, str) else MAX_FIELD) + MAX_FIELD)
     return format(value, spec)

@@ -35,7 +35,7 @@ def batched(meter: Meter, value: Any, linecount: int, fill_with: Any = None) -> 
 def sliced(meter: Meter, value: Any, slices: int, fill_with: Any = None) -> list[list[Any]]:
     values = sequence(value)
     if slices == 0:
-        raise ZeroDivisionError("it cannot be cut into 0 slices")
+        raise ZeroDivisionError("it cannot be split into 0 slices")
     meter.items(max(slices, 0), 80)
     meter.spend(8 * max(slices, 0))
     meter.items(len(values))
@@ -204,7 +204,7 @@ def ordered(
 
 def total(meter: Meter, value: Any, attribute: str | int | None = None, start: Any = 0) -> Any:
     if isinstance(start, str):
-        raise TypeError("`sum` adds numbers or lists: use `join` for texts")
+        raise TypeError("`sum` adds numbers or lists: use `join` for text")
     get = getter(meter, attribute)
     result = start
     for one in _each(meter, value, 5):

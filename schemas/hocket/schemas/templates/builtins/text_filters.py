@@ -83,7 +83,7 @@ def integer(meter: Meter, value: Any, default: Any = 0, base: int = 10) -> Any:
 
 def formatted(meter: Meter, value: Any, *args: Any, **named: Any) -> str:
     if args and named:
-        raise TypeError("it takes places or names, not both at once")
+        raise TypeError("it takes positional or named arguments, not both at once")
     return percent(meter, text_of(meter, value), named or args)
 
 
@@ -143,7 +143,7 @@ def titled(meter: Meter, value: Any) -> str:
 
 def as_json(meter: Meter, value: Any, indent: int | None = None) -> Escaped:
     if indent is not None and not 0 <= indent <= MAX_JSON_INDENT:
-        raise Refused(f"`tojson` is to indent by {indent}", f"Use 0 to {MAX_JSON_INDENT}.")
+        raise Refused(f"`tojson` is asked to indent by {indent}", f"Use 0 to {MAX_JSON_INDENT}.")
     weight = weigh(meter, value)
     spaces = 4 if indent is None else 4 + indent * (weight.depth + 1)
     meter.spend(weight.values * (4 if indent is None else 20))
