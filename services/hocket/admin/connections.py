@@ -109,7 +109,7 @@ class WatchedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise httptools.HttpParserError("too many requests follow each other")
+            raise httptools.HttpParserError("too many requests were sent one after another")
         super().on_message_begin()
         self._since_s, self._part = self.loop.time(), "head"
 
@@ -153,13 +153,13 @@ class WatchedConnection(HttpToolsProtocol):
         if self._since_s is not None and not self.flow.read_paused:
             patience_s = HEAD_S if self._part == "head" else BODY_S
             if now_s - self._since_s > patience_s:
-                return f"the {self._part} of a request did not come within {patience_s:g} s"
+                return f"the {self._part} of a request did not arrive within {patience_s:g} s"
         unread = self.transport.get_write_buffer_size()
         if not unread or unread < self._unread_bytes or not self._unread_bytes:
             self._unread_since_s = now_s
         self._unread_bytes = unread
         if unread and now_s - self._unread_since_s > STALLED_READER_S:
-            return f"nothing of its answer was read for {STALLED_READER_S:g} s"
+            return f"its answer was not read for {STALLED_READER_S:g} s"
         return ""
 
     def close(self, reason: str) -> None:
@@ -209,7 +209,7 @@ def _free(connections: list[WatchedConnection]) -> None:
     total = sum(unread for unread, _ in held)
     while total > MAX_UNREAD_BYTES:
         unread, connection = held.pop()
-        connection.close("too much of all answers is not read")
+        connection.close("too much of all answers is unread")
         total -= unread
 
 

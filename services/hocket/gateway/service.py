@@ -323,7 +323,7 @@ def _journal(settings: Settings) -> UsageJournal | None:
     try:
         return UsageJournal.create(folder)
     except OSError as error:
-        cure = "Mend the data folder; until then every answer waits for a flush."
+        cure = "Fix the data folder; until then, every answer waits for a flush."
         log.warning("usage_journal_missing", folder=str(folder), reason=str(error), cure=cure)
         return None
 
@@ -344,7 +344,7 @@ async def _open_http(http: HttpDoor, settings: Settings, access: Access) -> str:
         return ""
     url = await http.open(settings.gateway_host, settings.gateway_port)
     if access.open and settings.gateway_host not in LOOPBACK:
-        reason = "`access.open` holds on a loopback address only"
+        reason = "`access.open` is allowed only on a loopback address"
         log.warning("http_door_not_opened", url=url, reason=reason, cure="send keys")
     return url
 

@@ -28,7 +28,7 @@ MIB = 1024 * 1024
 
 class BlobsFull(HocketError):
     """The output is too large for a message, and there is no room for it: blobs of {whose} come to
-    {size_mib} MiB, and {limit_mib} MiB are allowed. Return less, wait until unused blobs are removed
+    {size_mib} MiB; the limit is {limit_mib} MiB. Return less, wait until unused blobs are removed
     (`HOCKET_KEEP_BLOBS_DAYS`), or raise `blobs.max_mib`."""
 
     code = "blobs_full"

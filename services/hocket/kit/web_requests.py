@@ -62,7 +62,7 @@ class MediaTypeUnsupported(HocketError):
 
 
 class BodyEncoded(HocketError):
-    """`Content-Encoding: {given}` is not accepted here. Send the body as it is."""
+    """`Content-Encoding: {given}` is not accepted here. Send the body without an encoding."""
 
     code = "body_encoded"
     error_class = ErrorClass.INVALID

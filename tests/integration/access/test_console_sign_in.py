@@ -286,7 +286,7 @@ async def test_what_an_id_token_must_say(nats_url: str, database_url: str) -> No
                 issuer.id_claims = {"nonce": asked["nonce"][0]}
                 told = urlencode({"state": state, "code": "c"})
                 status, _, text = await browser.ask("GET", f"/console/sign-in/callback?{told}")
-                assert (status, "not begun in this browser" in text) == (403, True), state
+                assert (status, "not started in this browser" in text) == (403, True), state
                 assert "hocket_session" not in browser.cookies
             issuer.is_away = True
             other = Browser(rest)

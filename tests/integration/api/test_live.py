@@ -249,7 +249,7 @@ async def test_who_missed_what_is_not_kept_is_told_to_load_again(
     for since in (str(places[0]), "999999"):
         async with following(rest.session, of_list(rest), since) as heard:
             name, told = await heard.next()
-            assert (name, told["cure"][:10]) == ("reset", "Load again"), since
+            assert (name, told["cure"][:6]) == ("reset", "Reload"), since
     monkeypatch.setattr(streams, "MAX_CATCH_UP", 1)
     async with following(rest.session, of_list(rest), str(places[2])) as heard:
         assert (await heard.next())[0] == "reset"

@@ -102,8 +102,8 @@ GRANT CREATE ON DATABASE poor TO platform_team; GRANT CREATE ON SCHEMA public TO
         ("ALTER DATABASE poor SET default_transaction_read_only = on", "only read"),
         ("ALTER DATABASE poor SET statement_timeout = '900ms'", "statement_timeout = 900 ms"),
         ("ALTER DATABASE poor SET search_path = pg_catalog", "search_path"),
-        ("CREATE SCHEMA e; ALTER EXTENSION vector SET SCHEMA e", "search_path does not name"),
-        ("GRANT CREATE ON SCHEMA public TO PUBLIC", "everybody may create"),
+        ("CREATE SCHEMA e; ALTER EXTENSION vector SET SCHEMA e", "search_path does not include"),
+        ("GRANT CREATE ON SCHEMA public TO PUBLIC", "everyone may create"),
         ("DROP EXTENSION plpgsql", "plpgsql"),
     ],
 )

@@ -186,7 +186,7 @@ async def test_a_redirect_is_not_followed(
         assert other.got == []
     told = (await deliveries(rest, "ops"))[0]
     assert (told["state"], told["last_status"]) == ("pending", 307)
-    assert told["last_error"] == "it answered 307, a redirect, and none is followed"
+    assert told["last_error"] == "it answered 307, a redirect, which is not followed"
 
 
 async def test_an_answer_without_an_end_is_cut_off(

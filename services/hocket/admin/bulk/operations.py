@@ -121,7 +121,7 @@ async def _known(
         if (found.action, found.filter) != (asked.action, BulkFilter(**_said(asked))):
             raise InvalidInput(
                 field="idempotency_key",
-                reason=f"it is that of {operation_id}, which has another action or filter",
+                reason=f"it belongs to {operation_id}, which has another action or filter",
                 cure="Use another key for another operation.",
             )
         return found

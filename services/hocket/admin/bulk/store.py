@@ -86,7 +86,7 @@ class BulkOperationUnknown(HocketError):
 
 
 class BulkOperationEnded(HocketError):
-    """The bulk operation `{operation_id}` has ended ({state}). Nothing can change it any more."""
+    """The bulk operation `{operation_id}` has ended ({state}). It can no longer be changed."""
 
     code = "bulk_operation_ended"
     error_class = ErrorClass.INVALID

@@ -53,7 +53,7 @@ def _page(request: Request, error: HocketError | RequestValidationError) -> Resp
     else:
         first = error.errors()[0]
         status, text = 422, f"`{first['loc'][-1]}` is not valid: {first['msg']}."
-    title = "There is no such thing" if status == 404 else "That did not work"
+    title = "Not found" if status == 404 else "That did not work"
     values = {"section": "", "title": title, "text": text}
     answer = render(request, None, "error.html", values)
     answer.status_code = status

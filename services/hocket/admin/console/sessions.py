@@ -104,7 +104,7 @@ class Sessions:
         if not cookie.isascii() or not self._capabilities.is_sealed(
             tag, "console sign-in", text.encode()
         ):
-            raise SignInRefused(reason="it was not begun in this browser")
+            raise SignInRefused(reason="it was not started in this browser")
         state, ends, told = text.split(".")
         if clock.now_ms() / 1000 >= int(ends):
             raise SignInRefused(reason=f"it took longer than {FLOW_S // 60} minutes")

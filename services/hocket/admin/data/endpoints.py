@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/data", tags=["data"], route_class=PlainJsonRoute)
 
 
 class TenantUnconfirmed(HocketError):
-    """The request is of the tenant `{tenant}`, and its field `tenant` says `{said}`. Name the tenant
+    """The request is for the tenant `{tenant}`, but its field `tenant` says `{said}`. Name the tenant
     whose data is to be deleted; nothing was deleted."""
 
     code = "tenant_unconfirmed"

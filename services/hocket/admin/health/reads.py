@@ -65,7 +65,7 @@ async def _gateway(context: Context) -> Part:
 
 def _nats(bus: Bus) -> Part:
     if not bus.connected:
-        return Part(name="nats", ok=False, detail="not connected; it connects again by itself")
+        return Part(name="nats", ok=False, detail="not connected; it reconnects by itself")
     return Part(
         name="nats", ok=not bus.publisher.stalled, detail=bus.publisher.stalled or "connected"
     )

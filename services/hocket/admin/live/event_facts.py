@@ -169,9 +169,9 @@ async def _check_kept(bus: Bus, first: int) -> None:
     """Raise PastGone if the stream no longer has the facts from a position on."""
     kept, end = await _bounds(bus)
     if first < kept:
-        raise PastGone(f"what came before place {kept} is not kept any more")
+        raise PastGone(f"events before position {kept} are no longer kept")
     if first > end + 1:
-        raise PastGone("the stream has lost its end")
+        raise PastGone("the stream has lost its latest events")
 
 
 class _Consumer(OrderedConsumer):

@@ -37,7 +37,7 @@ CATCHING_UP_AT_ONCE = 8
 
 
 class LiveFull(HocketError):
-    """{limit} clients follow runs at this process already. Try again after `Retry-After`, or start
+    """{limit} clients already follow runs at this process. Try again after `Retry-After`, or start
     another API process."""
 
     code = "live_full"
@@ -46,7 +46,7 @@ class LiveFull(HocketError):
 
 
 class TenantLiveFull(HocketError):
-    """{limit} clients of this tenant follow runs at this process already. Try again after `Retry-After`,
+    """{limit} clients of this tenant already follow runs at this process. Try again after `Retry-After`,
     or follow lists instead of single runs."""
 
     code = "tenant_live_full"

@@ -34,12 +34,12 @@ MAX_CATCH_UP = 100_000
 QUIET = b": nothing new\n\n"
 ENDS = {
     "lagged": LiveEnd(
-        reason="What happened came faster than it was read.",
-        cure="Connect again with `Last-Event-ID`, and read faster or follow less.",
+        reason="Events arrived faster than they were read.",
+        cure="Reconnect with `Last-Event-ID`, and read faster or follow less.",
     ),
     "reset": LiveEnd(
-        reason="The stream of events has lost its end.",
-        cure="Connect again without `Last-Event-ID`, and load again what you show.",
+        reason="The stream of events has lost its latest events.",
+        cure="Reconnect without `Last-Event-ID`, and reload what you show.",
     ),
 }
 APPLIED = """
@@ -214,5 +214,5 @@ def _place(position: int) -> bytes:
 
 
 def _reset(gone: PastGone) -> bytes:
-    cure = "Load again what you show; what happens from now on follows."
-    return event("reset", LiveEnd(reason=f"What you missed cannot be told: {gone}.", cure=cure))
+    cure = "Reload what you show; what happens from now on follows."
+    return event("reset", LiveEnd(reason=f"What you missed cannot be sent: {gone}.", cure=cure))

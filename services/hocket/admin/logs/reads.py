@@ -85,7 +85,9 @@ def _place(after: str | None) -> tuple[datetime, str, int, int, int]:
     found = PLACE.fullmatch(place)
     if found is None:
         raise InvalidInput(
-            field="after", reason="it is no cursor of this list", cure="Send the `next` of a page."
+            field="after",
+            reason="it is not a cursor of this list",
+            cure="Send the `next` of a page.",
         )
     attempt, delivery, number = (int(found[part]) for part in (1, 2, 3))
     return at, found[4], attempt, delivery, number

@@ -100,7 +100,7 @@ class Callout:
         """Return the token for a connection."""
         may = of_bearer(bearer)
         if may is None:
-            raise KeyRefused(reason=f"the role `{bearer.role}` has nothing to do on NATS")
+            raise KeyRefused(reason=f"the role `{bearer.role}` has no permissions on NATS")
         parts = parts_of(shown)
         assert parts is not None, "the book has looked"
         self._rates.check(bearer)

@@ -24,7 +24,7 @@ Heard = tuple[str, str, int]
 
 
 class TooManyMessages(HocketError):
-    """`{name}` sent more than {limit} messages a second to NATS for long. Its keys can connect again
+    """`{name}` sent more than {limit} messages a second to NATS for too long. Its keys can connect again
     after {after_s} s; send fewer, or several things in one message."""
 
     code = "too_many_messages"

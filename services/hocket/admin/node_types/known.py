@@ -134,11 +134,11 @@ class KnownTypes:
 def check(described: TypeDescribed) -> None:
     """Raise InvalidInput or ValueError if this is not a valid node type."""
     if not is_own_type(described.type):
-        raise ValueError("its name is none of a node type of somebody's own")
+        raise ValueError("its name is not that of a custom node type")
     if not TOKEN.fullmatch(described.version):
-        raise ValueError("its version is none")
+        raise ValueError("its version is not valid")
     if described.timeout_ms is not None and described.timeout_ms > MAX_TIMEOUT_MS:
-        raise ValueError("its timeout is longer than any attempt's")
+        raise ValueError("its timeout is longer than any attempt may take")
     if b"\\u0000" in encoded(described):
         raise ValueError("it has the character U+0000, which is not stored")
     for name in ("config", "input", "output"):

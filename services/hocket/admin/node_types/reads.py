@@ -31,8 +31,8 @@ BUILT_IN = {
 
 
 class NodeTypeUnknown(HocketError):
-    """There is no node type `{type}`: it is not built in, and no worker has announced it. Start a worker
-    that runs it; `hocket types` lists those there are."""
+    """There is no node type `{type}`: it is not built in, and no worker has announced it. Start a
+    worker that runs it; `hocket types` lists the existing ones."""
 
     code = "node_type_unknown"
     error_class = ErrorClass.INVALID

@@ -123,11 +123,11 @@ class NodeTypes:
             described = TypeDescribed.model_validate_json(message.data)
             token = message.subject.removeprefix(WORKER_DESCRIBED).removeprefix(".")
             if token and pool_token(described.type) != token:
-                raise ValueError(f"it is not of the type whose subject it came on, {token}")
+                raise ValueError(f"it does not describe the type of its subject, {token}")
             if self.types.is_news(described):
                 lately = self._news_of.get(described.type, 0)
                 if self._news < 1 or lately >= MAX_NEWS_OF_TYPE:
-                    raise ValueError("too many new descriptions come at once")
+                    raise ValueError("too many new descriptions arrive at once")
                 self._news -= 1
                 self._news_of[described.type] = lately + 1
                 check(described)

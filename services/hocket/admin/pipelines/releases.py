@@ -35,7 +35,7 @@ class NothingToRollBack(HocketError):
 
 
 class NoCanary(HocketError):
-    """The pipeline `{pipeline}` has no canary. Begin one: `hocket pipeline canary {pipeline}
+    """The pipeline `{pipeline}` has no canary. Start one: `hocket pipeline canary {pipeline}
     VERSION`."""
 
     code = "no_canary"
@@ -114,8 +114,8 @@ async def put_canary(
         if body.version == row["active"]:
             raise InvalidInput(
                 field="version",
-                reason=f"all runs take version {body.version} already",
-                cure=f"First activate the version that the others shall take: `hocket pipeline "
+                reason=f"all runs already use version {body.version}",
+                cure=f"First activate the version that the others should use: `hocket pipeline "
                 f"activate {name} VERSION`.",
             )
         rule = body.model_dump(include={"min_runs", "max_failure_rise", "only_by_hand"})

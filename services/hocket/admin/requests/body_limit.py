@@ -11,7 +11,7 @@ MAX_BODIES_BYTES = 128 * 1_048_576
 
 
 class BodiesFull(HocketError):
-    """The API holds bodies of {limit_bytes} bytes already, and has no room for this one now. Try again
+    """The API already holds {limit_bytes} bytes of bodies and has no room for this one now. Try again
     after `Retry-After`."""
 
     code = "bodies_full"

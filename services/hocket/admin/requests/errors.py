@@ -38,15 +38,16 @@ class IdempotencyKeyReused(HocketError):
 
 
 class RunNotOpen(HocketError):
-    """Run `{run_id}` has ended ({status}); nothing can change it any more. Submit a new run."""
+    """Run `{run_id}` has ended ({status}) and can no longer be changed. Submit a new run."""
 
     code = "run_not_open"
     error_class = ErrorClass.INVALID
 
 
 class SignalsNotRead(HocketError):
-    """No step of run `{run_id}` waits for `{name}` now, and the run keeps {count} signals already that
-    no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes are
+    """No step of run `{run_id}` waits for `{name}` now, and the run already keeps {count} signals
+    that no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes
+    are
     kept). It was not sent: send it again when a step waits for it."""
 
     code = "signals_not_read"

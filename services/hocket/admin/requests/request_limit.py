@@ -23,7 +23,8 @@ COUNTED = "hocket.counted"
 
 
 class ApiFull(HocketError):
-    """The API answers {limit} requests at once already. Try again after `Retry-After`, wait for runs
+    """The API is already answering {limit} requests at once. Try again after `Retry-After`, wait
+    for runs
     with fewer requests, or start another API process."""
 
     code = "api_full"
@@ -32,7 +33,8 @@ class ApiFull(HocketError):
 
 
 class TenantApiFull(HocketError):
-    """The API answers {limit} requests of this tenant at once already. Try again after `Retry-After`, or
+    """The API is already answering {limit} requests of this tenant at once. Try again after
+    `Retry-After`, or
     wait for runs with fewer requests."""
 
     code = "tenant_api_full"

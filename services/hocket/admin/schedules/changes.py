@@ -28,7 +28,7 @@ ZERO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 
 
 class SchedulesFull(HocketError):
-    """The tenant has {most} schedules, and may have no more. Delete one: `DELETE /v1/schedules/NAME`."""
+    """The tenant has {most} schedules, which is the limit. Delete one: `DELETE /v1/schedules/NAME`."""
 
     code = "schedules_full"
     error_class = ErrorClass.INVALID

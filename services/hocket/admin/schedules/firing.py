@@ -245,7 +245,7 @@ async def _buffer(
         return True
     waiting = await connection.fetch(store.UNDONE_OF, row["schedule_id"], 1)
     if waiting[0]["state"] == "buffered":
-        await _write(connection, firing, "skipped", reason="another one waited already")
+        await _write(connection, firing, "skipped", reason="another one was already waiting")
     else:
         await _write(connection, firing, "buffered", reason=_why(running))
     return True

@@ -41,7 +41,7 @@ class Times:
             raise InvalidInput(
                 field=f"{field}time_zone",
                 reason=f"there is no time zone `{self.zone}`",
-                cure="Write a name of the IANA database, such as Europe/Berlin.",
+                cure="Write a name from the IANA database, such as Europe/Berlin.",
             ) from None
         try:
             first = next(CronSim(self.cron, datetime(2026, 1, 1, tzinfo=UTC)), None)
@@ -55,8 +55,8 @@ class Times:
         if first is None:
             raise InvalidInput(
                 field=f"{field}cron",
-                reason="no day fits it",
-                cure="Choose a day that there is.",
+                reason="no day matches it",
+                cure="Choose a day that exists.",
             )
 
     def after(self, moment: datetime) -> Iterator[datetime]:

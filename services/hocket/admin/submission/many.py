@@ -40,7 +40,7 @@ async def submit_all(
         if task.wait_ms:
             raise InvalidInput(
                 field=f"runs.{place}.wait_ms",
-                reason="many tasks are not waited for",
+                reason="a submission of many tasks cannot wait",
                 cure="Leave it out, and follow the runs.",
             )
     context.disk.check()

@@ -32,7 +32,7 @@ REDELIVERED_AT_ONCE = 1_000
 
 
 class WebhooksFull(HocketError):
-    """The tenant has {most} webhooks, and may have no more. Delete one: `DELETE /v1/webhooks/NAME`."""
+    """The tenant has {most} webhooks, which is the limit. Delete one: `DELETE /v1/webhooks/NAME`."""
 
     code = "webhooks_full"
     error_class = ErrorClass.INVALID

@@ -144,7 +144,7 @@ def _outcome(response: ClientResponse) -> Outcome:
     if 200 <= status < 300:
         return Outcome(status)
     if 300 <= status < 400:
-        return Outcome(status, f"it answered {status}, a redirect, and none is followed")
+        return Outcome(status, f"it answered {status}, a redirect, which is not followed")
     after = response.headers.get("retry-after", "")
     asked_s = float(after) if after.isascii() and after.isdecimal() and len(after) < 10 else 0.0
     return Outcome(status, f"it answered {status}", asked_s)

@@ -42,7 +42,7 @@ class SpentBefore:
             )
             if self._is_ours(body, answer.data, (answer.headers or {}).get(SEAL, "")):
                 return SpentTold.model_validate_json(answer.data)
-            reason = "the answer has no seal of a ledger's"
+            reason = "the answer is not sealed by a ledger"
         except (BusUnavailable, ValidationError) as error:
             reason = str(error)
         if count := _reporting.due("spent_before_unknown"):

@@ -50,7 +50,7 @@ class Cancels:
                 log.warning("cancel_malformed", reason=str(malformed(error)), count=count)
             return
         if self._registry.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
-            self._registry.cancel(wanted.tenant, wanted.call_id, "somebody asked to")
+            self._registry.cancel(wanted.tenant, wanted.call_id, "someone asked for it")
 
     async def _on_step_cancelled(self, message: Msg) -> None:
         try:

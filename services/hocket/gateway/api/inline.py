@@ -33,5 +33,5 @@ class InlineCalls:
             return await asyncio.shield(reply)
         except asyncio.CancelledError:
             who = request.attribution
-            self._registry.cancel(who.tenant, request.call_id, "its caller does not wait any more")
+            self._registry.cancel(who.tenant, request.call_id, "its caller is no longer waiting")
             raise

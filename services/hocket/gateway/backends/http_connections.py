@@ -27,7 +27,7 @@ class ConnectingTimedOut(Exception):
 
 
 class ConnectingFailed(OSError):
-    """No connection came about."""
+    """No connection was established."""
 
 
 class HttpConnections:

@@ -52,7 +52,7 @@ def queue_full(
     table: RoutingTable, request: PlacementRequest, decision: Decision, now_ms: float
 ) -> BackendsBusy:
     """Return the error of a call that may not wait because the queue is full."""
-    reason = f"{decision.reason}; and nobody else may wait"
+    reason = f"{decision.reason}; and no more calls may wait"
     return busy(table, request, reason, now_ms + BUSY_RETRY_MS)
 
 

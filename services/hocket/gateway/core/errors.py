@@ -97,16 +97,17 @@ class CallMalformed(HocketError):
 
 
 class FieldNotPassed(HocketError):
-    """The field `{field}` does not go to the backends of model `{model}`: it is not known not to choose
-    another model, provider or price. Leave it out, or name it in `pass_fields` of a backend."""
+    """The field `{field}` does not go to the backends of model `{model}`: it might choose another
+    model, provider or price. Leave it out, or name it in `pass_fields` of a backend."""
 
     code = "field_not_passed"
     error_class = ErrorClass.INVALID
 
 
 class CallNotAttributable(HocketError):
-    """The call names the run `{run_id}` in `attribution`, and `{field}` is not what its step was given.
-    Make it through the step's context (`context.model`), or send the `capability`, `dispatched_at_ms`
+    """The call names the run `{run_id}` in `attribution`, but `{field}` is not what its step was given.
+    Make the call through the step's context (`context.model`), or send the `capability`,
+    `dispatched_at_ms`
     and `root_budget` of the StepRequested."""
 
     code = "call_not_attributable"
@@ -122,7 +123,7 @@ class DeadlinePassed(HocketError):
 
 
 class GatewayFull(HocketError):
-    """The gateway holds {limit} calls already. Try again later, or start another gateway."""
+    """The gateway already holds {limit} calls. Try again later, or start another gateway."""
 
     code = "gateway_full"
     error_class = ErrorClass.RATE_LIMITED
@@ -162,8 +163,8 @@ class BackendsCold(HocketError):
 
 
 class NoBackendSuits(HocketError):
-    """No backend of model `{model}` is what the call requires: {reason}. Loosen `requires`, or add such
-    a backend."""
+    """No backend of model `{model}` meets the call's requirements: {reason}. Loosen `requires`, or
+    add a backend that does."""
 
     code = "no_backend_suits"
     error_class = ErrorClass.INVALID
@@ -171,8 +172,8 @@ class NoBackendSuits(HocketError):
 
 class BudgetExceeded(HocketError):
     """The {level} budget of `{name}` has {budget_left_usd} of {limit_usd} USD left; the call is expected
-    to cost {expected_usd} USD. Raise the budget, wait for its next period, set a smaller `max_tokens`,
-    or take a cheaper model."""
+    to cost {expected_usd} USD. Raise the budget, wait for its next period, set a smaller
+    `max_tokens`, or use a cheaper model."""
 
     code = "budget_exceeded"
     error_class = ErrorClass.BUDGET
@@ -187,7 +188,7 @@ class ModelNotGranted(HocketError):
 
 
 class ModelRateReached(HocketError):
-    """Tenant `{tenant}` has used up its rate for the model `{model}`, and there is room in {wait_s} s.
+    """Tenant `{tenant}` has used up its rate for the model `{model}`; there will be room in {wait_s} s.
     Try again then, give the call more time, or raise the rate (`rates:` in the configuration)."""
 
     code = "model_rate_reached"
@@ -196,9 +197,9 @@ class ModelRateReached(HocketError):
 
 
 class BudgetsFull(HocketError):
-    """The gateway keeps the budgets of {limit} tenants and pipelines that have spent something in their
-    present periods, and has no room for another one. Use fewer tenants and pipelines, or budgets that
-    do not hold for anybody (`*`)."""
+    """The gateway keeps the budgets of {limit} tenants and pipelines that have spent something in
+    their current periods, and has no room for another. Use fewer tenants and pipelines, or budgets
+    that do not apply to everybody (`*`)."""
 
     code = "budgets_full"
     error_class = ErrorClass.RATE_LIMITED
@@ -206,7 +207,7 @@ class BudgetsFull(HocketError):
 
 
 class ModelUnpriced(HocketError):
-    """A backend of model `{model}` has no known price, and a budget holds for the call. Give its
+    """A backend of model `{model}` has no known price, and a budget applies to the call. Set its
     `prices`, or set `budgets: {{unpriced: allow}}`."""
 
     code = "model_unpriced"
@@ -221,7 +222,7 @@ class CallStopped(HocketError):
 
 
 class ReplyTooLarge(HocketError):
-    """The reply has {size_bytes} bytes; a message carries {limit_bytes}. Ask for fewer embeddings at
+    """The reply has {size_bytes} bytes; a message can carry {limit_bytes}. Ask for fewer embeddings at
     once, or lower `max_tokens`. The call is booked."""
 
     code = "reply_too_large"
@@ -229,7 +230,7 @@ class ReplyTooLarge(HocketError):
 
 
 class ReplyUnsendable(HocketError):
-    """The reply cannot be sent as JSON: {reason}. Ask again, or have the model write less freely. The
+    """The reply cannot be sent as JSON: {reason}. Ask again, or constrain what the model writes. The
     call is booked."""
 
     code = "reply_unsendable"
@@ -244,8 +245,8 @@ class GatewayBroken(HocketError):
 
 
 class GatewayStalled(HocketError):
-    """The call was made and could not be booked in time; NATS is away. What it used is booked when it
-    is back. Do not repeat it blindly."""
+    """The call was made but could not be booked in time; NATS is unavailable. What it used is
+    booked when NATS is back. Do not repeat it blindly."""
 
     code = "gateway_stalled"
     error_class = ErrorClass.UNAVAILABLE

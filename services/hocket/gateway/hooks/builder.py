@@ -50,8 +50,8 @@ def _made(rule: HookRule) -> Hook:
     except HocketError:
         raise
     except Exception as error:
-        cure = "Mend it, or remove the hook."
-        reason = f"`{rule.use}` cannot be made: {error!r}"
+        cure = "Fix it, or remove the hook."
+        reason = f"`{rule.use}` cannot be created: {error!r}"
         raise RoutingInvalid(field=rule.where, reason=reason, cure=cure) from error
 
 

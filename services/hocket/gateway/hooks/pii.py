@@ -133,7 +133,7 @@ def patterns_of(options: Mapping[str, Any]) -> tuple[Pattern, ...]:
     found = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
     more = options.get("patterns", {})
     if not isinstance(more, dict) or len(more) > MAX_PATTERNS:
-        cure = f"Give up to {MAX_PATTERNS} lines `KIND: regular expression`."
+        cure = f"Write up to {MAX_PATTERNS} lines `KIND: regular expression`."
         raise refused("patterns", "it is not a mapping of patterns", cure)
     for kind, text in more.items():
         try:
@@ -149,7 +149,7 @@ def flag_of(options: Mapping[str, Any], name: str) -> bool:
     """Return a boolean option, true by default; raise RoutingInvalid."""
     value = options.get(name, True)
     if not isinstance(value, bool):
-        raise refused(name, "it is not a yes or no", "Use `true` or `false`.")
+        raise refused(name, "it is neither `true` nor `false`", "Use `true` or `false`.")
     return value
 
 

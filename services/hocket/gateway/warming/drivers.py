@@ -29,7 +29,7 @@ _OK = 300
 
 
 class StartFailed(HocketError):
-    """The replica `{replica}` could not {action}: {reason}. Look at its server, and at `warm:` in the
+    """The replica `{replica}` could not {action}: {reason}. Check its server, and `warm:` in the
     configuration."""
 
     code = "start_failed"

@@ -169,7 +169,7 @@ async def verified(pool: asyncpg.Pool, head: str | None = None) -> Verdict:
     if seen < end["seq"] or (seen == end["seq"] and previous != end["hash"]):
         return Verdict(seen, previous.hex(), seen + 1, "the last rows are missing")
     if not met:
-        return Verdict(seen, previous.hex(), seen + 1, "the row of that hash is not there any more")
+        return Verdict(seen, previous.hex(), seen + 1, "the row with that hash is no longer there")
     return Verdict(seen, previous.hex())
 
 
@@ -177,9 +177,9 @@ def _fault(row: AuditRow, seen: int, previous: bytes) -> str:
     if row.seq != seen + 1:
         return f"row {seen + 1} is missing"
     if row.previous != previous:
-        return "it does not follow the row before it"
+        return "it does not follow the previous row"
     if row.hash != row.expected_hash:
-        return "its content is not that of its hash"
+        return "its content does not match its hash"
     return ""
 
 

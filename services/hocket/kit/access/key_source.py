@@ -137,7 +137,7 @@ class AskedKeys:
             raise KeysUntold(reason=str(error) or "no answer") from error
         seal = (answer.headers or {}).get(SEAL, "")
         if not self._seals.is_sealed(seal, answer_to(subject, body), answer.data):
-            raise KeysUntold(reason="the answer has no seal of the platform's")
+            raise KeysUntold(reason="the answer is not sealed by the platform")
         try:
             return KeysTold.model_validate_json(answer.data)
         except ValidationError as error:

@@ -82,44 +82,44 @@ WHERE key_id = $1 RETURNING {SHOWN}
 
 
 class KeyUnknown(HocketError):
-    """There is no key `{key_id}` here. `hocket keys list` shows those that there are."""
+    """There is no key `{key_id}` here. `hocket keys list` shows the existing keys."""
 
     code = "key_unknown"
     error_class = ErrorClass.INVALID
 
 
 class KeyRevoked(HocketError):
-    """The key `{key_id}` was revoked; that cannot be undone. Make another: `hocket keys create`."""
+    """The key `{key_id}` was revoked; that cannot be undone. Create another: `hocket keys create`."""
 
     code = "key_revoked"
     error_class = ErrorClass.INVALID
 
 
 class KeysFull(HocketError):
-    """There are {limit} keys already. Revoke some that are not used: `hocket keys list` says when each
-    was used last."""
+    """There are already {limit} keys. Revoke unused ones: `hocket keys list` shows when each was
+    last used."""
 
     code = "keys_full"
     error_class = ErrorClass.UNAVAILABLE
 
 
 class TenantKeysFull(HocketError):
-    """The keys of `{tenant}` would be {keys} and name {models} models; at most are {limit} and
-    {limit_models}. Revoke some that are not used: `hocket keys list` says when each was used last."""
+    """`{tenant}` would have {keys} keys that name {models} models; the limits are {limit} and
+    {limit_models}. Revoke unused ones: `hocket keys list` shows when each was last used."""
 
     code = "tenant_keys_full"
     error_class = ErrorClass.RATE_LIMITED
 
 
 class KeyBeyondOwn(HocketError):
-    """`{field}`: a key cannot give more than it has, {own}. Ask for as much or less."""
+    """`{field}`: a key cannot grant more than it has, {own}. Ask for that much or less."""
 
     code = "key_beyond_own"
     error_class = ErrorClass.INVALID
 
 
 class RoleBeyondOwn(HocketError):
-    """A key cannot give what it does not have: {permissions}. Ask for a role within your own, or narrow
+    """A key cannot grant what it does not have: {permissions}. Ask for a role within your own, or narrow
     it with `scopes`."""
 
     code = "role_beyond_own"
@@ -336,7 +336,7 @@ def _check(wanted: NewKey) -> None:
         raise InvalidInput(
             field="scopes",
             reason=f"the role `{wanted.role}` does not have {', '.join(beyond)}",
-            cure="Choose among the permissions of the role; `hocket keys roles` lists them.",
+            cure="Choose from the permissions of the role; `hocket keys roles` lists them.",
         )
     _check_pools(wanted)
 
@@ -349,8 +349,8 @@ def _check_pools(wanted: NewKey) -> None:
     if wanted.tenant is not None:
         raise InvalidInput(
             field="all_tenants",
-            reason="steps of a node type are those of all tenants",
-            cure="Make a worker's key for all tenants: `--all-tenants`.",
+            reason="steps of a node type come from all tenants",
+            cure="Create a worker's key for all tenants: `--all-tenants`.",
         )
     if not wanted.pools:
         raise _wrong_pools("it names none", "Name what it runs, such as `crm.lookup`.")

@@ -48,10 +48,10 @@ def claims_of(token: bytes) -> dict[str, Any]:
     verified: the token comes from a server, on a subject on which nobody else may publish."""
     parts = token.split(b".")
     if len(parts) != 3:
-        raise ValueError("it has not three parts")
+        raise ValueError("it does not have three parts")
     claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
     if not isinstance(claims, dict):
-        raise ValueError("its claims are no object")
+        raise ValueError("its claims are not an object")
     return claims
 
 
@@ -61,9 +61,11 @@ def _read_seed(seed: str) -> bytes:
     except binascii.Error as error:
         raise ValueError("it is not base32") from error
     if len(seed.strip()) != _SEED_CHARS or raw[:2] != bytes([_SEED, _ACCOUNT << 3]):
-        raise ValueError("it is no seed of an account: it begins with SA and has 58 characters")
+        raise ValueError(
+            "it is not the seed of an account, which begins with SA and has 58 characters"
+        )
     if binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
-        raise ValueError("its check sum is wrong")
+        raise ValueError("its checksum is wrong")
     return raw[2:-2]
 
 

@@ -18,8 +18,9 @@ KEY_BYTES = 32
 
 
 class SecretUnreadable(HocketError):
-    """The secret of {owner} cannot be decrypted: it was stored under another key of the platform. Add
-    the former key to HOCKET_CAPABILITY_KEY behind the present one, or make another secret."""
+    """The secret of {owner} cannot be decrypted: it was encrypted with another key of the platform.
+    Add the previous key to HOCKET_CAPABILITY_KEY after the current one, or create another
+    secret."""
 
     code = "secret_unreadable"
     error_class = ErrorClass.PERMANENT

@@ -123,7 +123,7 @@ def _new_account() -> Account:
             )
             reason = made.stderr.strip()
         except subprocess.TimeoutExpired:
-            reason = f"useradd did not end in {USERADD_TIMEOUT_S:g} s"
+            reason = f"useradd did not finish within {USERADD_TIMEOUT_S:g} s"
         account = _existing_account()
         if account is not None:
             log.info("system_account_ready", account=ACCOUNT_NAME, uid=account.uid)
@@ -144,7 +144,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    reason = f"another process has {folder} locked for {LOCK_TIMEOUT_S:g} s"
+                    reason = f"another process has kept {folder} locked for {LOCK_TIMEOUT_S:g} s"
                     raise NoUnprivilegedAccount(reason=reason) from None
                 time.sleep(LOCK_PAUSE_S)  # flock has no timeout; this runs in a thread of its own
         yield

@@ -51,7 +51,7 @@ class ClusterNotMade(HocketError):
 
 
 class NoUnprivilegedAccount(HocketError):
-    """Postgres refuses to run as root, and no other account could be found or made: {reason}. Run
+    """Postgres refuses to run as root, and no other account could be found or created: {reason}. Run
     Hocket as an ordinary user, or name a Postgres of your own with DATABASE_URL."""
 
     code = "no_unprivileged_account"

@@ -61,7 +61,7 @@ def _check_owner(folder: Path) -> None:
     if os.geteuid() == 0 and found.st_uid != 0:
         for entry in folder.iterdir():
             if entry.is_symlink():
-                reason = f"`{entry.name}` is a link of another user's, which root would follow"
+                reason = f"`{entry.name}` is a link owned by another user, which root would follow"
                 raise DataFolderUnusable(folder=folder, reason=reason)
     if found.st_mode & stat.S_IWOTH:
         raise DataFolderUnusable(folder=folder, reason="every user may write to it")

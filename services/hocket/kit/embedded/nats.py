@@ -133,7 +133,7 @@ class NatsServer(SupervisedServer):
             raise NotAnswering(f"unexpected greeting {line[:80]!r}")
         info = json.loads(body)
         if info.get("server_name") != self.server_name or not info.get("jetstream"):
-            raise NotAnswering("another server, or one without JetStream, has this port")
+            raise NotAnswering("another server, or one without JetStream, is using this port")
 
     @property
     def _config_file(self) -> Path:

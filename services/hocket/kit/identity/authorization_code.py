@@ -79,15 +79,17 @@ class AuthorizationCode:
         """Exchange the code in an answer for an ID token, and return the token's checked claims. Raises
         SignInRefused, TokenRefused or IdentityProviderAway."""
         if not hmac.compare_digest(answer.state.encode(), flow.state.encode()):
-            raise SignInRefused(reason="it was not begun in this browser, or another was since")
+            raise SignInRefused(
+                reason="it was not started in this browser, or another sign-in was started since"
+            )
         metadata = await self._metadata()
         _check_issuer(answer, metadata)
         if answer.error or not answer.code:
-            reason = shown_text(answer.error, MAX_SHOWN_CHARS) or "no code came"
+            reason = shown_text(answer.error, MAX_SHOWN_CHARS) or "no code was received"
             raise SignInRefused(reason=f"the identity provider says: {reason}")
         token = (await self._exchange(metadata, flow, answer.code)).get("id_token")
         if not isinstance(token, str):
-            raise SignInRefused(reason="the identity provider gave no ID token")
+            raise SignInRefused(reason="the identity provider returned no ID token")
         claims = await self.tokens.checks.claims(token, (self._client_id,))
         _check_nonce(claims, flow)
         if claims.get("azp", self._client_id) != self._client_id:
@@ -124,9 +126,9 @@ class AuthorizationCode:
                 ) as reply,
             ):
                 if reply.status >= 500:
-                    raise IdentityProviderAway(reason=f"its token endpoint answers {reply.status}")
+                    raise IdentityProviderAway(reason=f"its token endpoint answered {reply.status}")
                 if reply.status != 200:
-                    raise SignInRefused(reason="the identity provider does not take the code")
+                    raise SignInRefused(reason="the identity provider does not accept the code")
                 return await json_body(reply, metadata.token_endpoint)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {EXCHANGE_TIMEOUT_S:g} s"
@@ -146,7 +148,7 @@ def _check_issuer(answer: ProviderAnswer, metadata: Metadata) -> None:
     if answer.issuer is None and metadata.names_itself:
         raise SignInRefused(reason="the answer does not name the provider (`iss`)")
     if answer.issuer is not None and answer.issuer != metadata.issuer:
-        raise SignInRefused(reason="the answer is that of another provider (`iss`)")
+        raise SignInRefused(reason="the answer is from another provider (`iss`)")
 
 
 def _check_nonce(claims: Mapping[str, Any], flow: Flow) -> None:
@@ -155,4 +157,4 @@ def _check_nonce(claims: Mapping[str, Any], flow: Flow) -> None:
     if not isinstance(nonce, str) or not hmac.compare_digest(
         nonce.encode("utf-8", "replace"), flow.nonce.encode()
     ):
-        raise SignInRefused(reason="the ID token is of another sign-in (`nonce`)")
+        raise SignInRefused(reason="the ID token belongs to another sign-in (`nonce`)")

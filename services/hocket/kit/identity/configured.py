@@ -23,14 +23,14 @@ def token_bearers_of(
     if None in audiences:
         raise InvalidInput(
             field="HOCKET_OIDC_CLIENT_ID",
-            reason="it is not set, and HOCKET_OIDC_ISSUER is",
+            reason="it is not set, but HOCKET_OIDC_ISSUER is",
             cure="Set it to the name of this platform at the identity provider.",
         )
     if not settings.oidc_roles:
         raise InvalidInput(
             field="HOCKET_OIDC_ROLES",
-            reason="it is not set, so that nobody could come in",
-            cure='Name groups with their roles: {"platform": "admin@*"}.',
+            reason="it is not set, so nobody could sign in",
+            cure='List groups with their roles: {"platform": "admin@*"}.',
         )
     provider = Provider(settings.oidc_issuer, report)
     every = (*audiences, settings.oidc_cli_client_id)

@@ -84,7 +84,7 @@ class Provider:
         self._metadata: Metadata | None = None
         self._keys = ProviderKeys()
         self._heard_s = self._asked_s = float("-inf")
-        self._reason = "it was not asked yet"
+        self._reason = "it has not been asked yet"
         self._asking: asyncio.Task[None] | None = None
         self._waiting = 0
 
@@ -179,7 +179,7 @@ async def _json_of(session: aiohttp.ClientSession, address: str) -> Mapping[str,
     """Return the JSON object at an address; raise ValueError or what aiohttp raises."""
     async with session.get(address, allow_redirects=False) as reply:
         if reply.status != 200:
-            raise ValueError(f"{address} answers {reply.status}")
+            raise ValueError(f"{address} answered {reply.status}")
         return await json_body(reply, address)
 
 
@@ -189,17 +189,17 @@ async def json_body(reply: aiohttp.ClientResponse, address: str) -> Mapping[str,
     while len(body) <= MAX_ANSWER_BYTES and (more := await reply.content.read(65_536)):
         body += more
     if len(body) > MAX_ANSWER_BYTES:
-        raise ValueError(f"{address} answers more than {MAX_ANSWER_BYTES} bytes")
+        raise ValueError(f"{address} answered with more than {MAX_ANSWER_BYTES} bytes")
     found = parse_json(body.decode())
     if not isinstance(found, dict):
-        raise ValueError(f"{address} answers no JSON object")
+        raise ValueError(f"{address} did not answer with a JSON object")
     return found
 
 
 def _metadata(found: Mapping[str, Any], issuer: str) -> Metadata:
     if found.get("issuer") != issuer:
         told = shown_text(str(found.get("issuer")), 200)
-        raise ValueError(f"it calls itself `{told}`, and HOCKET_OIDC_ISSUER is `{issuer}`")
+        raise ValueError(f"it calls itself `{told}`, but HOCKET_OIDC_ISSUER is `{issuer}`")
     methods = found.get("token_endpoint_auth_methods_supported")
     return Metadata(
         issuer,

@@ -69,12 +69,12 @@ class TokenChecks:
         if algorithm not in self._algorithms:
             raise TokenRefused(reason="its algorithm is not one of HOCKET_OIDC_ALGORITHMS")
         if str(header.get("typ", "jwt")).lower() not in TYPES:
-            raise TokenRefused(reason="it is no ID token and no access token")
+            raise TokenRefused(reason="it is neither an ID token nor an access token")
         if key_id is not None and not isinstance(key_id, str):
             raise TokenRefused(reason="its header is not that of a JWT")
         keys = await self._provider.keys_for(key_id, str(algorithm))
         if not keys:
-            raise TokenRefused(reason="the identity provider has no such key (any more)")
+            raise TokenRefused(reason="the identity provider has no such key, or no longer has it")
         claims = _signed(text, keys[:MAX_TRIED_KEYS], str(algorithm))
         self._check(claims, frozenset(audiences) or self._audiences)
         return claims
@@ -82,19 +82,19 @@ class TokenChecks:
     def _check(self, claims: Mapping[str, Any], audiences: frozenset[str]) -> None:
         now_s = clock.now_ms() / 1000
         if claims.get("iss") != self._provider.issuer:
-            raise TokenRefused(reason="another has issued it")
+            raise TokenRefused(reason="it was issued by someone else")
         if not _audiences(claims) & audiences:
             raise TokenRefused(reason="it is not for this platform (`aud`)")
         if _moment(claims, "exp") <= now_s - LEEWAY_S:
             raise TokenRefused(reason="it has expired")
         for name in ("nbf", "iat"):
             if name in claims and _moment(claims, name) > now_s + LEEWAY_S:
-                raise TokenRefused(reason=f"it counts only later (`{name}`)")
+                raise TokenRefused(reason=f"it is not valid yet (`{name}`)")
         subject = claims.get("sub")
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
             raise TokenRefused(reason="it does not say whose it is (`sub`)")
         if "events" in claims:
-            raise TokenRefused(reason="it is no ID token and no access token")
+            raise TokenRefused(reason="it is neither an ID token nor an access token")
 
 
 def _header(text: str) -> Mapping[str, Any]:
@@ -127,5 +127,5 @@ def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
 def _moment(claims: Mapping[str, Any], name: str) -> float:
     found = claims.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise TokenRefused(reason=f"`{name}` is missing or no moment")
+        raise TokenRefused(reason=f"`{name}` is missing or is not a time")
     return float(found)

@@ -58,7 +58,7 @@ _NOT_FOUND = 404
 
 
 class DeadLetterUnknown(HocketError):
-    """There is no dead letter {seq}. `hocket dlq list` shows those there are."""
+    """There is no dead letter {seq}. `hocket dlq list` shows the existing ones."""
 
     code = "dead_letter_unknown"
     error_class = ErrorClass.INVALID

@@ -89,7 +89,7 @@ class PostBatches:
         if said.get("count") == len(batch) and "error" not in said:
             return True
         if count := self._reporting.due("batch"):
-            reason = said.get("error", {}).get("description", "it was not taken for a batch")
+            reason = said.get("error", {}).get("description", "it was not recognized as a batch")
             log.info("posts_not_stored_together", reason=reason, posts=len(batch), count=count)
         return False
 

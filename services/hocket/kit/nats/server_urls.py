@@ -47,7 +47,7 @@ def _checked(url: str, field: str) -> SplitResult:
     except ValueError:  # the port is not a number, or brackets do not match
         raise _invalid(field, f"`{_bare(url)}` has no valid host and port") from None
     if parts.scheme not in SCHEMES:
-        raise _invalid(field, f"`{_bare(url)}` begins with none of {', '.join(SCHEMES)}")
+        raise _invalid(field, f"`{_bare(url)}` does not begin with one of {', '.join(SCHEMES)}")
     if not has_place or not url.isprintable() or " " in url:
         raise _invalid(field, f"`{_bare(url)}` has no valid host and port")
     return parts

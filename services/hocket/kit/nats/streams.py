@@ -85,15 +85,16 @@ log = structlog.get_logger(__name__)
 
 
 class StreamRefused(HocketError):
-    """NATS refused to make the stream {stream}: {reason}. Check that JetStream is on and has room
+    """NATS refused to create the stream {stream}: {reason}. Check that JetStream is on and has room
     (`max_file_store`, the account's limits, the disk)."""
 
     code = "stream_refused"
 
 
 class StreamOfOneServer(HocketError):
-    """The stream {stream} was made for one server, and NATS cannot bring it to {replicas}. Back the
-    platform up, restore it on empty servers: docs/how-to/three-servers.md#from-one-server-to-three."""
+    """The stream {stream} was created for one server, and NATS cannot raise it to {replicas}. Back
+    up the platform and restore it on empty servers:
+    docs/how-to/three-servers.md#from-one-server-to-three."""
 
     code = "stream_of_one_server"
 

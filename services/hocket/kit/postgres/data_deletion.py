@@ -25,8 +25,8 @@ TIMEOUT_S = 60.0
 
 
 class DataInUse(HocketError):
-    """{runs} runs of it are in flight. Cancel them (`hocket runs cancel`), or wait for their end; then
-    delete again. Nothing was deleted."""
+    """{runs} runs of it are in flight. Cancel them (`hocket runs cancel`), or wait until they end,
+    then delete again. Nothing was deleted."""
 
     code = "data_in_use"
     error_class = ErrorClass.INVALID

@@ -48,8 +48,8 @@ log = structlog.get_logger(__name__)
 
 
 class SchemaNotReady(HocketError):
-    """Postgres is at schema {found} and this release needs {wanted}. Run `hocket migrate`, or wait for
-    the process that migrates."""
+    """Postgres is at schema {found}, but this release needs {wanted}. Run `hocket migrate`, or wait
+    for the process that is migrating it."""
 
     code = "schema_not_ready"
     error_class = ErrorClass.UNAVAILABLE

@@ -51,7 +51,7 @@ including those of services, and fill the server's logs."""
 
 
 class ReportLoginInvalid(HocketError):
-    """`{name}` cannot be the name of a login: {reason}. Use 1 to 52 small letters, digits or `_`,
+    """`{name}` cannot be the name of a login: {reason}. Use 1 to 52 lower-case letters, digits or `_`,
     starting with a letter."""
 
     code = "report_login_invalid"
@@ -59,7 +59,7 @@ class ReportLoginInvalid(HocketError):
 
 
 class ReportLoginExists(HocketError):
-    """There is a role `{name}` in this Postgres already. Choose another name, or revoke it first:
+    """There is already a role `{name}` in this Postgres. Choose another name, or revoke it first:
     `hocket report-login revoke {name}`."""
 
     code = "report_login_exists"
@@ -67,8 +67,8 @@ class ReportLoginExists(HocketError):
 
 
 class ReportLoginUnknown(HocketError):
-    """There is no login for reports `{name}` in this database. `hocket report-login list` shows those
-    that there are."""
+    """There is no report login `{name}` in this database. `hocket report-login list` shows the
+    existing ones."""
 
     code = "report_login_unknown"
     error_class = ErrorClass.INVALID
@@ -95,7 +95,9 @@ class ReportLogin:
 def checked_name(name: str) -> str:
     """Return a login's name if it is valid, or raise ReportLoginInvalid."""
     if not _NAME.fullmatch(name):
-        raise ReportLoginInvalid(name=name[:80], reason="it has other characters, or too many")
+        raise ReportLoginInvalid(
+            name=name[:80], reason="it has other characters, or too many of them"
+        )
     if name.startswith("pg_") or name in (REPORT_ROLE, "public", "none"):
         raise ReportLoginInvalid(name=name, reason="the name is taken")
     return name

@@ -142,7 +142,7 @@ def _of_server(found: Any) -> tuple[_Rule, ...]:
     return (
         (
             found["version_num"] < OLDEST_VERSION,
-            f"Postgres is {found['version']}, and 15 is the oldest that works",
+            f"Postgres is {found['version']}; the oldest version that works is 15",
             None,
         ),
         (
@@ -192,17 +192,17 @@ def _of_sessions(found: Any) -> tuple[_Rule, ...]:
         ),
         (
             bool(found["timeouts"]),
-            f"it ends what takes longer than a moment ({', '.join(found['timeouts'])})",
+            f"it stops whatever takes longer than a moment ({', '.join(found['timeouts'])})",
             " ".join(f"{for_login} {told.split()[0]} = 0;" for told in found["timeouts"]),
         ),
         (
             not (found["sees_public"] and (found["makes_there"] or found["has_revision"])),
-            "the first schema of its search_path that there is is not public",
+            "the first existing schema in its search_path is not public",
             f"{for_login} search_path = public;",
         ),
         (
             found["has_vector"] and found["sees_public"] and not found["sees_vector"],
-            "the extension pgvector is in a schema that search_path does not name",
+            "the extension pgvector is in a schema that search_path does not include",
             "ALTER EXTENSION vector SET SCHEMA public;",
         ),
         (
@@ -217,7 +217,7 @@ def _of_others(found: Any) -> tuple[_Rule, ...]:
     """The rules against what others may have put where the login looks."""
     login = _quoted(found["login"])
     strange = (
-        f"others made {', '.join(found['strange'])}: what is in there would run with the rights of "
+        f"others created {', '.join(found['strange'])}: its contents would run with the rights of "
         f"{login}; drop it, or make {login} its owner"
     )
     return (
@@ -228,7 +228,7 @@ def _of_others(found: Any) -> tuple[_Rule, ...]:
         ),
         (
             found["is_open"] and not found["has_revision"],
-            f"everybody may create functions in the schema public, which {login} could reach",
+            f"everyone may create functions in the schema public, and {login} could call them",
             "REVOKE CREATE ON SCHEMA public FROM PUBLIC;",
         ),
     )

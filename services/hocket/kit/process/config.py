@@ -34,7 +34,7 @@ def load(path: Path | None) -> dict[str, Any]:
     try:
         document = load_yaml(text, _Loader, MAX_CONFIG_VALUES)
     except ValueError as error:
-        raise _invalid(path, f"it is not YAML: {error}", "Mend the syntax.") from error
+        raise _invalid(path, f"it is not YAML: {error}", "Fix the syntax.") from error
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -6,8 +6,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class PartitionsDiffer(HocketError):
-    """This installation's runs are sharded into {kept} partitions, and this process was given
-    {given}. The number cannot change: set HOCKET_PARTITIONS={kept}, or begin with an empty database
+    """This installation's runs are sharded into {kept} partitions, but this process was given
+    {given}. The number cannot change: set HOCKET_PARTITIONS={kept}, or start with an empty database
     and broker."""
 
     code = "partitions_differ"

@@ -80,7 +80,9 @@ def _unreadable(variable: str, error: OSError | ValueError) -> Exception:
     reason = getattr(error, "strerror", None) or (
         "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
     )
-    cure = "Name a file that this process may read, and set the variable or its file, not both."
+    cure = (
+        "Name a file that this process may read, and set either the variable or its file, not both."
+    )
     return InvalidInput(field=variable, reason=reason, cure=cure)
 
 
@@ -100,7 +102,7 @@ def handed_over(secrets: Mapping[str, str]) -> int:
     """Return the descriptor of a pipe that holds the secrets; the caller closes it."""
     content = json.dumps(dict(secrets)).encode()
     if len(content) > MAX_BYTES:
-        raise ValueError(f"the secrets have {len(content)} bytes, and {MAX_BYTES} are the limit")
+        raise ValueError(f"the secrets have {len(content)} bytes; the limit is {MAX_BYTES}")
     reading, writing = os.pipe()
     try:
         os.write(writing, content)

@@ -37,7 +37,7 @@ def _text(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("it is not UTF-8") from None
     if not text.isprintable():
-        raise ValueError("it holds a character that cannot be printed")
+        raise ValueError("it contains an unprintable character")
     return text
 
 
@@ -93,7 +93,7 @@ def _issuer(text: str) -> str:
 
 def _algorithms(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or set(names) - set(SIGNING_ALGORITHMS):
-        raise ValueError(f"choose among {', '.join(SIGNING_ALGORITHMS)}")
+        raise ValueError(f"choose from {', '.join(SIGNING_ALGORITHMS)}")
     return names
 
 

@@ -228,7 +228,7 @@ def _field_of(place: tuple[int | str, ...]) -> str:
 def _fault_of(complaint: Mapping[str, Any], field: str) -> Fault:
     """Return a fault that says nothing of the value."""
     reason = str(complaint["msg"]).removeprefix("Value error, ")
-    cure = "docs/reference/settings.md says what it may be."
+    cure = "See docs/reference/settings.md for what it may be."
     return Fault(field, f"{reason[:1].lower()}{reason[1:]}", cure)
 
 

@@ -87,7 +87,7 @@ def test_what_is_no_time_is_refused_by_its_field(cron: str, zone: str, field: st
 
 
 def test_days_that_there_are_not_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="no day fits"):
+    with pytest.raises(InvalidInput, match="no day matches"):
         Times("0 0 */30 4 1#5", "UTC").check()
 
 

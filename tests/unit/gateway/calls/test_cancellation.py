@@ -42,7 +42,7 @@ async def test_what_is_stopped_says_why_and_its_task_goes_on(way: Way) -> None:
     cancellation = Cancellation()
 
     async def call() -> int:
-        with pytest.raises(CallStopped, match="somebody asked to"):
+        with pytest.raises(CallStopped, match="someone asked for it"):
             await way(cancellation, slow())
         await asyncio.sleep(0)  # a cancellation that is left over would end this
         task = asyncio.current_task()
@@ -50,7 +50,7 @@ async def test_what_is_stopped_says_why_and_its_task_goes_on(way: Way) -> None:
         return task.cancelling()
 
     task = await begun(call())
-    cancellation.cancel("somebody asked to")
+    cancellation.cancel("someone asked for it")
     cancellation.cancel("and asked again")
     assert await task == 0
 
@@ -67,7 +67,7 @@ async def test_who_is_cancelled_is_not_stopped(way: Way) -> None:
 async def test_who_is_cancelled_and_stopped_at_once_is_cancelled(way: Way) -> None:
     cancellation = Cancellation()
     task = await begun(way(cancellation, slow()))
-    cancellation.cancel("somebody asked to")
+    cancellation.cancel("someone asked for it")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -100,7 +100,7 @@ async def test_work_that_ends_although_it_is_stopped_has_its_result() -> None:
 
     task = asyncio.create_task(call())
     await asyncio.sleep(0.01)
-    cancellation.cancel("somebody asked to")
+    cancellation.cancel("someone asked for it")
     assert await task == (3, 0)
 
 

@@ -339,7 +339,7 @@ async def test_a_cancelled_call_is_booked_as_cancelled() -> None:
     cancellation = Cancellation()
     task = asyncio.create_task(desk.calls.make(request(), cancellation))
     await asyncio.wait_for(desk.backends["a"].called.wait(), BOUND_S)
-    cancellation.cancel("somebody asked to")
+    cancellation.cancel("someone asked for it")
     reply = await asyncio.wait_for(task, BOUND_S)
     assert reply.error is not None
     assert reply.error.error_class is ErrorClass.CANCELLED
@@ -358,7 +358,7 @@ async def test_a_cancelled_waiter_leaves_its_place_to_the_next() -> None:
     last = asyncio.create_task(desk.make("last"))
     await until(lambda: len(desk.calls.scheduler.queue) == 2)
     release.set()
-    cancellation.cancel("somebody asked to")
+    cancellation.cancel("someone asked for it")
     await asyncio.wait_for(asyncio.gather(first, gives_up, last), BOUND_S)
     assert [r.call_id for r in desk.records] == ["first", "last"]
 
@@ -580,7 +580,7 @@ async def test_a_call_that_waits_for_money_can_be_cancelled() -> None:
     cancellation = Cancellation()
     second = asyncio.create_task(desk.calls.make(request("second", **much), cancellation))
     await until(lambda: desk.calls.spending.waiting == 1)
-    cancellation.cancel("somebody asked to")
+    cancellation.cancel("someone asked for it")
     error = (await asyncio.wait_for(second, BOUND_S)).error
     release.set()
     await first
@@ -663,7 +663,7 @@ async def test_a_call_cancelled_while_it_is_announced_is_booked_and_not_made() -
     cancellation = Cancellation()
 
     async def open_slowly(opened: CallOpened) -> Said:
-        cancellation.cancel("somebody asked to")
+        cancellation.cancel("someone asked for it")
         return Said(first=True)
 
     desk.open = open_slowly  # type: ignore[method-assign]

@@ -108,7 +108,7 @@ def _headers(templates: Mapping[str, Any], step_input: Any, service: Service) ->
         if not value.isascii() or not value.isprintable():
             raise InvalidInput(
                 field=field,
-                reason="it holds a character that no header may have",
+                reason="it contains a character that headers may not have",
                 cure="Use printable ASCII on one line.",
             )
         headers[lower] = value

@@ -197,7 +197,7 @@ def _filled(service: str, header: str, value: str, secrets: Mapping[str, str]) -
             field=f"headers.{header}",
             reason=f"the environment variable {missing[0]} is not set"
             if missing
-            else "it holds a character that no header may have",
+            else "it contains a character that headers may not have",
             cure="Set it for the workers, without line breaks.",
         )
     return filled

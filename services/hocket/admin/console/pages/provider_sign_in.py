@@ -39,7 +39,7 @@ class NoProvider(AccessDenied):
     """This platform has no identity provider. {cure}"""
 
     code = "no_provider"
-    cure = "Sign in with a key; an operator names a provider by HOCKET_OIDC_ISSUER."
+    cure = "Sign in with a key; an operator configures a provider with HOCKET_OIDC_ISSUER."
 
 
 router = page_router()

@@ -144,6 +144,6 @@ def _dollars(text: str) -> Decimal | None:
         amount = Decimal("NaN")
     if not amount.is_finite() or not 0 <= amount < MAX_DOLLARS:
         raise InvalidInput(
-            field="min_cost", reason="it is no amount of dollars", cure="Write it like `0.05`."
+            field="min_cost", reason="it is not an amount of dollars", cure="Write it like `0.05`."
         )
     return amount

@@ -139,7 +139,7 @@ class _Connection(web.RequestHandler):
             self._unread_since_s = now_s
         self._unread_bytes = unread
         if unread and now_s - self._unread_since_s > STALLED_READER_S:
-            return f"nothing of its answer was read for {STALLED_READER_S:g} s"
+            return f"its answer was not read for {STALLED_READER_S:g} s"
         return ""
 
 

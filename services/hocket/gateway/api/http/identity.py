@@ -139,7 +139,7 @@ def priority(headers: Mapping[str, str]) -> Priority:
     try:
         return Priority(given)
     except ValueError:
-        raise _wrong(PRIORITY, "it is no class", "Use interactive, standard or batch.") from None
+        raise _wrong(PRIORITY, "it is not a class", "Use interactive, standard or batch.") from None
 
 
 def budget_usd(headers: Mapping[str, str]) -> Decimal | None:
@@ -191,7 +191,7 @@ def _run_labels(
     found = {} if given is None else given_labels(given, RUN_LABELS)
     if key is not None and key.bearer is not None:
         if len(found) >= MAX_LABELS:
-            reason = f"it has {len(found)} labels, and the key is one more"
+            reason = f"it has {len(found)} labels, and the key counts as one more"
             raise _wrong(RUN_LABELS, reason, f"Give at most {MAX_LABELS - 1}.")
         found[KEY_LABEL] = key.bearer.key_id
     metadata = body.get("metadata")

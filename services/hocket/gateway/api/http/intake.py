@@ -31,7 +31,7 @@ class BodyTooLarge(HocketError):
 
 
 class BodyTooSlow(HocketError):
-    """The body did not come within {timeout_s} s. Send it faster, or less at once."""
+    """The body did not arrive within {timeout_s} s. Send it faster, or less at once."""
 
     code = "body_too_slow"
     error_class = ErrorClass.INVALID
@@ -45,7 +45,7 @@ class BodyBroken(HocketError):
 
 
 class BodiesFull(HocketError):
-    """The gateway holds bodies of {limit_bytes} bytes already, and has no room for this one now. Try
+    """The gateway already holds {limit_bytes} bytes of bodies and has no room for this one now. Try
     again later, or start another gateway."""
 
     code = "bodies_full"

@@ -156,7 +156,7 @@ class OverGrpc:
     def _answer(self, response: Any) -> Answer:
         if len(response.outputs) != len(response.raw_output_contents):
             raise BackendReplyMalformed(
-                component=self._spec.name, reason="its outputs did not come as raw bytes"
+                component=self._spec.name, reason="its outputs did not arrive as raw bytes"
             )
         return {
             output.name: Tensor(output.name, output.datatype, tuple(output.shape), content)

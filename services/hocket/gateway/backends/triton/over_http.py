@@ -88,7 +88,7 @@ class OverHttp:
         raise BackendMisconfigured(
             component=self._spec.name,
             status="not sent",
-            reason="it answers several times to a request (decoupled): use grpc:// for it",
+            reason="it sends several responses to one request (decoupled): use grpc:// for it",
         )
 
     async def load(self, *, timeout_ms: float) -> None:

@@ -63,7 +63,7 @@ class Hedging:
         self, call: Call, model: ModelSpec, kind: Kind, first: UpstreamRequest, delay_ms: float
     ) -> Answered:
         first.cancellation = Cancellation()
-        because = f"hedge: no answer of {call.model} within {delay_ms:.0f} ms"
+        because = f"hedge: no answer from {call.model} within {delay_ms:.0f} ms"
         second = UpstreamRequest(first.tail + ":h", first.turn, because=because)
         hedged = HedgedRequest(first, second, call.cancellation, call.relay)
 

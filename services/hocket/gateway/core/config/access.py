@@ -110,5 +110,5 @@ def parse_access(section: object, environment: Mapping[str, str]) -> Access:
         models = found.tags("models") if "models" in found else None
         keys[sha256] = Key(found.name("name"), tenant, models)
     if len(keys) > MAX_KEYS:
-        raise wrong("access.keys", "they are too many", f"List up to {MAX_KEYS}.")
+        raise wrong("access.keys", "there are too many", f"List up to {MAX_KEYS}.")
     return Access(keys)

@@ -117,7 +117,7 @@ class ConfigBuilder:
         named = {spec.pool for model in models.values() for spec in model.backends}
         for pool in self.pools:
             if pool not in named:
-                cure = f"Write `pool: {pool}` at a backend, or remove it."
+                cure = f"Write `pool: {pool}` on a backend, or remove it."
                 raise wrong(f"pools.{pool}", "no backend uses it", cure)
 
 
@@ -129,13 +129,13 @@ def _check_backend_names(models: Mapping[str, ModelSpec]) -> None:
                 raise wrong(
                     f"models.{model}",
                     f"the backend name `{name}` is taken by `{seen[name]}`",
-                    "Give each backend a `name` of its own.",
+                    "Give each backend its own `name`.",
                 )
             seen[name] = model
         keys = [backend.key for backend in spec.backends]
         for key in keys:
             if keys.count(key) > 1:
-                cure = "Give each backend and each replica a `name` of its own."
+                cure = "Give each backend and each replica its own `name`."
                 raise wrong(f"models.{model}", f"the backend name `{key}` is used twice", cure)
 
 

@@ -169,7 +169,7 @@ def _read_model(models: Fields, name: Any, builder: ConfigBuilder) -> None:
     model.only(_MODEL_FIELDS)
     if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
         reason = "it needs one of `alias`, `backends` and `cascade`"
-        raise wrong(where, reason, "Give exactly one.")
+        raise wrong(where, reason, "Use exactly one.")
     if "cascade" in model:
         model.only({"cascade"})
         builder.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
@@ -234,7 +234,7 @@ def _cascade(found: Fields) -> Cascade:
         ) from None
     if unknown:
         names = ", ".join(f"`{name}`" for name in sorted(unknown))
-        raise wrong(where, f"it reads {names}", "There are `answer` and `call`.")
+        raise wrong(where, f"it reads {names}", "Use only `answer` and `call`.")
     return cascade
 
 
@@ -260,7 +260,7 @@ def _retries(model: Fields) -> int | None:
         return None
     retries = model.count("retries", 0, "attempts", least=0)
     if retries > MAX_RETRIES:
-        raise wrong(model.at("retries"), "they are too many", f"Use 0 to {MAX_RETRIES} attempts.")
+        raise wrong(model.at("retries"), "there are too many", f"Use 0 to {MAX_RETRIES} attempts.")
     return retries
 
 
@@ -352,10 +352,10 @@ def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) ->
         return [BackendSpec(**common, target=target, api_key=api_key, base_url=base_url)]
     if "base_url" in entry:
         cure = "Remove it; each replica has its own."
-        raise wrong(entry.at("base_url"), "there are `replicas` too", cure)
+        raise wrong(entry.at("base_url"), "`replicas` is set as well", cure)
     found = entry.items("replicas", "List the servers' URLs.")
     if len(found) > MAX_REPLICAS:
-        raise wrong(entry.at("replicas"), "they are too many", f"List up to {MAX_REPLICAS}.")
+        raise wrong(entry.at("replicas"), "there are too many", f"List up to {MAX_REPLICAS}.")
     specs: list[BackendSpec] = []
     for index, (where, one) in enumerate(found):
         replica = entry.of({"base_url": one} if isinstance(one, str) else one, where)
@@ -381,7 +381,7 @@ _KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]]
 def _limit(entry: Fields, default: int) -> int:
     """Return `max_concurrency`, for which `limit` is a short form."""
     if "limit" in entry and "max_concurrency" in entry:
-        raise wrong(entry.at("limit"), "it says the same as `max_concurrency`", "Remove one.")
+        raise wrong(entry.at("limit"), "it means the same as `max_concurrency`", "Remove one.")
     name = "max_concurrency" if "max_concurrency" in entry else "limit"
     return entry.count(name, default, "calls")
 
@@ -437,13 +437,13 @@ def _read_pools(pools: Fields, builder: ConfigBuilder) -> None:
 def _pool(pool: Fields) -> PoolSpec:
     pool.only(_POOL_FIELDS)
     if "max_concurrency" not in pool:
-        cure = "Set `max_concurrency` to the calls it takes at once."
+        cure = "Set `max_concurrency` to the number of calls it takes at once."
         raise wrong(pool.at("max_concurrency"), "it is missing", cure)
     limit = pool.count("max_concurrency", 1, "calls")
     reserved = pool.count("reserved_fast", _reserved(limit), "places", least=0)
     if reserved >= limit:
         cure = f"Use 0 to {limit - 1} of its {limit} places."
-        raise wrong(pool.at("reserved_fast"), "it leaves no place for others", cure)
+        raise wrong(pool.at("reserved_fast"), "it leaves no room for others", cure)
     return PoolSpec(
         limit,
         reserved,

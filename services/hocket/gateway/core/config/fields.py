@@ -146,8 +146,8 @@ class Fields(Section):
 
     def _kept_secret(self, value: str, where: str) -> SecretStr:
         if not value.isprintable():
-            cure = "Write it without line breaks, also at its end."
-            raise wrong(where, "it holds a character that no header may have", cure)
+            cure = "Write it without line breaks, including at its end."
+            raise wrong(where, "it contains a character that headers may not have", cure)
         return SecretStr(value)
 
     def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
@@ -160,7 +160,9 @@ class Fields(Section):
         except ValueError:  # an invalid port or IPv6 address
             host, parts = None, urlsplit("")
         if parts.username is not None or parts.password is not None:
-            raise wrong(self.at(name), "it has a name or password in it", "Set `api_key` instead.")
+            raise wrong(
+                self.at(name), "it contains a user name or password", "Set `api_key` instead."
+            )
         plain = value.isascii() and value.isprintable() and " " not in value
         if not host or not plain or not value.startswith(schemes) or len(value) > MAX_URL_CHARS:
             raise wrong(self.at(name), f"it is not a URL ({', '.join(schemes)})", cure)
@@ -175,7 +177,7 @@ class Fields(Section):
             if value == one:
                 return one
         words = " or ".join(f"`{one}`" for one in choices)
-        raise wrong(self.at(name), f"`{value}` is none of them", f"Use {words}.")
+        raise wrong(self.at(name), f"`{value}` is not one of its values", f"Use {words}.")
 
     def count(
         self, name: str, default: int, unit: str, *, least: int = 1, most: int = MAX_COUNT
@@ -209,7 +211,7 @@ class Fields(Section):
             return default
         if isinstance(value, bool):
             return value
-        raise wrong(self.at(name), "it is not a yes or no", "Use `true` or `false`.")
+        raise wrong(self.at(name), "it is neither `true` nor `false`", "Use `true` or `false`.")
 
     def duration_ms(self, name: str, default: float, *, scale: int = 1) -> float:
         """Return a duration in milliseconds; `scale` is the file's unit in milliseconds."""
@@ -280,11 +282,11 @@ def checked_prices(prices: Prices, where: str) -> Prices:
             cure = f"Use 0 to {MAX_USD} US dollars with up to {MAX_DECIMALS} decimals."
             raise wrong(where, f"the price {price} is out of bounds", cure)
     if prices.cached_usd_per_mtok is not None and prices.input_usd_per_mtok is None:
-        reason = "cached input has a price and input has none"
-        raise wrong(where, reason, "Give the price of input too.")
+        reason = "cached input has a price, but input has none"
+        raise wrong(where, reason, "Set the price of input too.")
     if prices.cache_write_usd_per_mtok is not None and prices.input_usd_per_mtok is None:
-        reason = "input that is written to a cache has a price and input has none"
-        raise wrong(where, reason, "Give the price of input too.")
+        reason = "input that is written to a cache has a price, but input has none"
+        raise wrong(where, reason, "Set the price of input too.")
     return prices
 
 

@@ -60,7 +60,7 @@ def _rule(entry: Fields, table: RoutingTable) -> HookRule:
     use = entry.text("use")
     if use not in BUILT_IN and not _FACTORY.fullmatch(use):
         cure = "Use `pii`, `presidio`, or `module:factory`."
-        raise wrong(entry.at("use"), f"`{use}` is no hook", cure)
+        raise wrong(entry.at("use"), f"`{use}` is not a hook", cure)
     options = entry.raw("options") or {}
     if not isinstance(options, dict):
         raise wrong(entry.at("options"), "it is not a mapping", "Write `option: value` lines.")

@@ -64,7 +64,7 @@ def _rules(fields: Fields, name: str, *, parts: int) -> Mapping[str, Keep]:
         names = str(key).split("/")
         if len(names) > parts or not all(TOKEN.fullmatch(one) for one in names):
             cure = "Use `tenant: keep`." if parts == 1 else "Use `pipeline` or `tenant/pipeline`."
-            raise wrong(rules.at(str(key)), "it is no name", cure)
+            raise wrong(rules.at(str(key)), "it is not a name", cure)
         found[str(key)] = rules.choice(key, KEEPS, "none")
     if len(found) > MAX_RULES:
         raise wrong(rules.where, f"it has {len(found)} entries", f"Use at most {MAX_RULES}.")

@@ -127,7 +127,7 @@ def read(
     found = Fields(section, "experiments", environment)
     experiments = tuple(_experiment(str(name), found.under(str(name)), table) for name in found)
     if len(experiments) > MAX_EXPERIMENTS:
-        raise wrong("experiments", "they are too many", f"Use up to {MAX_EXPERIMENTS}.")
+        raise wrong("experiments", "there are too many", f"Use up to {MAX_EXPERIMENTS}.")
     return experiments
 
 
@@ -140,7 +140,7 @@ def _experiment(name: str, entry: Fields, table: RoutingTable) -> Experiment:
     arms = entry.under("arms")
     read_arms = tuple(_arm(str(arm), arms.under(str(arm)), model, table) for arm in arms)
     if not 2 <= len(read_arms) <= MAX_ARMS:
-        cure = f"Give 2 to {MAX_ARMS} arms, one of them the control."
+        cure = f"Define 2 to {MAX_ARMS} arms, one of them the control."
         raise wrong(arms.where, f"there are {len(read_arms)}", cure)
     control = _optional(entry, "control") or CONTROL
     if control not in {arm.name for arm in read_arms}:
@@ -173,7 +173,7 @@ def _arm(name: str, entry: Fields, model: str, table: RoutingTable) -> Arm:
         cure = "Use 1 to 63 letters, digits, `-` or `_`."
         raise wrong(entry.where, f"`{name}` is not a name", cure)
     if "weight" not in entry:
-        raise wrong(entry.at("weight"), "it is missing", "Set `weight` to the arm's part.")
+        raise wrong(entry.at("weight"), "it is missing", "Set `weight` to the arm's share.")
     weight = entry.number("weight", 0.0, 0.0, MAX_WEIGHT)
     return Arm(name, _model(entry, "model", table) if "model" in entry else model, weight)
 
@@ -214,5 +214,5 @@ def _success(text: str, where: str) -> Evaluate:
         cure = "Write for example `run.output.verified`."
         raise wrong(where, error.fields["reason"], cure) from None
     if names - {"run"}:
-        raise wrong(where, f"it reads {', '.join(sorted(names))}", "There is `run`.")
+        raise wrong(where, f"it reads {', '.join(sorted(names))}", "Use only `run`.")
     return evaluate

@@ -248,7 +248,7 @@ def _port(interface: Interface, name: str) -> Port:
 def _get(answer: Mapping[str, Tensor], name: str) -> Tensor:
     found = answer.get(name)
     if found is None:
-        raise TensorInvalid(name=name, reason="it is missing in the answer")
+        raise TensorInvalid(name=name, reason="it is missing from the answer")
     return found
 
 

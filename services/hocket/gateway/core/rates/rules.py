@@ -76,14 +76,14 @@ def read(section: Any, environment: Mapping[str, str]) -> RateRules:
         cure = (
             f"Write up to {MAX_RULES:,} lines `- {{tenant: NAME, requests_per_min: N}}` under it."
         )
-        raise wrong("rates", "it is not such a list", cure)
+        raise wrong("rates", "it is not a list of rules", cure)
     rules = [_rule(Fields(entry, f"rates[{n}]", environment)) for n, entry in enumerate(section)]
     seen: dict[Account, int] = {}
     for n, rule in enumerate(rules):
         first = seen.setdefault((rule.tenant, rule.model), n)
         if first != n:
             reason = f"`rates[{first}]` is for the same tenant and model"
-            raise wrong(f"rates[{n}]", reason, "Say both limits in one of them.")
+            raise wrong(f"rates[{n}]", reason, "Set both limits in one of them.")
     return RateRules(tuple(rules))
 
 

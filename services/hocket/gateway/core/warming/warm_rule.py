@@ -72,10 +72,10 @@ def read_rule(entry: Fields, kind: str) -> WarmRule | None:
     warm = entry.under("warm")
     warm.only(_FIELDS)
     if kind == "function":
-        cure = "Remove `warm`; a function lives in the gateway."
+        cure = "Remove `warm`; a function runs in the gateway."
         raise wrong(warm.where, "a function is not started or stopped", cure)
     if "warm_tier" in entry:
-        raise wrong(entry.at("warm_tier"), "`warm` says it too", "Write `warm: {tier: ...}` only.")
+        raise wrong(entry.at("warm_tier"), "`warm` sets it too", "Write `warm: {tier: ...}` only.")
     return WarmRule(
         driver=_driver(warm, kind),
         tier=TIERS[warm.choice("tier", tuple(TIERS), "cold")],
@@ -96,7 +96,7 @@ def _ms(warm: Fields, name: str, default_s: float) -> float:
 def _driver(warm: Fields, kind: str) -> DriverSpec:
     ways = [name for name in ("webhook", "exec") if name in warm]
     if len(ways) > 1:
-        raise wrong(warm.at("exec"), "there is a `webhook` too", "Keep one of them.")
+        raise wrong(warm.at("exec"), "`webhook` is set as well", "Keep one of them.")
     if not ways and kind == "triton":
         return DriverSpec("triton")
     if not ways:
@@ -115,7 +115,7 @@ def _driver(warm: Fields, kind: str) -> DriverSpec:
 
 def _needs_load(way: Fields) -> None:
     if "load" not in way:
-        raise wrong(way.at("load"), "it is missing", "Say at least how the model is loaded.")
+        raise wrong(way.at("load"), "it is missing", "Set at least how the model is loaded.")
 
 
 def _url(way: Fields, name: str) -> str:
@@ -148,7 +148,7 @@ def _filled(way: Fields, name: str, value: str) -> str:
         plain = False
     if not plain:  # a format width, for example, could make a text of any length
         cure = "Use {url}, {model}, {backend} and {replica}; double other braces."
-        raise wrong(way.at(name), "it holds an unknown placeholder", cure)
+        raise wrong(way.at(name), "it contains an unknown placeholder", cure)
     return value
 
 
@@ -157,7 +157,7 @@ def _schedules(warm: Fields) -> tuple[Schedule, ...]:
         return ()
     found = warm.items("schedules", "Write `- {cron: '0 8 * * 1-5', for_s: 36000}`.")
     if len(found) > MAX_SCHEDULES:
-        raise wrong(warm.at("schedules"), "they are too many", f"Use up to {MAX_SCHEDULES}.")
+        raise wrong(warm.at("schedules"), "there are too many", f"Use up to {MAX_SCHEDULES}.")
     return tuple(_schedule(warm.of(one, where)) for where, one in found)
 
 
@@ -169,7 +169,7 @@ def _schedule(entry: Fields) -> Schedule:
         cure = "Write five fields, e.g. '0 8 * * 1-5' (or six, with seconds first)."
         raise wrong(entry.at("cron"), fault, cure)
     if "for_s" not in entry:
-        raise wrong(entry.at("for_s"), "it is missing", "Say how many seconds it stays warm.")
+        raise wrong(entry.at("for_s"), "it is missing", "Set how many seconds it stays warm.")
     zone = entry.text("timezone") if "timezone" in entry else "UTC"
     try:
         ZoneInfo(zone)

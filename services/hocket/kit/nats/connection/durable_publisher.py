@@ -117,7 +117,7 @@ class DurablePublisher:
         if waits_s < STALLED_S:
             return ""
         why = oldest.refusal or (
-            "its stream does not answer; where NATS met a full disk, make room and restart it"
+            "its stream does not answer; if the disk of NATS was full, free space and restart it"
         )
         return f"`{oldest.subject}` is not acknowledged for {waits_s:.0f} s: {why}"
 

@@ -9,7 +9,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class RevisionPassed(HocketError):
-    """The key `{key}` was changed by somebody else. Look at it again before you change it."""
+    """The key `{key}` was changed by someone else. Read it again before changing it."""
 
     code = "revision_passed"
     error_class = ErrorClass.TRANSIENT

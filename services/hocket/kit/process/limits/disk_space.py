@@ -23,8 +23,8 @@ COMPONENT = "disk"
 
 
 class DiskLow(HocketError):
-    """No new work is taken: the disk of `{folder}` has {free_mib} MiB free, and Hocket keeps
-    {min_free_mib} MiB for what it has begun. Free some space; work goes on by itself."""
+    """No new work is accepted: the disk of `{folder}` has {free_mib} MiB free, and Hocket reserves
+    {min_free_mib} MiB for work in progress. Free some space; work then resumes by itself."""
 
     code = "disk_low"
     error_class = ErrorClass.UNAVAILABLE

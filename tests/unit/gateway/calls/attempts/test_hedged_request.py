@@ -157,7 +157,7 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
     rig = known(Rig(models(), a=first, b=second))
     making = asyncio.create_task(rig.make(cancellation=cancellation))
     await asyncio.wait_for(second.called.wait(), 20)
-    cancellation.cancel("its caller went away")
+    cancellation.cancel("its caller disconnected")
     reply = await making
     assert reply.error is not None
     assert reply.error.code == "call_cancelled"

@@ -47,7 +47,7 @@ async def stopped(rig: Rig, late: Scripted, **fields: Any) -> tuple[CallReply, C
     cancellation = Cancellation()
     making = asyncio.create_task(rig.make(cancellation=cancellation, **fields))
     await asyncio.wait_for(late.called.wait(), BOUND_S)
-    cancellation.cancel("its caller went away")
+    cancellation.cancel("its caller disconnected")
     return await asyncio.wait_for(making, BOUND_S), cancellation
 
 
@@ -62,7 +62,7 @@ async def test_a_stopped_call_is_read_to_its_usage_and_its_caller_hears_no_more_
     cancellation = Cancellation(lambda error: let_go.append(error.code))
     making = asyncio.create_task(rig.make(cancellation=cancellation, chunks=take))
     await asyncio.wait_for(late.backend.called.wait(), BOUND_S)
-    cancellation.cancel("its caller went away")
+    cancellation.cancel("its caller disconnected")
     assert let_go == ["call_cancelled"]
     assert rig.records == []
     late.release.set()

@@ -327,7 +327,7 @@ def listed(**params: Any) -> list[Any]:
         (
             {"a": own(name="same")["m"], "b": own(name="same")["m"]},
             "models.b",
-            "name` of its own",
+            "its own `name`",
         ),
     ],
 )

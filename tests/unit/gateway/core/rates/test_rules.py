@@ -50,7 +50,7 @@ def test_without_the_section_nothing_is_held() -> None:
 @pytest.mark.parametrize(
     ("section", "field", "reason"),
     [
-        ({}, "rates", "not such a list"),
+        ({}, "rates", "not a list of rules"),
         ([{}], "rates[0]", "limits nothing"),
         ([{"requests_per_min": 0}], "rates[0].requests_per_min", "it is 0"),
         ([{"tokens_per_min": 1.5}], "rates[0].tokens_per_min", "it is 1.5"),

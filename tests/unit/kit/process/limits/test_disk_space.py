@@ -41,7 +41,7 @@ def test_who_wants_to_begin_something_hears_how_much_is_missing_and_when_to_come
 ) -> None:
     disk = DiskSpace(tmp_path / "not" / "made", min_free_bytes=100 * MIB)
     set_free(12.5)
-    with pytest.raises(DiskLow, match=r"has 12 MiB free, and Hocket keeps 100 MiB") as refused:
+    with pytest.raises(DiskLow, match=r"has 12 MiB free, and Hocket reserves 100 MiB") as refused:
         disk.check()
     info = refused.value.info()
     assert info.retryable

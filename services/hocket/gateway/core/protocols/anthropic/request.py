@@ -26,10 +26,10 @@ _WRAPPED = "value"
 _TOOL_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,", re.IGNORECASE)
 _UNTRANSLATABLE = {
-    "n": "it gives one answer",
-    "logprobs": "it tells no probabilities",
-    "top_logprobs": "it tells no probabilities",
-    "audio": "it makes no sound",
+    "n": "it returns only one answer",
+    "logprobs": "it returns no probabilities",
+    "top_logprobs": "it returns no probabilities",
+    "audio": "it produces no sound",
     "functions": "write them as `tools`",
     "function_call": "write it as `tool_choice`",
 }

@@ -210,7 +210,7 @@ def test_an_emitted_node_may_have_a_fallback_within_the_policy() -> None:
     play = Play({"p": planner})
     play.finish("p", {"nodes": {n: python(fallback=[{"node": python()}]) for n in "ab"}})
     assert play.run.error is not None
-    assert "there are 4 and the policy allows 2" in play.run.error.message
+    assert "there are 4, but the policy allows 2" in play.run.error.message
 
 
 def test_a_fallback_with_rounds_has_the_input_of_its_node_in_each_of_them() -> None:
