@@ -61,7 +61,7 @@ def test_before_the_disk_is_full_intake_stops_and_doors_say_when_to_come_back(
 ) -> None:
     played = plays["disk-low"]
     held(played)
-    assert "intake: pausing: No new work is taken" in str(played["said"]["coordinator"])
+    assert "intake: pausing: No new work is accepted" in str(played["said"]["coordinator"])
     assert played["refused"] == {"code": "disk_low", "retry_after": "5"}
     assert "disk" in json.loads(played["health"])
 

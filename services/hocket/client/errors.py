@@ -13,7 +13,8 @@ class ApiUnreachable(HocketError):
 
 
 class AnswerUnreadable(HocketError):
-    """The API at {url} answered {status} with something that is not Hocket's: {reason}. Check the
+    """The API at {url} answered {status} with something that does not come from Hocket: {reason}.
+    Check the
     address, and that client and platform are of the same release."""
 
     code = "answer_unreadable"
@@ -22,7 +23,7 @@ class AnswerUnreadable(HocketError):
 class RequestRefused(HocketError):
     """{code}: {message}
 
-    `status` is that of HTTP, `error` the typed error, with the field that is at fault and what to do.
+    `status` is the HTTP status, `error` the typed error, with the field at fault and what to do.
     """
 
     def __init__(self, status: int, error: ErrorInfo) -> None:

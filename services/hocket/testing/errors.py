@@ -11,7 +11,7 @@ class NotPlayable(HocketError):
 
 
 class ScriptExhausted(HocketError):
-    """`{step}` asked the model `{model}` once more than the test has answers for it ({answers}). Give
+    """`{step}` asked the model `{model}` more often than the test has answers for ({answers}). Give
     `Play.model` another answer, or a function that answers all calls."""
 
     code = "script_exhausted"
@@ -19,32 +19,33 @@ class ScriptExhausted(HocketError):
 
 
 class PlayStuck(HocketError):
-    """The play cannot go on: nothing is to happen any more, and the run has not ended. A handler waits
-    for something outside of the process ({waiting}); give the node a stand-in (`Play.node`)."""
+    """The play cannot go on: nothing is left to happen, but the run has not ended. A handler waits
+    for something outside the process ({waiting}); give the node a stand-in (`Play.node`)."""
 
     code = "play_stuck"
     error_class = ErrorClass.INVALID
 
 
 class UnknownFault(HocketError):
-    """Nothing of the pipeline is called `{step}`. Name a node by its path, such as `research/read`, or a
-    step by its key, such as `research[3]/read`. There are: {known}."""
+    """Nothing in the pipeline is called `{step}`. Name a node by its path, such as `research/read`, or a
+    step by its key, such as `research[3]/read`. Known names: {known}."""
 
     code = "unknown_fault"
     error_class = ErrorClass.INVALID
 
 
 class AnswerNotRecorded(HocketError):
-    """`{step}` asked the model `{model}`, and the recording {file} has no answer: {reason}. Record a run
-    that asks it (`hocket runs record RUN`), or say what it answers: `play.model("{model}", ...)`."""
+    """`{step}` asked the model `{model}`, but the recording {file} has no answer: {reason}. Record
+    a run that asks it (`hocket runs record RUN`), or set its answer: `play.model("{model}",
+    ...)`."""
 
     code = "answer_not_recorded"
     error_class = ErrorClass.INVALID
 
 
 class PromptChanged(HocketError):
-    """`{step}` asks the model `{model}` something else than it did in the recording {file}. It was
-    `{was}`, and is `{now}`. Record a run anew, or take the answers all the same:
+    """`{step}` asks the model `{model}` something other than it did in the recording {file}. It was
+    `{was}`, and now it is `{now}`. Record a run again, or use the answers anyway:
     `play.recorded(file, check_prompts=False)`."""
 
     code = "prompt_changed"

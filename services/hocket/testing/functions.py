@@ -107,6 +107,6 @@ class _NoServers:
         """Raise NotPlayable: the pipeline itself must describe the tool."""
         raise NotPlayable(
             step=f"(tool {tool})",
-            reason=f"the MCP server `{server}` says what its arguments are, and no play has servers",
-            cure="Write the tool's `parameters` into the pipeline.",
+            reason=f"the MCP server `{server}` defines its arguments, but a play has no servers",
+            cure="Write the tool's `parameters` in the pipeline.",
         )

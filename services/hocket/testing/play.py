@@ -75,7 +75,7 @@ class Play:
         *,
         error_class: ErrorClass | str = ErrorClass.TRANSIENT,
         code: str = "injected",
-        message: str = "The test let the attempt fail.",
+        message: str = "The test made the attempt fail.",
         attempt: int | None = 1,
         after_ms: float = 0.0,
     ) -> None:

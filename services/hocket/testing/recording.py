@@ -76,12 +76,12 @@ def read_recording(file: Path) -> Recording:
     try:
         size = file.stat().st_size
         if size > MAX_FILE_BYTES:
-            reason = f"it has {size} bytes; {MAX_FILE_BYTES} are the most"
+            reason = f"it has {size} bytes; the limit is {MAX_FILE_BYTES}"
             raise _invalid(file, "(file)", reason, "Record a smaller run.")
         value = parse_json(file.read_bytes(), "(file)")
     except OSError as error:
         reason = error.strerror or "it cannot be read"
-        raise _invalid(file, "(file)", reason, "Make it: `hocket runs record RUN`.") from None
+        raise _invalid(file, "(file)", reason, "Create it: `hocket runs record RUN`.") from None
     except InvalidInput as error:
         fields = error.fields
         raise _invalid(file, fields["field"], fields["reason"], fields["cure"]) from None
@@ -89,7 +89,7 @@ def read_recording(file: Path) -> Recording:
         return Recording.model_validate(value)
     except ValidationError as error:
         fault = first_fault(error)
-        cure = "Make it anew: `hocket runs record RUN`."
+        cure = "Create it again: `hocket runs record RUN`."
         raise _invalid(file, fault.field("(file)"), fault.reason, cure) from None
 
 

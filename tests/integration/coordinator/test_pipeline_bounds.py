@@ -33,7 +33,7 @@ async def test_one_pipeline_too_many_is_refused_and_another_tenants_is_not(
     monkeypatch.setattr(versions, "MAX_PIPELINES", 2)
     for name in ("one", "two"):
         assert await apply(pool, "acme", plan(name), ME) == (1, True)
-    with pytest.raises(TooManyPipelines, match="There are 2 pipelines already"):
+    with pytest.raises(TooManyPipelines, match="There are already 2 pipelines"):
         await apply(pool, "acme", plan("three"), ME)
     assert await apply(pool, "acme", plan("two", given=1), ME) == (2, True)
     assert await apply(pool, "other", plan("three"), ME) == (1, True)
@@ -45,6 +45,6 @@ async def test_one_version_too_many_is_refused_and_the_last_one_stays(
     monkeypatch.setattr(versions, "MAX_VERSIONS", 2)
     for number in (1, 2):
         assert await apply(pool, "acme", plan("one", given=number), ME) == (number, True)
-    with pytest.raises(TooManyPipelines, match="There are 2 versions of `one` already"):
+    with pytest.raises(TooManyPipelines, match="There are already 2 versions of `one`"):
         await apply(pool, "acme", plan("one", given=3), ME)
     assert await apply(pool, "acme", plan("one", given=2), ME) == (2, False)

@@ -145,7 +145,7 @@ async def test_a_query_that_gets_no_memory_beside_others_may_be_tried_again(lite
 async def test_a_list_cannot_be_bound_in_sqlite_and_the_error_says_what_to_do(
     lite: Target,
 ) -> None:
-    with pytest.raises(Exception, match="parameters of their own"):
+    with pytest.raises(Exception, match="separate parameters"):
         await run_query(
             lite,
             "SELECT n FROM t WHERE n IN (:ids)",

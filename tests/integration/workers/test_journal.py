@@ -435,7 +435,7 @@ async def test_bounds_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "`no 3`" in many.message
     assert large is not None
     assert large.code == "journal_full"
-    assert "1000 are the limit" in large.message
+    assert "the limit is 1000" in large.message
 
 
 async def test_another_input_begins_a_new_journal(rig: Rig) -> None:

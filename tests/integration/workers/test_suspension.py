@@ -213,7 +213,7 @@ async def test_a_wait_inside_of_a_journaled_function_is_refused(rig: Rig) -> Non
     async with worker(rig, outer):
         _, result = await first(rig)
     assert result.error is not None
-    assert "wait outside of it" in result.error.message
+    assert "wait outside it" in result.error.message
 
 
 async def test_a_handler_whose_code_changed_under_its_wait_says_so(rig: Rig) -> None:

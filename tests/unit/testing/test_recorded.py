@@ -94,7 +94,7 @@ def test_failures_are_recorded_and_each_answer_is_given_once(tmp_path: Path) -> 
     assert played.steps["customer"].attempts == 2
     with pytest.raises(AnswerNotRecorded) as raised:
         recorded(tmp_path, failure).run({"number": 7})
-    assert "it has 1 for it, and the play has had them all" in str(raised.value)
+    assert "it has 1 for it, and the play has used them all" in str(raised.value)
 
 
 def test_what_side_by_side_calls_asked_tells_their_answers_apart(tmp_path: Path) -> None:

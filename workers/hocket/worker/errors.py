@@ -11,14 +11,14 @@ class NodeTypeInvalid(HocketError):
 
 
 class WorkerNotFound(HocketError):
-    """`{named}` is no worker: {reason}. Name it as `module:worker`, where `worker = Worker()`."""
+    """`{named}` is not a worker: {reason}. Name it as `module:worker`, where `worker = Worker()`."""
 
     code = "worker_not_found"
     error_class = ErrorClass.INVALID
 
 
 class BlobsNotFound(HocketError):
-    """There is no folder `{folder}` for large values. Name the blobs' folder of the platform."""
+    """There is no folder `{folder}` for large values. Name the platform's folder for blobs."""
 
     code = "blobs_not_found"
     error_class = ErrorClass.INVALID

@@ -201,7 +201,7 @@ class _Group:
         """Add a step, and take over its subscriber's start and stop."""
         node_type.check()
         if node_type.name in self.steps:
-            raise node_type.invalid("the broker has it already", "Name each type once.")
+            raise node_type.invalid("the broker already has it", "Register each type only once.")
         self._nats_url = nats_url or self._nats_url
         self.steps[node_type.name] = step
         self._waiting.append((step, node_type, queues))
@@ -256,7 +256,7 @@ async def _exit_when_overrun(overrun: asyncio.Event, subscriber: Any) -> None:
 
 
 class ModelsMissing(HocketError):
-    """`run_step` has no model `{model}`. Give it `calls`, which answers for models."""
+    """`run_step` has no model `{model}`. Pass `calls`, which answers for models."""
 
     code = "models_missing"
 

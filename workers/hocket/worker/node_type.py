@@ -79,8 +79,8 @@ class NodeType:
         size = len(encoded(described))
         if size > MAX_DESCRIPTION_BYTES:
             raise self.invalid(
-                f"its description has {size} bytes, and {MAX_DESCRIPTION_BYTES} are the limit",
-                "Describe large values by smaller models, or by `dict`.",
+                f"its description has {size} bytes; the limit is {MAX_DESCRIPTION_BYTES}",
+                "Describe large values with smaller models, or with `dict`.",
             )
         return described
 
@@ -88,13 +88,14 @@ class NodeType:
         """Raise NodeTypeInvalid if the type cannot be announced."""
         if not is_own_type(self.name):
             raise self.invalid(
-                "it is no name of a node type",
+                "it is not the name of a node type",
                 "Use two to four labels separated by dots, such as `crm.lookup`: lower-case"
                 " letters, digits and `_`, at most 31 each and 63 in all.",
             )
         if not TOKEN.fullmatch(self.version):
             raise self.invalid(
-                f"`{self.version}` is no version", "Use letters, digits, `_` and `-`, at most 63."
+                f"`{self.version}` is not a version",
+                "Use letters, digits, `_` and `-`, at most 63.",
             )
         if not 1 <= self.concurrency <= MAX_CONCURRENCY:
             raise self.invalid(

@@ -102,7 +102,7 @@ class Worker:
         """Register a node type; raise NodeTypeInvalid if it is malformed or already registered."""
         node_type.check()
         if node_type.name in self._types:
-            raise node_type.invalid("the worker has it already", "Name each type once.")
+            raise node_type.invalid("the worker already has it", "Register each type only once.")
         self._types[node_type.name] = node_type
 
     @asynccontextmanager
@@ -161,8 +161,8 @@ class Worker:
         if len(pools) > MAX_TYPES:
             raise NodeTypeInvalid(
                 type=next(iter(pools)),
-                reason=f"types and queues make {len(pools)} pools, and {MAX_TYPES} are the limit",
-                cure="Run them by several workers.",
+                reason=f"types and queues make {len(pools)} pools; the limit is {MAX_TYPES}",
+                cure="Run them on several workers.",
             )
         return pools
 
@@ -172,7 +172,7 @@ def _checked(queues: Sequence[str]) -> tuple[str, ...]:
         if not QUEUE.fullmatch(queue):
             raise NodeTypeInvalid(
                 type="(queues)",
-                reason=f"`{queue}` is no queue",
+                reason=f"`{queue}` is not a queue",
                 cure="Use lower-case letters, digits and `_`, at most 31.",
             )
     return tuple(dict.fromkeys(queues)) or (DEFAULT_QUEUE,)

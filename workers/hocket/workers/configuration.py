@@ -140,8 +140,8 @@ def parse_types(text: str) -> tuple[str, ...]:
             raise InvalidInput(
                 field="types",
                 reason=f"`{shown_text(queue)}` is not a queue",
-                cure="Write `python@gpu`: a lower-case letter, then lower-case letters, digits and"
-                " `_`, at most 31.",
+                cure="Write `python@gpu`: a lower-case letter followed by lower-case letters, digits "
+                "and `_`, at most 31 in all.",
             )
     return tuple(dict.fromkeys(filter(None, pools))) or WORKER_TYPES
 
@@ -155,8 +155,9 @@ def parse_drain(text: str) -> float:
     if not 0 <= seconds <= MAX_DRAIN_S:
         raise InvalidInput(
             field="drain-s",
-            reason=f"`{shown_text(text)}` is no number of seconds from 0 to {MAX_DRAIN_S:g}",
-            cure="Give the longest attempt of its steps, and whoever stops it so much more time.",
+            reason=f"`{shown_text(text)}` is not a number of seconds from 0 to {MAX_DRAIN_S:g}",
+            cure="Allow for the longest attempt of its steps, and give whatever stops the worker at "
+            "least as much time.",
         )
     return seconds
 

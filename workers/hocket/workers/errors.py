@@ -4,7 +4,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class Retryable(HocketError):
-    """The step asks to be tried again: {reason}."""
+    """The step asks to be retried: {reason}."""
 
     # three attempts, unless its node's `retry` says otherwise
 
@@ -26,8 +26,9 @@ class AttemptTimeout(HocketError):
 
 
 class ModelTooSlow(HocketError):
-    """Model `{model}` had not answered when the step's time was over. Give the node a longer
-    `timeout_ms` or the pipeline a longer `slo_ms`; where the call waited tells `hocket runs show`."""
+    """Model `{model}` had not answered when the step's time was up. Give the node a longer
+    `timeout_ms` or the pipeline a longer `slo_ms`; `hocket runs show` shows where the call
+    waited."""
 
     code = "model_too_slow"
     error_class = ErrorClass.TIMEOUT
@@ -35,7 +36,7 @@ class ModelTooSlow(HocketError):
 
 
 class DeadlinePassed(HocketError):
-    """The step came {late_ms} ms after its latest useful finish and was not run."""
+    """The step arrived {late_ms} ms after its latest useful finish and was not run."""
 
     code = "deadline_passed"
     error_class = ErrorClass.TIMEOUT
@@ -79,7 +80,7 @@ class StepMalformed(HocketError):
 
 
 class StepUndeliverable(HocketError):
-    """The step was delivered {deliveries} times and no worker finished it. It is kept in the dead
+    """The step was delivered {deliveries} times, but no worker finished it. It is kept in the dead
     letters; look for a handler that kills its process."""
 
     code = "step_undeliverable"
@@ -100,7 +101,8 @@ class NodeTypeUnserved(HocketError):
 
 class WorkerOverrun(HocketError):
     """More than half of this worker's slots are held by functions that did not end when their time
-    was over, so it restarts. Look for `slot_held` in its log; give what they wait for a timeout."""
+    was up, so it restarts. Look for `slot_held` in its log, and put a timeout on what they wait
+    for."""
 
     code = "worker_overrun"
     error_class = ErrorClass.UNAVAILABLE

@@ -4,7 +4,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class BackupFolderTaken(HocketError):
-    """The folder {folder} is there and not empty. Name another one for the backup."""
+    """The folder {folder} already exists and is not empty. Choose another one for the backup."""
 
     code = "backup_folder_taken"
     error_class = ErrorClass.INVALID
@@ -18,8 +18,8 @@ class BackupUnreadable(HocketError):
 
 
 class TargetNotEmpty(HocketError):
-    """A backup is restored into empty servers, and {what}. Give it an empty database and NATS with empty
-    storage."""
+    """A backup can only be restored into empty servers, but {what}. Use an empty database and a
+    NATS server with empty storage."""
 
     code = "target_not_empty"
     error_class = ErrorClass.INVALID

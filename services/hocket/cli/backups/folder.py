@@ -64,21 +64,23 @@ async def put_back(
     return its manifest."""
     manifest = read(folder)
     if manifest["revision"] != migrations.head():
-        reason = f"it is of schema {manifest['revision']}, and this release has {migrations.head()}"
+        reason = f"it has schema {manifest['revision']}, but this release has {migrations.head()}"
         raise BackupUnreadable(folder=folder, reason=f"{reason}: restore with {manifest['hocket']}")
     bus = await Bus.connect(nats_url, name="hocket restore")
     try:
         if await messages.messages_in(bus):
-            raise TargetNotEmpty(what="the streams of this NATS hold messages")
+            raise TargetNotEmpty(what="the streams of this NATS server contain messages")
         if await migrations.current(database_url) is not None:
-            raise TargetNotEmpty(what="this database has a schema of Hocket's")
+            raise TargetNotEmpty(what="this database already has Hocket's schema")
         await migrations.migrate(database_url)
         connection = await asyncpg.connect(database_url, timeout=10)
         try:
             await tables.copy_in(connection, folder / "postgres", manifest)
             found = await tables.counted(connection)
             if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
-                raise BackupUnreadable(folder=folder, reason=f"rows are missing in {sorted(wrong)}")
+                raise BackupUnreadable(
+                    folder=folder, reason=f"rows are missing from {sorted(wrong)}"
+                )
             began_at = datetime.fromisoformat(manifest["began_at"])
             await restorations.note(
                 connection, backup_began_at=began_at, release=manifest["hocket"]
@@ -102,7 +104,7 @@ def read(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError) as error:
         raise BackupUnreadable(folder=folder, reason=str(error) or "no manifest") from error
     if broken:
-        raise BackupUnreadable(folder=folder, reason=f"{', '.join(broken)} is not what it was")
+        raise BackupUnreadable(folder=folder, reason=f"{', '.join(broken)} was changed")
     return manifest
 
 

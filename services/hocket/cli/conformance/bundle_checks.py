@@ -28,8 +28,8 @@ async def _runs_the_first(stage: Stage) -> None:
     first, other = await _send(stage, {"do": "echo", "value": 1}, {"do": "echo", "value": 2})
     result = await stage.result(first)
     assert result.body.get("output") == 1, f"the first step gave {result.body.get('output')!r}"
-    assert not result.body.get("took"), "it says that it took the others, and announces no bundles"
-    assert not stage.results(other), "it ran another step, and announces no bundles"
+    assert not result.body.get("took"), "it says that it took the others, but announces no bundles"
+    assert not stage.results(other), "it ran another step, but announces no bundles"
     await _until_empty(stage)
 
 
@@ -44,7 +44,7 @@ async def _runs_each(stage: Stage) -> None:
     last = (await stage.result(second)).heard.number
     for step in (first, third):
         number = (await stage.result(step)).heard.number
-        assert number < last, "a step waited with its result for another one of its bundle"
+        assert number < last, "a step held back its result until another step of its bundle ended"
     result = await stage.result(first)
     took = result.body.get("took")
     assert took == len(steps), f"`took` of the first step's result is {took!r}, not {len(steps)}"
@@ -68,8 +68,8 @@ async def _gives_back(stage: Stage) -> None:
         "the first step of a bundle whose worker ended, on hocket.log.PARTITION.returned",
         AGAIN_S,
     )
-    assert not stage.results(first), "it ran the step, which comes again alone"
-    assert len(stage.results(second)) == 1, "it ran a step again that had ended"
+    assert not stage.results(first), "it ran the step, which is delivered again on its own"
+    assert len(stage.results(second)) == 1, "it ran a step again that had already ended"
     await _until_empty(stage)
 
 

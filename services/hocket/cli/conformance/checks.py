@@ -63,7 +63,9 @@ async def answers(stage: Stage) -> None:
         assert given == wanted, f"the result's `{name}` is {given!r}, not {wanted!r}"
     assert result.body.get("error") is None, f"it has an error: {result.body['error']}"
     assert result.body.get("output") == value, f"its output is {result.body.get('output')!r}"
-    assert result.heard.subject.split(".")[2] == str(PARTITION), "it is not of the step's partition"
+    assert result.heard.subject.split(".")[2] == str(PARTITION), (
+        "it does not belong to the step's partition"
+    )
     if result.heard.subject.endswith(".finished"):
         msg_id = result.heard.headers.get("Nats-Msg-Id")
         assert msg_id == result_id(step), f"its Nats-Msg-Id is {msg_id!r}"
@@ -103,7 +105,7 @@ async def keeps_time(stage: Stage) -> None:
     step = await stage.send({"do": "sleep", "ms": 20_000}, timeout_ms=500)
     error = _error(await stage.result(step, 0.5 + 2 * SOON_S))
     assert error["error_class"] == "timeout", f"the error's class is {error['error_class']}"
-    assert time.monotonic() - began >= 0.4, "it ended before its time"
+    assert time.monotonic() - began >= 0.4, "it ended too early"
 
 
 async def leaves_what_is_late(stage: Stage) -> None:
@@ -141,7 +143,7 @@ async def believes_no_stranger(stage: Stage) -> None:
     for forged in (None, "", "other", "secret"):
         stage.cancel(step, forged)
     result = await stage.result(step)
-    assert result.body.get("output") == "mine", "somebody without the capability stopped it"
+    assert result.body.get("output") == "mine", "it was stopped by someone without the capability"
 
 
 async def tells_errors(stage: Stage) -> None:
@@ -182,14 +184,14 @@ async def reads_and_writes_blobs(stage: Stage) -> None:
     assert result.body.get("output") == len(text), f"it read {result.body.get('output')!r}"
     large = await stage.send({"do": "large", "chars": LARGE_CHARS})
     result = await stage.result(large)
-    assert len(result.heard.data) < MAX_MESSAGE_BYTES, "the output is in the message"
+    assert len(result.heard.data) < MAX_MESSAGE_BYTES, "the output is inside the message"
     output = result.body.get("output")
     reference = output["text"] if isinstance(output, dict) and "text" in output else output
-    assert isinstance(reference, dict), f"the output is no reference: {str(output)[:100]}"
+    assert isinstance(reference, dict), f"the output is not a reference: {str(output)[:100]}"
     data = await stage.blobs.get(TENANT, reference["$blob"])
-    assert reference["size"] == len(data), "its size is not that of the blob"
+    assert reference["size"] == len(data), "its size does not match the blob"
     found = data.decode() if reference["type"] == "text" else _text_of(json.loads(data))
-    assert found == "y" * LARGE_CHARS, "the blob holds something else"
+    assert found == "y" * LARGE_CHARS, "the blob contains something else"
 
 
 async def drains(stage: Stage) -> None:
@@ -203,12 +205,14 @@ async def drains(stage: Stage) -> None:
     await asyncio.sleep(QUIET_S / 2)
     after = await stage.send({"do": "echo", "value": "too late"})
     result = await stage.result(running)
-    assert result.body.get("output") == "ended", f"what ran ended with {result.body.get('error')}"
+    assert result.body.get("output") == "ended", (
+        f"the running step ended with {result.body.get('error')}"
+    )
     code = await ending
     assert code == 0, f"it ended with {code}" if code is not None else "it did not end within 20 s"
     assert not stage.results(after), "it took a step after SIGTERM"
     said = [one for one in stage.heard[since:] if one.subject == subjects.WORKER_ANNOUNCED]
-    assert any(not slots_of(one) for one in said), "it did not announce that it takes no more"
+    assert any(not slots_of(one) for one in said), "it did not announce that it takes no more steps"
     stage.running = await stage.start()
     assert (await stage.result(after)).body.get("output") == "too late"
 
@@ -218,11 +222,13 @@ async def leaves_its_steps(stage: Stage) -> None:
     step = await stage.send({"do": "sleep", "ms": 2_000, "value": "again"})
     await asyncio.sleep(QUIET_S)
     await stage.stop(stage.running, signal.SIGKILL)
-    assert not stage.results(step), "it had a result already"
+    assert not stage.results(step), "it already had a result"
     stage.running = await stage.start()
     result = await stage.result(step, 3 * ACK_WAIT_S)
     assert result.body.get("output") == "again", f"it ended with {result.body.get('error')}"
-    assert result.body.get("delivery") == 2, "its `delivery` does not say that it came twice"
+    assert result.body.get("delivery") == 2, (
+        "its `delivery` does not say that the step was delivered twice"
+    )
     await _until_empty(stage)
 
 

@@ -27,7 +27,7 @@ async def goes_on(stage: Stage) -> None:
     await stage.until(lambda: len(stage.results(first)) == 2, "a result of attempt 2")
     body = stage.results(second)[1].body
     assert body.get("output") == made, f"attempt 2 gave {body.get('output')!r}, not {made!r}"
-    assert await _made(stage, first) == made, "it did again what stood in the journal"
+    assert await _made(stage, first) == made, "it repeated what was already in the journal"
 
 
 async def yields_to_the_next(stage: Stage) -> None:
@@ -36,7 +36,7 @@ async def yields_to_the_next(stage: Stage) -> None:
     until_s = time.monotonic() + ENTRY_S
     while not await stage.journal(step):
         assert time.monotonic() < until_s, f"nothing was in its journal after {ENTRY_S:g} s"
-        assert not stage.results(step), "it gave a result, and kept nothing in its journal"
+        assert not stage.results(step), "it returned a result, but kept nothing in its journal"
         await asyncio.sleep(0.02)
     seq, _ = (await stage.journal(step))[-1]
     taken = JournalWrite(
@@ -55,9 +55,11 @@ async def yields_to_the_next(stage: Stage) -> None:
     try:
         await stage.until(lambda: bool(stage.results(step)), "a result", 2 * QUIET_S)
     except NotSeen:
-        assert await stage.waiting() == 1, "it acknowledged the step, which is another worker's"
+        assert await stage.waiting() == 1, (
+            "it acknowledged the step, which now belongs to another worker"
+        )
         return
-    raise AssertionError("it gave a result, and has the journal no more")
+    raise AssertionError("it returned a result, although it no longer has the journal")
 
 
 async def waits(stage: Stage) -> None:
@@ -67,11 +69,9 @@ async def waits(stage: Stage) -> None:
     first = await stage.send(task, journal=True, suspends=True)
     body = (await stage.result(first)).body
     told = (body.get("error") or {}).get("code")
-    assert told == "retryable", f"its error is {told!r}, and not `retryable`"
+    assert told == "retryable", f"its error is {told!r}, not `retryable`"
     found = body.get("waits") or []
-    assert [one.get("signal") for one in found] == ["go"], (
-        f"its `waits` are {found!r}, and not `go`"
-    )
+    assert [one.get("signal") for one in found] == ["go"], f"its `waits` are {found!r}, not `go`"
     made = await _made(stage, first)
     place = {"scope": found[0].get("scope", ""), "ordinal": found[0].get("ordinal")}
     ended = [place | {"signal": "go", "signal_id": "s1", "payload": {"n": 7}, "by": "conformance"}]
@@ -96,7 +96,7 @@ async def waits_only_where_asked(stage: Stage) -> None:
     """A step that must not be suspended ends with an error if its handler waits."""
     step = await stage.send({"do": "waits", "signal": "go"}, journal=True)
     body = (await stage.result(step)).body
-    assert not body.get("waits"), "it waits, and its step was not one that `suspends`"
+    assert not body.get("waits"), "it waits, although its step is not one that `suspends`"
     assert body.get("error"), "it has no error"
 
 
@@ -106,15 +106,15 @@ async def calls(stage: Stage) -> None:
     task = {"do": "calls", "node": "look", "input": {"q": [1, "x"]}}
     first = await stage.send(task, journal=True, suspends=True, calls=("look",))
     call = await _called(stage, first, 1)
-    assert call["call"].get("input") == task["input"], "the call has not the handler's input"
+    assert call["call"].get("input") == task["input"], "the call does not have the handler's input"
     digest = call["call"].get("digest")
-    assert isinstance(digest, str), f"its `digest` is {digest!r}, and not a text"
+    assert isinstance(digest, str), f"its `digest` is {digest!r}, not text"
     assert digest, "its `digest` is empty"
     made = await _made(stage, first)
     call["call"] = {"name": "look", "digest": digest, "number": 1}
     second = await _resumed(stage, first, task, 2, {"waits": [call]})
     again = await _called(stage, second, 2)
-    assert _told(again) == call, f"it names the call as {again!r}, and its resumption has {call!r}"
+    assert _told(again) == call, f"it names the call {again!r}, but its resumption has {call!r}"
     third = await _resumed(stage, first, task, 3, {"ended": [call | {"output": {"n": 7}}]})
     await stage.until(lambda: len(stage.results(first)) == 3, "a result of attempt 3")
     body, wanted = stage.results(third)[2].body, [made, {"n": 7}]
@@ -133,7 +133,7 @@ async def calls_failed(stage: Stage) -> None:
     await stage.until(lambda: len(stage.results(first)) == 2, "a result of attempt 2")
     body = stage.results(first)[1].body
     told = (body.get("error") or {}).get("code")
-    assert told == "away", f"its error is {told!r}, and not that of the call"
+    assert told == "away", f"its error is {told!r}, not that of the call"
     kept = [entry for _, one in await stage.journal(first) for entry in one.entries]
     assert [one.kind for one in kept] == ["step"], "the call that failed is in the journal"
 
@@ -143,7 +143,7 @@ async def calls_only_where_named(stage: Stage) -> None:
     task = {"do": "calls", "node": "look", "input": None}
     step = await stage.send(task, journal=True, suspends=True)
     body = (await stage.result(step)).body
-    assert not body.get("waits"), "it calls a node, and its step has no `calls`"
+    assert not body.get("waits"), "it calls a node, although its step has no `calls`"
     assert body.get("error"), "it has no error"
 
 
@@ -153,7 +153,7 @@ async def _called(stage: Stage, step: StepRequested, number: int) -> dict[str, A
     body = stage.results(step)[number - 1].body
     found = body.get("waits") or []
     names = [(one.get("call") or {}).get("name") for one in found]
-    assert names == ["look"], f"its `waits` are {found!r}, and not the call of `look`"
+    assert names == ["look"], f"its `waits` are {found!r}, not the call of `look`"
     return dict(found[0])
 
 

@@ -217,7 +217,7 @@ class Stage:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise NotSeen(f"{what} did not come") from None
+            raise NotSeen(f"{what} did not arrive") from None
 
     async def waiting(self) -> int:
         """Return how many steps are in the stream, that is, not acknowledged."""

@@ -69,7 +69,7 @@ async def servers(url: str) -> list[Finding]:
     primaries = [str(place) for place, role in zip(places, roles, strict=True) if role == PRIMARY]
     if len(primaries) > 1:
         told = f"{listed(primaries)} all accept writes"
-        cure = "Stop all but one at once: what is written to the others is lost. Then rebuild them."
+        cure = "Stop all but one at once: what is written to the others will be lost. Then rebuild them."
         found.append(Finding("primary", Verdict.FAILED, told, cure))
     return found
 

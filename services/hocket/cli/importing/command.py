@@ -83,7 +83,7 @@ def _check_size(text: str) -> None:
     if size > MAX_DOCUMENT_BYTES:
         raise InvalidInput(
             field="(document)",
-            reason=f"its pipeline has {size} bytes, and the limit is {MAX_DOCUMENT_BYTES}",
+            reason=f"its pipeline has {size} bytes; the limit is {MAX_DOCUMENT_BYTES}",
             cure="Import it without --details, or split it.",
         )
 

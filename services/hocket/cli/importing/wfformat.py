@@ -115,14 +115,14 @@ def _workflow(document: Any) -> _Workflow:
         raise InvalidInput(
             field="(document)",
             reason="it is not a JSON object",
-            cure="Give a workflow instance in WfFormat.",
+            cure="Provide a workflow instance in WfFormat.",
         )
     version = document.get("schemaVersion")
     if version not in VERSIONS:
         raise InvalidInput(
             field="schemaVersion",
             reason="it is missing" if version is None else f"`{version}` is not supported",
-            cure=f"Give a workflow in WfFormat {' or '.join(VERSIONS)}; WfCommons has a converter.",
+            cure=f"Provide a workflow in WfFormat {' or '.join(VERSIONS)}; WfCommons has a converter.",
         )
     if "workflow" not in document:
         raise InvalidInput(field="workflow", reason="it is missing", cure="Add it.")
@@ -139,7 +139,7 @@ def _workflow(document: Any) -> _Workflow:
     if len(workflow.specification.tasks) > MAX_NODES:
         raise InvalidInput(
             field=_place("workflow", "specification", "tasks"),
-            reason=f"there are {len(workflow.specification.tasks)}, and the limit for a pipeline is "
+            reason=f"there are {len(workflow.specification.tasks)}; the limit for a pipeline is "
             f"{MAX_NODES} nodes",
             cure="Split the workflow into pipelines that call each other.",
         )
@@ -172,7 +172,7 @@ def _parents(tasks: Sequence[_Task]) -> dict[str, tuple[str, ...]]:
                     raise InvalidInput(
                         field=_place("workflow", "specification", "tasks", index, side, place),
                         reason=f"there is no task `{other}`",
-                        cure=f"Add the task, or take it out of the {side} of `{task.id}`.",
+                        cure=f"Add the task, or remove it from the {side} of `{task.id}`.",
                     )
                 parent, child = (other, task.id) if side == "parents" else (task.id, other)
                 found[child][parent] = None
@@ -189,7 +189,7 @@ def _order(parents: Mapping[str, Sequence[str]]) -> list[str]:
         )
         raise InvalidInput(
             field=_place("workflow", "specification", "tasks"),
-            reason=f"they have a cycle, {' -> '.join(shown)}",
+            reason=f"they have a cycle: {' -> '.join(shown)}",
             cure="Remove one of these edges.",
         ) from None
 

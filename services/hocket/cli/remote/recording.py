@@ -30,8 +30,8 @@ Json = dict[str, Any]
 
 
 class NothingKept(HocketError):
-    """Of run `{run}` {missing} of {calls} model calls have no answer that is kept. Let the section
-    `content:` of the gateways' configuration keep those of its pipeline, and run it again
+    """{missing} of {calls} model calls of run `{run}` have no stored answer. Have the section
+    `content:` of the gateways' configuration keep the answers of its pipeline, and run it again
     (docs/how-to/content.md)."""
 
     code = "answers_not_kept"

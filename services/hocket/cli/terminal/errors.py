@@ -13,15 +13,15 @@ class PlatformNotFound(HocketError):
 
 
 class ContextUnknown(HocketError):
-    """There is no context `{name}` in {file}. `hocket context list` shows those that there are;
-    `hocket context add` makes one."""
+    """There is no context `{name}` in {file}. `hocket context list` shows the existing ones;
+    `hocket context add` creates one."""
 
     code = "context_unknown"
     error_class = ErrorClass.INVALID
 
 
 class ContextTaken(HocketError):
-    """There is a context `{name}` already. Choose another name, or remove it first:
+    """There is already a context `{name}`. Choose another name, or remove it first:
     `hocket context remove {name}`."""
 
     code = "context_taken"
@@ -29,8 +29,8 @@ class ContextTaken(HocketError):
 
 
 class ContextsUnsafe(HocketError):
-    """{file} holds keys, and others on this machine may read or write it. Close it: `chmod 600 {file}`;
-    and have keys replaced that others may have read (`hocket keys rotate`)."""
+    """{file} contains keys, but other users of this machine may read or write it. Restrict it:
+    `chmod 600 {file}`; and have keys that others may have read replaced (`hocket keys rotate`)."""
 
     code = "contexts_unsafe"
     error_class = ErrorClass.INVALID
@@ -44,8 +44,8 @@ class ContextsUnreadable(HocketError):
 
 
 class LoginNeedsContext(HocketError):
-    """The context is `{local}`, the platform of this machine, whose key is found by itself. Name another
-    one: `hocket context add NAME https://HOST`, then `hocket --context NAME login`."""
+    """The context is `{local}`, the platform on this machine, whose key is found automatically. Use
+    another one: `hocket context add NAME https://HOST`, then `hocket --context NAME login`."""
 
     code = "login_needs_context"
     error_class = ErrorClass.INVALID
@@ -67,8 +67,8 @@ class KeyNeeded(HocketError):
 
 
 class AnswerNotUnderstood(HocketError):
-    """What the API at {url} answers is not what this release of the command knows ({reason}). Check that
-    Hocket runs there, and of which release: `hocket doctor`, `hocket version`."""
+    """This release of the command does not understand the answer of the API at {url} ({reason}).
+    Check that Hocket runs there, and which release it is: `hocket doctor`, `hocket version`."""
 
     code = "answer_not_understood"
     error_class = ErrorClass.UNAVAILABLE
@@ -94,21 +94,21 @@ class ApiRefused(HocketError):
 
 
 class FileUnreadable(HocketError):
-    """`{path}` cannot be read: {reason}. Name a file that is there; `-` is standard input."""
+    """`{path}` cannot be read: {reason}. Name an existing file; `-` is standard input."""
 
     code = "file_unreadable"
     error_class = ErrorClass.INVALID
 
 
 class FileUnwritable(HocketError):
-    """`{path}` cannot be written: {reason}. Name a file in a folder that is there and yours."""
+    """`{path}` cannot be written: {reason}. Name a file in an existing folder that you may write to."""
 
     code = "file_unwritable"
     error_class = ErrorClass.INVALID
 
 
 class EmbeddingFailed(HocketError):
-    """The model `{model}` made no vectors: {reason}"""
+    """The model `{model}` returned no vectors: {reason}"""
 
     code = "embedding_failed"
 
@@ -123,7 +123,7 @@ class ProcessNotReady(HocketError):
 
 
 class ProcessUnknown(HocketError):
-    """There is no process `{process}` here. There are: {known}."""
+    """There is no process `{process}` here. Known processes: {known}."""
 
     code = "process_unknown"
     error_class = ErrorClass.INVALID

@@ -113,7 +113,7 @@ class FlowController:
             self._posts.post_to_run(FlowDecided(run_id=run_id, refused=error))
         for run_id, by in outcome.replaced:
             await self._bus.wait_for_capacity()
-            reason = f"run {by} of the same key came"
+            reason = f"run {by} of the same key arrived"
             self._posts.post_to_run(CancelRequested(run_id=run_id, reason=reason, by=BY))
         if not again:
             self._metrics.flow_decided("started", len(outcome.started))

@@ -37,8 +37,9 @@ Tenants = frozenset[str]
 
 
 class TenantOverShare(HocketError):
-    """The coordinators have as many runs as they may, tenant `{tenant}` is one of the few that have
-    most of them (more than {share_percent} % of one coordinator's {max_runs} runs or {max_mib} MiB), and
+    """The coordinators have as many runs as they are allowed, tenant `{tenant}` is one of the few
+    that have most of them (more than {share_percent} % of one coordinator's {max_runs} runs or
+    {max_mib} MiB), and
     other tenants' tasks wait. End or cancel some of its runs, and try again in {retry_after_ms} ms."""
 
     code = "tenant_over_share"
@@ -85,7 +86,7 @@ class CapacityLimit:
     @property
     def reason(self) -> str:
         """Why no task is taken in."""
-        return self._elsewhere or "there are as many runs as there may be"
+        return self._elsewhere or "there are as many runs as allowed"
 
     @property
     def _elsewhere(self) -> str:

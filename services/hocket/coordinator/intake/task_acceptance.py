@@ -43,7 +43,7 @@ class TaskAcceptance:
         if origin.pipeline != task.pipeline:
             raise InvalidInput(
                 field=cloudevents.ORIGIN_RUN,
-                reason=f"run `{origin.run_id}` is of pipeline `{origin.pipeline}`",
+                reason=f"run `{origin.run_id}` belongs to pipeline `{origin.pipeline}`",
                 cure=f"Publish on {subjects.task(task.tenant, origin.pipeline)}.",
             )
         version = task.version or origin.version

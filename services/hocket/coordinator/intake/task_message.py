@@ -134,7 +134,8 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
         raise InvalidInput(
             field=cloudevents.REPLY_TO,
             reason=f"`{shown_text(subject)}` is not an inbox",
-            cure="Give a subject of your own below `_INBOX.`, as `new_inbox()` of NATS' clients makes.",
+            cure="Use a subject of your own below `_INBOX.`, such as `new_inbox()` of NATS clients "
+            "creates.",
         )
     return subject
 
@@ -154,7 +155,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
         if _UNFIT.search(text):
             raise InvalidInput(
                 field=field,
-                reason="it holds a control character",
+                reason="it contains a control character",
                 cure="Use text without U+0000 to U+001F and U+007F.",
             )
         if "\ufffd" in text:  # the replacement character for bytes that are not UTF-8
@@ -189,7 +190,7 @@ def _origin(headers: Mapping[str, str]) -> RunOrigin | None:
     if operation not in ("retry", "rerun"):
         raise InvalidInput(
             field=cloudevents.OPERATION,
-            reason=f"`{shown_text(operation)}` is nothing that can be done with a run",
+            reason=f"`{shown_text(operation)}` is not something that can be done with a run",
             cure="Use `retry` or `rerun`.",
         )
     from_step = headers.get(cloudevents.FROM_STEP)
@@ -217,7 +218,7 @@ def _step_input(headers: Mapping[str, str]) -> dict[str, Any] | None:
     raise InvalidInput(
         field=cloudevents.STEP_INPUT,
         reason="it is not a JSON object" if value is not None else "it is too long",
-        cure=f"Give one JSON object of at most {MAX_STEP_INPUT_CHARS} characters.",
+        cure=f"Send one JSON object of at most {MAX_STEP_INPUT_CHARS} characters.",
     )
 
 
@@ -273,14 +274,14 @@ def _money(headers: Mapping[str, str]) -> Decimal:
         raise InvalidInput(
             field=cloudevents.BUDGET_USD,
             reason=f"`{shown_text(value)}` is not an amount",
-            cure="Give US dollars, like 0.05.",
+            cure="Use US dollars, such as 0.05.",
         )
     places = -int(amount.as_tuple().exponent)  # a string only if the number is not finite
     if amount > MAX_USD or places > MAX_USD_PLACES:
         raise InvalidInput(
             field=cloudevents.BUDGET_USD,
             reason=f"`{shown_text(value)}` is out of range",
-            cure=f"Give at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
+            cure=f"Use at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
         )
     return amount
 

@@ -98,10 +98,12 @@ class JournalDoor:
         pool = message.subject.rpartition(".")[2]
         size = len(message.data)
         if size > journals.MAX_WRITE_BYTES:
-            reason = f"it has {size} bytes, and {journals.MAX_WRITE_BYTES} are the limit"
+            reason = f"it has {size} bytes; the limit is {journals.MAX_WRITE_BYTES}"
             self._bus.respond(message.reply, refuse("full", reason))
         elif not self._has_room(pool, size):
-            self._bus.respond(message.reply, refuse("unavailable", "too many ask at once"))
+            self._bus.respond(
+                message.reply, refuse("unavailable", "too many requests arrive at once")
+            )
         else:
             work = self._answer(message, answer, refuse)
             task = asyncio.create_task(work, name="journal asked")
@@ -171,9 +173,9 @@ class JournalDoor:
             return encoded(JournalKept(seq=end.seq))
         _check_is_latest(end, asked)
         if end.seq > asked.after_seq:
-            raise Refused("taken", "another worker has written since")
+            raise Refused("taken", "another worker has written to it since")
         if end.seq < asked.after_seq:
-            raise Refused("unavailable", "its end is not to be seen now")
+            raise Refused("unavailable", "its end cannot be read now")
         message = msgspec.json.encode(
             KeptMessage(
                 run_id=asked.run_id,
@@ -195,7 +197,7 @@ class JournalDoor:
             seq = await self._stored.add(subject, message, after, end.seq)
         except Overtaken:
             await self._stored.end_of(subject)
-            raise Refused("taken", "another worker has written since") from None
+            raise Refused("taken", "another worker has written to it since") from None
         self._room.wrote(asked.tenant, len(message))
         return encoded(JournalKept(seq=seq))
 
@@ -207,7 +209,7 @@ class JournalDoor:
         except NOT_READ as error:
             raise Refused("refused", str(error)[:MAX_REASON_CHARS]) from None
         if not subjects.TOKEN.fullmatch(asked.run_id):
-            raise Refused("refused", "`run_id` is none")
+            raise Refused("refused", "`run_id` is not a run's id")
         capabilities = self._capabilities
         if capabilities is not None and not capabilities.is_of_attempt(
             asked.capability or "",
@@ -231,7 +233,7 @@ def _after(end: JournalEnd, asked: JournalQuestion, added_bytes: int, digest: st
     size_bytes = end.size_bytes + added_bytes
     entries = len(asked.entries) + (0 if asked.begins else end.entries)
     if size_bytes > journals.MAX_JOURNAL_BYTES:
-        reason = f"it has {end.size_bytes} bytes, and {journals.MAX_JOURNAL_BYTES} are the limit"
+        reason = f"it has {end.size_bytes} bytes; the limit is {journals.MAX_JOURNAL_BYTES}"
         raise Refused("full", reason)
     if entries > journals.MAX_ENTRIES:
         raise Refused("full", f"it has {journals.MAX_ENTRIES} entries")

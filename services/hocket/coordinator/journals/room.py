@@ -67,7 +67,7 @@ class JournalRoom:
         held_bytes = self._stored_bytes * own / (self._written.total() + size_bytes)
         if not limit_bytes or held_bytes <= limit_bytes:
             return None
-        mib = f"{held_bytes / 2**20:.0f} MiB, and {limit_bytes / 2**20:.0f} MiB are the limit"
+        mib = f"{held_bytes / 2**20:.0f} MiB; the limit is {limit_bytes / 2**20:.0f} MiB"
         return f"journals of the tenant's runs come to about {mib}"
 
     async def measure(self) -> None:

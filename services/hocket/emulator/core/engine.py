@@ -19,7 +19,7 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class EngineFull(HocketError):
-    """The engine has {waiting} requests waiting already, and takes no more."""
+    """The engine already has {waiting} requests waiting and takes no more."""
 
     code = "engine_full"
     error_class = ErrorClass.RATE_LIMITED

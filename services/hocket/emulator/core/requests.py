@@ -94,7 +94,7 @@ def completion(body: Mapping[str, Any], profile: EngineProfile) -> Generation:
         text = said or replies.words(prompt, _wanted(body, profile))
         return _generation(body, profile, prompt, text)
     if not _is_ids(prompt):
-        raise _wrong("prompt", "it is not one text and not one list of token ids")
+        raise _wrong("prompt", "it is neither a text nor a list of token ids")
     assert isinstance(prompt, list)
     text = replies.words(repr(prompt), _wanted(body, profile))
     generation = _generation(body, profile, "", text)
@@ -122,7 +122,7 @@ def _inputs(body: Mapping[str, Any]) -> list[Any]:
     inputs = body.get("input")
     texts = [inputs] if isinstance(inputs, str) or _is_ids(inputs) else inputs
     if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_TEXTS:
-        raise _wrong("input", f"it is not a text and not a list of 1 to {MAX_TEXTS}")
+        raise _wrong("input", f"it is neither a text nor a list of 1 to {MAX_TEXTS}")
     if not all(isinstance(text, str) or _is_ids(text) for text in texts):
         raise _wrong("input", "not every item is a text or a list of token ids")
     return texts
@@ -142,7 +142,7 @@ def _check(body: Mapping[str, Any], profile: EngineProfile) -> None:
     if not _is_count(choices, 1) or choices > MAX_CHOICES:
         raise _wrong("n", f"it is not a whole number from 1 to {MAX_CHOICES}")
     if choices > 1 and body.get("stream"):
-        raise _wrong("n", "a stream of this engine has one choice")
+        raise _wrong("n", "a stream of this engine has only one choice")
 
 
 def _choices(body: Mapping[str, Any]) -> Any:
@@ -188,7 +188,7 @@ def _called_tool(
         name = function.get("name") if isinstance(function, dict) else None
         called = replies.tool_arguments(tools, name) if isinstance(name, str) else None
         if called is None:
-            raise _wrong("tool_choice", "it names no tool that is given")
+            raise _wrong("tool_choice", "it names no tool of the request")
         return called
     turns = _tool_turns(messages)
     if choice == "required" or turns < profile.tool_turns:

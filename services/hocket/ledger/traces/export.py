@@ -256,7 +256,7 @@ class TraceExport:
             elif await self._sender.send([found[one.run_id]]):  # the endpoint has just recovered
                 self._done(one, found[one.run_id])
             else:
-                self._drop(one, "the endpoint refuses it")
+                self._drop(one, "the endpoint refused it")
         return bool(taken)
 
     def _done(self, one: _Chosen, trace: Trace | None) -> None:

@@ -40,7 +40,7 @@ class ModelFails:
 
     error_class: ErrorClass | str = ErrorClass.UNAVAILABLE
     code: str = "model_failed"
-    message: str = "The test let the call fail."
+    message: str = "The test made the call fail."
     cost_usd: Decimal | str = Decimal(0)
     takes_ms: float = 0.0
 
@@ -124,7 +124,7 @@ class PlayedModels:
             raise NotPlayable(
                 step=step,
                 reason=f"it asks the model `{request.model}`, for which the test has no answers",
-                cure=f"Give them: `play.model({request.model!r}, ...)`.",
+                cure=f"Set them: `play.model({request.model!r}, ...)`.",
             )
         if script.function is not None:
             made = script.function(request)
@@ -142,7 +142,7 @@ def _as_recorded(call: RecordedCall) -> Answer | ModelFails:
         return ModelFails(
             answer.error.error_class,
             answer.error.code,
-            "The call failed so when it was recorded.",
+            "The call failed like this when it was recorded.",
             cost_usd=call.cost_usd,
             takes_ms=call.takes_ms,
         )

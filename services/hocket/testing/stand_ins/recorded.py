@@ -59,7 +59,7 @@ class RecordedAnswers:
     def _missing(self, key: tuple[str, str, str]) -> str:
         """Describe what is recorded instead of the missing answer."""
         if key in self._had:
-            return f"it has {self._had[key]} for it, and the play has had them all"
+            return f"it has {self._had[key]} for it, and the play has used them all"
         pipeline, step, _ = key
         models = sorted({other[2] for other in self._had if other[:2] == (pipeline, step)})
         if models:

@@ -80,7 +80,9 @@ def test_an_answer_that_is_not_what_a_command_knows_is_told_in_a_line(
         main()
     told = capsys.readouterr().err
     assert ended.value.code == exit_codes.FAILED
-    assert told.startswith("Error: What the API at ")
+    assert told.startswith(
+        "Error: This release of the command does not understand the answer of the API at "
+    )
     assert told.count("\n") == 1
 
 

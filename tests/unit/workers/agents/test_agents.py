@@ -126,7 +126,7 @@ def test_every_round_and_every_call_of_a_tool_is_a_step() -> None:
         (call("search", {"phrase": "lamp"}), "the arguments do not fit"),
         (call("search", {"word": 7}), "the arguments do not fit: `word`"),
         (call("search", "{not json"), "`arguments`: it is not JSON"),
-        (call("search", "[1]"), "the arguments are no JSON object"),
+        (call("search", "[1]"), "the arguments are not a JSON object"),
         (call("search", '{"word": NaN}'), "`arguments`: it is not JSON"),
         (call("search", '{"word": "a", "word": "b"}'), "the key `word` is used twice"),
         (call("search", "[" * 9_000), "`arguments`: "),
@@ -191,7 +191,7 @@ def test_calls_beyond_the_bound_of_a_round_are_not_carried_out() -> None:
     done = played(agent(max_calls=2), calls(*many), "Done.")
     assert len([key for key in done.steps if "/" in key]) == 2
     refused = [content for _, content in told(done, 2) if content.startswith("Error")]
-    assert refused == ["Error: one answer may have 2 calls; call it again if it is needed."] * 2
+    assert refused == ["Error: one answer may have at most 2 calls; call it again if needed."] * 2
 
 
 def test_endless_rounds_end_with_one_that_has_no_tools() -> None:

@@ -260,7 +260,7 @@ async def test_a_server_that_never_greets_costs_the_step_its_time_and_the_next_s
     ("fields", "field", "says"),
     [
         ({"servers": "http://x"}, "servers", "nats://host:4222"),
-        ({"servers": "nats://me:secret@x"}, "servers", "credentials go into"),
+        ({"servers": "nats://me:secret@x"}, "servers", "credentials belong in"),
         ({"servers": []}, "servers", "at least 1"),
         ({"subject": "a.*"}, "subject", "pattern"),
         ({"subject": "a..b"}, "subject", "pattern"),

@@ -85,7 +85,7 @@ def test_pdf_pages_become_sections() -> None:
     ("data", "source", "reason"),
     [
         (b"\xff\xfe\x00broken", "a.md", "not UTF-8"),
-        (b"not a pdf", "a.pdf", "not a PDF"),
+        (b"not a pdf", "a.pdf", "not a readable PDF"),
         (b"   \n", "a.txt", "no text"),
         (b"data", "a.parquet", "kind"),
     ],

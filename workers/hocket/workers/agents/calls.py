@@ -45,7 +45,7 @@ class Calls:
     def read(self, calls: Sequence[Mapping[str, Any]]) -> "Calls":
         """Read the calls of an answer; raise AgentCallsInvalid if they are malformed or too many."""
         if len(calls) > MAX_NAMED_CALLS:
-            reason = f"there are {len(calls)}, and {MAX_NAMED_CALLS} are the most"
+            reason = f"there are {len(calls)}; the limit is {MAX_NAMED_CALLS}"
             raise AgentCallsInvalid(reason=reason)
         if len(json.dumps(calls)) > MAX_CALLS_CHARS:
             reason = f"they have more than {MAX_CALLS_CHARS} characters"
@@ -57,7 +57,7 @@ class Calls:
     def _take(self, call_id: str, call: Mapping[str, Any]) -> None:
         function = call.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise AgentCallsInvalid(reason="one names no tool")
+            raise AgentCallsInvalid(reason="one of them names no tool")
         name, text = function["name"], function.get("arguments")
         text = text if isinstance(text, str) else json.dumps(text)
         name = name if name in self._tools else _ODD.sub("_", name)[:MAX_NAME_CHARS] or "_"
@@ -81,7 +81,7 @@ class Calls:
         except InvalidInput as error:
             return {}, f"`{error.fields['field']}`: {error.fields['reason']}"
         if not isinstance(arguments, dict):
-            return {}, "the arguments are no JSON object"
+            return {}, "the arguments are not a JSON object"
         if _depth(arguments) > MAX_ARGUMENTS_DEPTH:
             return {}, f"the arguments nest deeper than {MAX_ARGUMENTS_DEPTH}"
         return arguments, ""
@@ -93,7 +93,7 @@ class Calls:
             known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
             return f"there is no tool `{name}`; there are: {known}"
         if len(self.made) >= self._at_most:
-            return f"one answer may have {self._at_most} calls; call it again if it is needed"
+            return f"one answer may have at most {self._at_most} calls; call it again if needed"
         return _fault(tool.get("parameters"), arguments)
 
 

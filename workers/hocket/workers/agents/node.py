@@ -118,8 +118,8 @@ def _read(step_input: Any) -> tuple[Any, Rounds]:
     except ValidationError:
         raise InvalidInput(
             field=f"input.{PREVIOUS}",
-            reason="it is not what a round came to",
-            cure="Run workers and coordinators of one release.",
+            reason="it is not the outcome of a round",
+            cure="Run workers and coordinators of the same release.",
         ) from None
 
 

@@ -37,7 +37,7 @@ async def complete(request: CallRequest) -> Completion:
 def completion_of(request: CallRequest) -> Completion:
     """Return the same as `complete`; pure."""
     if request.embed:
-        raise ExtractiveCannot(reason="it makes no embeddings")
+        raise ExtractiveCannot(reason="it does not make embeddings")
     if request.task == "plan":
         data = _plan(request)
         text = json.dumps(data, ensure_ascii=False)
@@ -64,7 +64,7 @@ def _plan(request: CallRequest) -> dict[str, Any]:
     try:
         catalog = _CATALOG.validate_python(context.get("catalog") or ())
     except ValidationError as error:
-        raise ExtractiveCannot(reason=f"the catalog is not one: {error}") from error
+        raise ExtractiveCannot(reason=f"the catalog is not valid: {error}") from error
     values = context.get("values")
     limit = context.get("max_queries")
     return plan_question(

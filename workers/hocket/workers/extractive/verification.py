@@ -232,7 +232,7 @@ def _name_checks(place: int, outside: Sequence[Figure], name: Sequence[Figure]) 
     left = iter(name)
     for figure in outside:
         passed = any(figure.text == other.text for other in left)
-        reason = "" if passed else "it does not stand here in the name that the cited row gives"
+        reason = "" if passed else "it is not part of the name that the cited row gives here"
         yield Check("figure", place, figure.text, passed, reason)
 
 
@@ -316,7 +316,7 @@ def _figure_check(
     if any(_in_row(figure, row) for row in rows) or says_in(figure, texts):
         return Check("figure", place, figure.text, True)
     if says_in(figure, known.asked) and not sentence.citations:
-        return Check("figure", place, figure.text, True, "it stands in the question")
+        return Check("figure", place, figure.text, True, "it appears in the question")
     if not sentence.citations:
         return Check("uncited", place, figure.text, False, "a figure without a citation")
     return Check(

@@ -73,7 +73,7 @@ class HttpRejected(RemoteRefused):
 
 
 class HttpRedirected(RemoteRefused):
-    """The service answered {status}, a redirect, and none is followed. Configure the final URL."""
+    """The service answered {status}, a redirect, which is not followed. Configure the final URL."""
 
     code = "http_redirected"
 

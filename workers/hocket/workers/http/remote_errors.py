@@ -26,7 +26,7 @@ class RemoteNotConfigured(HocketError):
 
 
 class RemoteUnreachable(HocketError):
-    """There is no connection to a service, or it broke."""
+    """There is no connection to a service, or it was lost."""
 
     error_class = ErrorClass.UNAVAILABLE
     retryable = True
@@ -54,7 +54,7 @@ class RemoteRateLimited(HocketError):
 
 
 class RemoteNotAuthorized(HocketError):
-    """A service does not take our credentials."""
+    """A service does not accept our credentials."""
 
     error_class = ErrorClass.PERMANENT
 
@@ -66,12 +66,12 @@ class RemoteRefused(HocketError):
 
 
 class RemoteAnswerTooLarge(HocketError):
-    """A service's answer is larger than may be."""
+    """A service's answer is larger than allowed."""
 
     error_class = ErrorClass.INVALID
 
 
 class RemoteAnswerInvalid(HocketError):
-    """A service's answer is not what it has to be."""
+    """A service's answer is not what it must be."""
 
     error_class = ErrorClass.INVALID

@@ -37,7 +37,7 @@ def request_of(config: Mapping[str, Any], step_input: Any, service: Service) -> 
     if method not in service.settings.methods:
         raise InvalidInput(
             field="method",
-            reason=f"{method} is not among those of `{service.name}`: "
+            reason=f"{method} is not one of those of `{service.name}`: "
             f"{', '.join(service.settings.methods)}",
             cure="Use one of these, or add it to `methods` of the service.",
         )
@@ -102,7 +102,7 @@ def _headers(templates: Mapping[str, Any], step_input: Any, service: Service) ->
             raise InvalidInput(
                 field=field,
                 reason="a node cannot set it",
-                cure="Leave it out: it is the service's or the connection's.",
+                cure="Leave it out: it is set by the service or the connection.",
             )
         value = _text(render_value(template, step_input, field), field)
         if not value.isascii() or not value.isprintable():

@@ -84,7 +84,7 @@ class ServiceSettings(BaseModel):
         if parts.scheme not in ("http", "https") or not named:
             raise ValueError("write it as https://host/path")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("credentials go into `headers`")
+            raise ValueError("credentials belong in `headers`")
         if parts.query or parts.fragment or not url.isascii() or not url.isprintable():
             raise ValueError("it has a host and a path, and nothing after it")
         return url.rstrip("/")

@@ -84,6 +84,6 @@ class McpAnswerTooLarge(RemoteAnswerTooLarge):
 
 
 class McpAnswerInvalid(RemoteAnswerInvalid):
-    """The answer is not what it has to be: {reason}."""
+    """The answer is not what it must be: {reason}."""
 
     code = "mcp_answer_invalid"

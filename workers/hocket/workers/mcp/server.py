@@ -315,7 +315,7 @@ def _check_result(tool: Tool, result: CallToolResult, component: str) -> None:
         raise McpAnswerInvalid(reason=error.reason, component=component) from None
     if fault is not None:
         place = ".".join(map(str, fault.path)) or "the whole"
-        reason = f"the tool's output schema says otherwise, at `{place}`: {fault.message[:300]}"
+        reason = f"it does not match the tool's output schema at `{place}`: {fault.message[:300]}"
         raise McpAnswerInvalid(reason=reason, component=component)
 
 

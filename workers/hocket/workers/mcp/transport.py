@@ -122,13 +122,13 @@ class McpTransport(httpx2.AsyncBaseTransport):
         if status in (401, 403, 407):
             return McpNotAuthorized(**fields)
         if 300 <= status < 400:
-            reason = "it answered with a redirect, and none is followed. Configure the final URL."
+            reason = "it answered with a redirect, which is not followed. Configure the final URL."
             return McpRefused(reason=reason, component=self._component)
         is_json = response.content_type.lower() == "application/json"
         if status >= 500 and not is_json:
             return McpFailed(**fields)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            reason = "it is compressed, though that was not asked for"
+            reason = "it is compressed, which was not asked for"
             return McpAnswerInvalid(reason=reason, component=self._component)
         return None
 

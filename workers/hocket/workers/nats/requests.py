@@ -37,7 +37,7 @@ def request_of(config: Mapping[str, Any], step_input: Any, service: NatsService)
         known = ", ".join(service.settings.endpoints[:20]) or "none"
         raise InvalidInput(
             field="endpoint",
-            reason=f"`{shown_text(endpoint)}` is not among those of `{service.name}`: {known}"
+            reason=f"`{shown_text(endpoint)}` is not one of those of `{service.name}`: {known}"
             if endpoint
             else f"`{service.name}` has several: {known}",
             cure="Name one of these, or add it to `endpoints` of the service."
@@ -70,7 +70,7 @@ def _headers(templates: Mapping[str, Any], step_input: Any) -> dict[str, str]:
             raise InvalidInput(
                 field=field,
                 reason="a node cannot set it",
-                cure="Leave it out: it is the platform's.",
+                cure="Leave it out: it is set by the platform.",
             )
         value = render_value(template, step_input, field)
         text = str(value) if isinstance(value, str | int | float) else ""

@@ -95,7 +95,7 @@ class NatsServiceSettings(BaseModel):
             if parts.scheme not in ("nats", "tls") or not named or parts.path or parts.query:
                 raise ValueError("write each as nats://host:4222 or tls://host:4222")
             if parts.username is not None or parts.password is not None:
-                raise ValueError("credentials go into `user` and `password`")
+                raise ValueError("credentials belong in `user` and `password`")
         return servers
 
     @model_validator(mode="after")
@@ -263,6 +263,6 @@ def _context(service: str, ca: Path | None) -> ssl.SSLContext:
         raise NatsServiceInvalid(
             nats_service=service,
             field="ca",
-            reason=f"it holds no certificates: {reason_of(error)}",
+            reason=f"it contains no certificates: {reason_of(error)}",
             cure="Name a file of certificates (PEM).",
         ) from None

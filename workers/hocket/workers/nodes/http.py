@@ -92,7 +92,7 @@ async def _read(response: ClientResponse, limit: int, component: str) -> bytes:
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise HttpAnswerUnreadable(
-            reason=f"it is compressed (`{shown_text(encoding)}`), though that was not asked for",
+            reason=f"it is compressed (`{shown_text(encoding)}`), which was not asked for",
             component=component,
         )
     content: StreamReader = response.content

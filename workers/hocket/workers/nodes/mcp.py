@@ -34,7 +34,7 @@ class McpNode:
         arguments = render_value(config.get("arguments") or {}, context.input, "arguments")
         if not isinstance(arguments, dict):
             raise InvalidInput(
-                field="arguments", reason="they are no object", cure="Give names and values."
+                field="arguments", reason="they are not an object", cure="Write names and values."
             )
         result = await server.call(
             config["tool"],

@@ -93,7 +93,7 @@ async def _asked(
     except MaxPayloadError as error:
         raise InvalidInput(
             field="body",
-            reason="it is larger than the service's servers take",
+            reason="it is larger than the service's servers accept",
             cure="Send less.",
         ) from error
     except (ConnectionClosedError, OutboundBufferLimitError, NatsError, OSError) as error:
@@ -103,7 +103,9 @@ async def _asked(
 def _refused(headers: Mapping[str, str], component: str) -> HocketError:
     """Return the typed error for a service's error, whose codes are those of HTTP."""
     status = shown_text(headers.get(ERROR_CODE, "").strip() or "without a code", 20)
-    reason = shown_text(headers.get(ERROR, "").strip() or "it says no more.", MAX_REASON_CHARS)
+    reason = shown_text(
+        headers.get(ERROR, "").strip() or "it gives no further details.", MAX_REASON_CHARS
+    )
     fields: dict[str, Any] = {"status": status, "reason": reason, "component": component}
     if status == "429":
         return NatsRateLimited(**fields)

@@ -55,7 +55,7 @@ class ParameterValues:
                 reason = f"it has more than {MAX_VALUES} rows"
             raise InvalidInput(
                 field="values",
-                reason=f"`{sql[:120]}` is no list of values: {reason}",
+                reason=f"`{sql[:120]}` is not a list of values: {reason}",
                 cure="Select one column with few distinct values.",
             )
         return [row[0] for row in result.rows if row[0] is not None]

@@ -30,7 +30,7 @@ class IndexUnavailable(HocketError):
 
 
 class SearchTimeout(HocketError):
-    """The search did not end within {timeout_ms} ms. Give the node more time, or ask for fewer
+    """The search did not finish within {timeout_ms} ms. Give the node more time, or ask for fewer
     queries."""
 
     code = "search_timeout"
@@ -100,14 +100,14 @@ def queries_of(template: str | None, step_input: Any) -> list[str]:
     if not all(isinstance(query, str) for query in found):
         raise InvalidInput(
             field=field,
-            reason="a query is text, or a list of texts",
+            reason="a query must be text or a list of texts",
             cure="Set the node's `query`, or give `query` or `queries` in `with`.",
         )
     queries = list(dict.fromkeys(query.strip() for query in found if query.strip()))
     if not 1 <= len(queries) <= MAX_QUERIES:
         raise InvalidInput(
             field=field,
-            reason=f"it holds {len(queries)} queries",
+            reason=f"it has {len(queries)} queries",
             cure=f"Give 1 to {MAX_QUERIES}.",
         )
     return queries

@@ -64,7 +64,7 @@ def params_of(templates: Mapping[str, Any], step_input: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidInput(
             field="input.params",
-            reason="parameters are an object",
+            reason="parameters must be an object",
             cure='Give `{"name": value}`.',
         )
     rendered = {

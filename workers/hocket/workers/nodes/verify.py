@@ -18,7 +18,7 @@ MAX_REASONS = 3
 
 
 class DraftRejected(HocketError):
-    """The draft does not hold: {reasons}. Let it be written again from the evidence."""
+    """The draft does not hold up: {reasons}. Have it written again from the evidence."""
 
     code = "draft_rejected"
     error_class = ErrorClass.INVALID
@@ -37,7 +37,7 @@ def verdict_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict on a draft. Pure."""
     draft = given.get("draft")
     if not isinstance(draft, str):
-        raise InvalidInput(field="input.draft", reason="there is none", cure="Give its text.")
+        raise InvalidInput(field="input.draft", reason="it is missing", cure="Give its text.")
     documents = [found[0] for found in documents_of(given, [f for f in FIELDS if f in given])]
     verdict = verify(
         draft,

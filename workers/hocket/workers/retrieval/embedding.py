@@ -55,10 +55,10 @@ def _fault(vector: Sequence[float], dimension: int) -> str:
     if not 1 <= len(vector) <= MAX_DIMENSION:
         return f"a vector of {len(vector)} dimensions"
     if len(vector) != dimension:
-        return f"a vector of {len(vector)} dimensions where {dimension} are expected"
+        return f"a vector of {len(vector)} dimensions instead of {dimension}"
     length = math.hypot(*vector)
     if not LEAST_LENGTH <= length <= MAX_LENGTH:
-        return "a vector that is all zero or not finite, or as good as that"
+        return "a vector that is (almost) all zero or not finite"
     return ""
 
 

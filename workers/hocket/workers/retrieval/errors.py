@@ -35,15 +35,15 @@ class DocumentUnreadable(HocketError):
 
 
 class EmbeddingInvalid(HocketError):
-    """The embedding model `{model}` answered with {reason}. Check what `{model}` points to."""
+    """The embedding model `{model}` answered with {reason}. Check which model `{model}` points to."""
 
     code = "embedding_invalid"
     error_class = ErrorClass.INVALID
 
 
 class EmbedderMissing(HocketError):
-    """The collection `{collection}` has vectors of the model `{model}`, and indexing was asked for with
-    `{given}`. Use the same model, or drop the collection and index it again."""
+    """The collection `{collection}` has vectors of the model `{model}`, but indexing was requested
+    with `{given}`. Use the same model, or drop the collection and index it again."""
 
     code = "embedder_missing"
     error_class = ErrorClass.INVALID

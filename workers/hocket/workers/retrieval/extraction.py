@@ -65,10 +65,12 @@ def extract(data: bytes, source: str) -> Extracted:
     DocumentUnreadable."""
     media_type = MEDIA_TYPES.get(PurePosixPath(source).suffix.lower())
     if media_type is None:
-        raise DocumentUnreadable(source=source, reason="its kind is not known by its name")
+        raise DocumentUnreadable(
+            source=source, reason="its name does not tell what kind of file it is"
+        )
     text, title, sections = _READERS[media_type](data, source)
     if not text.strip():
-        raise DocumentUnreadable(source=source, reason="there is no text in it")
+        raise DocumentUnreadable(source=source, reason="it contains no text")
     if len(text) > MAX_TEXT_CHARS:
         raise DocumentUnreadable(
             source=source, reason=f"its text has over {MAX_TEXT_CHARS} characters"
@@ -251,7 +253,7 @@ def _pdf(data: bytes, source: str) -> _Read:
         raise
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         # for malformed files pypdf raises whatever error its parsing runs into
-        reason = f"it is not a PDF that can be read ({type(error).__name__}: {error})"
+        reason = f"it is not a readable PDF ({type(error).__name__}: {error})"
         raise DocumentUnreadable(source=source, reason=reason) from error
     parts: list[str] = []
     sections: list[Section] = []

@@ -45,7 +45,7 @@ class Reader:
             result = f"reading it takes longer than {self._timeout_s:g} s"
         except BrokenProcessPool:
             self.close()
-            result = "reading it ends the process that reads"
+            result = "reading it kills the reading process"
         except asyncio.CancelledError:
             self.close()
             raise
@@ -76,4 +76,4 @@ def _cut(data: bytes, source: str, sizes: Sizes) -> Cut | str:
     except DocumentUnreadable as error:
         return str(error.fields["reason"])
     except Exception as error:  # for hostile files parsers may raise anything
-        return f"its parser ends with {type(error).__name__}: {error}"[:500]
+        return f"its parser failed with {type(error).__name__}: {error}"[:500]

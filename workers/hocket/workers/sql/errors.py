@@ -30,8 +30,8 @@ class SqlConstructRefused(SqlRefused):
 
 
 class SqlTableRefused(SqlRefused):
-    """The query reads `{table}`, which is not among the allowed tables ({allowed}). Use these, or add
-    it to `tables` of the node and of the database."""
+    """The query reads `{table}`, which is not one of the allowed tables ({allowed}). Use one of
+    these, or add it to `tables` of the node and of the database."""
 
     code = "sql_table_refused"
 
@@ -43,7 +43,7 @@ class SqlFunctionRefused(SqlRefused):
 
 
 class SqlParametersWrong(SqlRefused):
-    """The query's parameters do not fit: {reason}. {cure}"""
+    """The query's parameters are not valid: {reason}. {cure}"""
 
     code = "sql_parameters_wrong"
 
@@ -58,7 +58,7 @@ class SqlTimeout(HocketError):
 
 
 class SqlFailed(HocketError):
-    """The database `{database}` failed the query (SQLSTATE {sqlstate}): {reason}. Look into the
+    """The database `{database}` failed the query (SQLSTATE {sqlstate}): {reason}. See the
     database's log if the reason does not say enough."""
 
     code = "sql_failed"
@@ -83,8 +83,8 @@ class SqlOutOfMemory(HocketError):
 
 
 class SqlMemoryTaken(HocketError):
-    """The queries that run in this worker at once need more than {max_bytes} bytes of memory, and one on
-    `{database}` got none. Try again, or give the worker fewer slots for `sql`."""
+    """The queries that run in this worker at once need more than {max_bytes} bytes of memory, so
+    one on `{database}` got none. Try again, or give the worker fewer slots for `sql`."""
 
     code = "sql_memory_taken"
     error_class = ErrorClass.TRANSIENT
@@ -100,8 +100,8 @@ class SqlInvalid(SqlFailed):
 
 
 class SqlFailedForNow(SqlFailed):
-    """The database `{database}` failed the query for now (SQLSTATE {sqlstate}): {reason}. It can
-    succeed when it is tried again."""
+    """The database `{database}` failed the query temporarily (SQLSTATE {sqlstate}): {reason}. It
+    may succeed when it is retried."""
 
     code = "sql_failed_for_now"
     error_class = ErrorClass.TRANSIENT
@@ -118,14 +118,15 @@ class SqlUnavailable(SqlFailed):
 
 
 class TargetUnknown(HocketError):
-    """There is no database `{database}`; configured are: {known}. Name one of these, or configure it."""
+    """There is no database `{database}`; configured databases: {known}. Name one of these, or
+    configure it."""
 
     code = "sql_target_unknown"
     error_class = ErrorClass.INVALID
 
 
 class TargetInvalid(HocketError):
-    """The database `{database}` is configured wrongly: {reason}. {cure}"""
+    """The database `{database}` is not configured correctly: {reason}. {cure}"""
 
     code = "sql_target_invalid"
     error_class = ErrorClass.INVALID

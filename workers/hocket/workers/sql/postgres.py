@@ -96,7 +96,7 @@ def _encode(value: Any) -> str:
 
 
 def _no_interval(_value: Any) -> Any:
-    raise TypeError("parameters are text, and no interval")
+    raise TypeError("parameters are text, not intervals")
 
 
 def _interval(parts: tuple[int, int, int]) -> timedelta:

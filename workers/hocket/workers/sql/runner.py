@@ -168,7 +168,7 @@ def _statement(
     missing = [name for name in checked.parameters if name not in params]
     if missing:
         raise SqlParametersWrong(
-            reason=f"the query names {', '.join(missing)} and no value is given",
+            reason=f"the query names {', '.join(missing)}, but no value is given",
             cure="Give each in `params`.",
         )
     parts: list[str] = []
@@ -193,7 +193,7 @@ def _bindable(value: Any, name: str, dialect: str) -> Any:
     if isinstance(value, list | tuple):
         raise SqlParametersWrong(
             reason=f"`{name}` is a list, which {dialect} cannot bind",
-            cure="Give its items as parameters of their own: `IN (:a, :b)`.",
+            cure="Pass its items as separate parameters: `IN (:a, :b)`.",
         )
     return value
 

@@ -293,7 +293,7 @@ def _sqlite_file(name: str, url: URL) -> Path:
     if url.database in (None, "", ":memory:"):
         raise TargetInvalid(
             database=name,
-            reason="an SQLite database in memory is empty and only read here",
+            reason="an SQLite database in memory would be empty, and queries only read",
             cure="Name a file: `sqlite:////data/shop.db`.",
         )
     return Path(str(url.database))

@@ -22,15 +22,15 @@ LOOK_S = 0.1
 
 
 class LeadersUnknown(HocketError):
-    """NATS does not say who leads its streams: {reason} {cure}"""
+    """NATS does not report which servers lead its streams: {reason} {cure}"""
 
     code = "leaders_unknown"
     error_class = ErrorClass.UNAVAILABLE
 
 
 class NotHandedOver(HocketError):
-    """The server {server} did not become the leader of {stream} within 10 s: {reason}. `hocket doctor`
-    says whether all servers are there; then try again."""
+    """The server {server} did not become the leader of {stream} within 10 s: {reason}. Check with
+    `hocket doctor` that all servers are up, then try again."""
 
     code = "not_handed_over"
     error_class = ErrorClass.UNAVAILABLE

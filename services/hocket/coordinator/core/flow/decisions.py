@@ -16,7 +16,7 @@ MAX_AT_ONCE = 100
 
 
 class FlowRateLimited(HocketError):
-    """{limit} runs with its key started within {per_s} s already. Start it again in {retry_s} s, or
+    """{limit} runs with its key have already started within {per_s} s. Start it again in {retry_s} s, or
     raise `flow.rate_limit.limit`; `flow.throttle` lets runs wait instead."""
 
     code = "flow_rate_limited"
@@ -24,14 +24,14 @@ class FlowRateLimited(HocketError):
 
 
 class FlowDebounced(HocketError):
-    """Run {by} with the same key came within {wait_s} s and starts in place of this one."""
+    """Run {by} with the same key arrived within {wait_s} s and starts instead of this one."""
 
     code = "flow_debounced"
     error_class = ErrorClass.CANCELLED
 
 
 class FlowSingletonSkipped(HocketError):
-    """Run {by} with the same key was under way. Start this one again after its end, or use
+    """Run {by} with the same key was in progress. Start this one again after that has ended, or use
     `flow.singleton.mode: cancel`."""
 
     code = "flow_singleton_skipped"
@@ -39,7 +39,7 @@ class FlowSingletonSkipped(HocketError):
 
 
 class FlowSingletonReplaced(HocketError):
-    """Run {by} with the same key came and runs in place of this one."""
+    """Run {by} with the same key arrived and runs instead of this one."""
 
     code = "flow_singleton_replaced"
     error_class = ErrorClass.CANCELLED

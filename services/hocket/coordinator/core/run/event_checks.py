@@ -51,15 +51,15 @@ def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) ->
     if isinstance(event, OutlookChanged):
         return _doubt_outlook(event)
     if ids.partition_of(event.run_id, partitions) != partition:
-        return "its run is of another partition"
+        return "its run belongs to another partition"
     if isinstance(event, AttemptFinished | AttemptReturned):
-        return None if event.attempt >= 1 else "attempts begin with 1"
+        return None if event.attempt >= 1 else "attempts start at 1"
     if isinstance(event, RunAccepted):
         return _doubt_acceptance(event, partitions, now_ms)
     if isinstance(event, TimerFired) and abs(event.due_at_ms - now_ms) > MAX_BEHIND_MS:
         return "no run waits for that time"
     if isinstance(event, CacheAnswered) and not event.key:
-        return "it answers no question"
+        return "it does not answer a question"
     return _doubt_charge(event) if isinstance(event, RunCharged) else None
 
 
@@ -88,7 +88,7 @@ def _doubt_outlook(event: OutlookChanged) -> str | None:
     if not (subjects.TOKEN.fullmatch(event.tenant) and subjects.TOKEN.fullmatch(event.pipeline)):
         return "there is no such pipeline"
     if len(event.nodes) > MAX_OUTLOOK_NODES:
-        return "it tells of too many nodes"
+        return "it reports too many nodes"
     for node in event.nodes:
         numbers = (
             (node.mean_ms, MAX_MEAN_MS),
@@ -96,7 +96,7 @@ def _doubt_outlook(event: OutlookChanged) -> str | None:
             (node.weight, MAX_WEIGHT),
         )
         if not all(isfinite(number) and 0 <= number <= most for number, most in numbers):
-            return f"no node takes so long: `{node.path[:80]}`"
+            return f"no node can take that long: `{node.path[:80]}`"
     return None
 
 
@@ -110,21 +110,21 @@ def _doubt_acceptance(event: RunAccepted, partitions: int, now_ms: float) -> str
     if event.idempotency_key is not None and event.run_id != ids.run_id(
         event.tenant, event.idempotency_key
     ):
-        return "its run is not that of its key"
+        return "its run does not match its key"
     if not -MAX_BEHIND_MS <= event.deadline_at_ms - now_ms <= MAX_WAIT_MS + MAX_AHEAD_MS:
-        return "no task has such a deadline"
+        return "no task can have such a deadline"
     if event.task_ack is not None and not _is_task_ack(event.task_ack):
-        return "`task_ack` acknowledges no task"
+        return "`task_ack` does not acknowledge a task"
     if event.reply_to is not None and not subjects.is_inbox(event.reply_to):
-        return "`reply_to` is no inbox"
+        return "`reply_to` is not an inbox"
     return None if event.parent is None else _doubt_parent(event, event.parent, partitions)
 
 
 def _doubt_parent(event: RunAccepted, parent: RunParent, partitions: int) -> str | None:
     if event.run_id != ids.child_run_id(parent.run_id, parent.step, parent.attempt):
-        return "its run is not that of its parent's step"
+        return "its run does not match its parent's step"
     if parent.partition != ids.partition_of(parent.run_id, partitions):
-        return "its parent is of another partition"
+        return "its parent belongs to another partition"
     return None if 1 <= parent.depth <= MAX_DEPTH else "it has too many runs above it"
 
 

@@ -7,29 +7,29 @@ MAX_REASON_CHARS = 1_000
 
 
 class EventNotApplicable(HocketError):
-    """The event `{kind}` could not be applied to the run: {reason}. Look at what the pipeline's
+    """The event `{kind}` could not be applied to the run: {reason}. Check what the pipeline's
     expressions make of this input; `hocket dlq list --source log` has the event."""
 
     code = "event_not_applicable"
 
 
 class MessageNotSendable(HocketError):
-    """A value cannot be sent as JSON: {reason}. Look for half a surrogate pair in text, and for values
-    that nest very deep."""
+    """A value cannot be sent as JSON: {reason}. Look for half a surrogate pair in text, and for
+    values that are nested very deeply."""
 
     code = "message_not_sendable"
 
 
 class RunNotStorable(HocketError):
-    """Postgres refuses what the run holds: {reason}. Look for text with U+0000 or half a surrogate
+    """Postgres refuses what the run contains: {reason}. Look for text with U+0000 or half a surrogate
     pair, numbers out of range, and very large or very deep values."""
 
     code = "run_not_storable"
 
 
 class RunNotRestorable(HocketError):
-    """The run could not be read back from Postgres: {reason}. Apply the pipeline anew and retry the
-    run: `hocket runs retry {run_id}`."""
+    """The run could not be read back from Postgres: {reason}. Apply the pipeline again and retry
+    the run: `hocket runs retry {run_id}`."""
 
     code = "run_not_restorable"
 

@@ -23,7 +23,7 @@ of a normal distribution, because nothing is left to give up after that."""
 
 
 class DeadlineInfeasible(HocketError):
-    """The run cannot meet its deadline any more: node `{node}` and what follows it are expected to
+    """The run can no longer meet its deadline: node `{node}` and what follows it are expected to
     take longer than is left. Nothing more is spent (`on_infeasible: fail`)."""
 
     code = "deadline_infeasible"

@@ -28,26 +28,26 @@ FREE_EVENT_OPERATIONS = 5_000
 
 
 class ValueTooDeep(HocketError):
-    """A value nests deeper than {limit} levels. Let steps pass on what the next one needs (`with`), not
-    all that they were given."""
+    """A value nests deeper than {limit} levels. Have steps pass on what the next one needs
+    (`with`), not everything that they were given."""
 
     code = "value_too_deep"
     error_class = ErrorClass.INVALID
 
 
 class RunTooLarge(HocketError):
-    """The inputs, outputs and errors of the run's steps come to {size_bytes} bytes; {limit_bytes} are
-    allowed. Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or let a loop keep
-    less."""
+    """The inputs, outputs and errors of the run's steps come to {size_bytes} bytes; the limit is
+    {limit_bytes}. Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or have a
+    loop keep less."""
 
     code = "run_too_large"
     error_class = ErrorClass.INVALID
 
 
 class RunComputesTooMuch(HocketError):
-    """One event of the run asks for too much at once: its expressions, and the steps that begin with it,
-    take more than {limit} operations. Lower `map.concurrency`, compute in `python` nodes, or give
-    loops and maps steps that workers run."""
+    """One event of the run asks for too much at once: its expressions, and the steps that start
+    with it, take more than {limit} operations. Lower `map.concurrency`, compute in `python` nodes,
+    or use steps that workers run in loops and maps."""
 
     code = "run_computes_too_much"
     error_class = ErrorClass.INVALID

@@ -24,10 +24,10 @@ MAX_REASON_CHARS = 1_000
 MAX_UNREADABLE = 20
 """The most unreadable messages that become dead letters in REPORT_S: more would push out useful ones."""
 
-_UNSEALED = "it has no seal of this platform"
+_UNSEALED = "it is not sealed by this platform"
 _UNSEALED_CHARGE = (
-    "it is not sealed by this coordinator's HOCKET_USAGE_KEY, so the run's total lacks what it tells:"
-    " give coordinators the key that gateways have"
+    "it is not sealed by this coordinator's HOCKET_USAGE_KEY, so the run's total lacks what it "
+    "reports: give coordinators the key that gateways have"
 )
 
 log = structlog.get_logger(__name__)

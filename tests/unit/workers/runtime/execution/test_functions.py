@@ -58,8 +58,8 @@ def test_an_annotation_that_pydantic_cannot_read_is_told_with_its_cure() -> None
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"type": "lookup"}, "it is no name of a node type"),
-        ({"type": "a.b", "version": "1.0"}, "`1.0` is no version"),
+        ({"type": "lookup"}, "it is not the name of a node type"),
+        ({"type": "a.b", "version": "1.0"}, "`1.0` is not a version"),
         ({"type": "a.b", "concurrency": 0}, "its concurrency is 0"),
         ({"type": "a.b", "timeout_ms": 0}, "`timeout_ms`"),
         ({"type": "a.b", "effects": "some"}, "`effects`"),
@@ -76,5 +76,5 @@ def test_a_type_that_cannot_be_announced_is_refused_where_it_is_written(
 def test_a_type_is_named_once() -> None:
     worker = Worker()
     worker.node("a.b")(nothing)
-    with pytest.raises(NodeTypeInvalid, match="has it already"):
+    with pytest.raises(NodeTypeInvalid, match="already has it"):
         worker.node("a.b")(nothing)

@@ -36,7 +36,7 @@ def documents_of(step_input: Any, fields: Sequence[str]) -> list[Found]:
     if len(found) > MAX_DOCUMENTS:
         raise InvalidInput(
             field="documents",
-            reason=f"they are {len(found)}; the limit is {MAX_DOCUMENTS}",
+            reason=f"there are {len(found)}; the limit is {MAX_DOCUMENTS}",
             cure="Lower `top_k`, or choose fewer fields.",
         )
     return found

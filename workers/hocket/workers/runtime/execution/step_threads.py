@@ -16,8 +16,9 @@ IDLE_KEPT = 8
 
 
 class ThreadsBusy(HocketError):
-    """All {limit} threads of this worker are taken, most of them by functions that did not end in time.
-    Another worker may have one; let functions give up by themselves, with timeouts of their own."""
+    """All {limit} threads of this worker are taken, most of them by functions that did not end in
+    time. Another worker may have one; make functions give up by themselves, with their own
+    timeouts."""
 
     code = "threads_busy"
     error_class = ErrorClass.UNAVAILABLE

@@ -149,7 +149,9 @@ class Durable:
         except JournalFault:
             raise
         except ValidationError as error:
-            not_read = OutputNotJson(reason=f"`{name}` gave what its annotation does not take")
+            not_read = OutputNotJson(
+                reason=f"`{name}` returned what its annotation does not accept"
+            )
             raise StepFailed(name, not_read.info()) from error
         except Exception as error:
             failed = error_info(error)
@@ -184,7 +186,7 @@ class Durable:
         needs a branch of its own. Raises ValueError if the name is empty, or has `/` or a leading
         `#`."""
         if not name or "/" in name or name.startswith("#"):
-            raise ValueError(f"`{name}` is no name of a branch: it is empty, or has `/` or `#`")
+            raise ValueError(f"`{name}` cannot name a branch: it is empty, or contains `/` or `#`")
         token = SCOPE.set(_below(SCOPE.get(), name_of(name)))
         try:
             yield
@@ -263,7 +265,7 @@ class Durable:
             if len(to_json(value)) > MAX_ENTRY_BYTES:
                 limit = f"the limit is {MAX_ENTRY_BYTES}, and there are no blobs"
                 raise JournalFull(
-                    reason=f"what `{place.name}` gave has {size_bytes} bytes, {limit}"
+                    reason=f"what `{place.name}` returned has {size_bytes} bytes; {limit}"
                 )
         entry = place.entry(started_at_ms, value, large=large, cost_usd=cost_usd)
         await self._journal.record(entry)
@@ -299,9 +301,9 @@ class Durable:
 
 def name_of(name: str) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ENTRY_NAME_CHARS:
-        raise ValueError(f"a name has 1 to {MAX_ENTRY_NAME_CHARS} characters")
+        raise ValueError(f"a name must have 1 to {MAX_ENTRY_NAME_CHARS} characters")
     if not name.isprintable():
-        raise ValueError("a name has no control characters")
+        raise ValueError("a name must not have control characters")
     return name
 
 

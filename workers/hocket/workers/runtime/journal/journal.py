@@ -206,7 +206,7 @@ class Journal:
                     return
                 await self._try_to_open()
         if not self._is_open:
-            raise JournalUnavailable(reason="others write into it all the time")
+            raise JournalUnavailable(reason="others keep writing to it")
 
     async def _try_to_open(self) -> None:
         """Read the journal, and keep earlier attempts from adding to it."""
@@ -232,7 +232,7 @@ class Journal:
         self._seq = whole.last_seq
         for written in whole.messages:
             if written.number != self._number:
-                raise JournalIncomplete(reason=f"message {self._number} is not there")
+                raise JournalIncomplete(reason=f"message {self._number} is missing")
             self._number += 1
             if written.begins:
                 self._known, self._entries = {}, 0

@@ -77,7 +77,7 @@ class JournalStore:
             last_seq = page.last_seq
             if not page.more:
                 return WholeJournal(tuple(found), last_seq)
-        raise JournalUnavailable(reason="it is larger than a journal can be")
+        raise JournalUnavailable(reason="it is larger than a journal may be")
 
     async def write(self, step: RequestedStep, written: JournalWritten, *, after_seq: int) -> int:
         """Append a message after the one with sequence number `after_seq` (0 for none) and return its
@@ -138,9 +138,7 @@ def _read(body: bytes, answer: type[Answer]) -> Answer:
         return answer.model_validate_json(body)
     except ValidationError as error:
         fault = first_fault(error)
-        raise JournalIncomplete(
-            reason=f"what stands in it cannot be read: {fault.reason}"
-        ) from None
+        raise JournalIncomplete(reason=f"its content cannot be read: {fault.reason}") from None
 
 
 def _refusal(answer: JournalPage | JournalKept) -> Exception:

@@ -74,7 +74,7 @@ class DurableWaits(Durable):
             raise CannotSuspend
         place = journal.place(SCOPE.get(), "signal", name_of(name))
         if is_inside(place):
-            raise ValueError(f"`{name}` is waited for inside of `context.step`: wait outside of it")
+            raise ValueError(f"`{name}` is waited for inside `context.step`: wait outside it")
         found = await journal.find(place)
         if found is None:
             began_at_ms = now_ms()
@@ -107,7 +107,7 @@ class DurableWaits(Durable):
             raise CannotSuspend
         place = journal.place(SCOPE.get(), "call", name)
         if is_inside(place):
-            raise ValueError(f"`{name}` is called inside of `context.step`: call it outside of it")
+            raise ValueError(f"`{name}` is called inside `context.step`: call it outside")
         with self._waits.working():
             found = await journal.find(place)
             if found is None:

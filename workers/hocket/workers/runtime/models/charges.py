@@ -26,7 +26,7 @@ class Charged:
             charged_usd = self._charged_usd + Decimal(usd)
             is_amount = self._charged_usd <= charged_usd <= MAX_CHARGE_USD
         except InvalidOperation:  # raised for NaN, too
-            raise ValueError(f"`{usd}` is no amount of US dollars") from None
+            raise ValueError(f"`{usd}` is not an amount of US dollars") from None
         if not is_amount:
             raise ValueError(f"{usd} USD is below 0, or more than one attempt may cost")
         self._charged_usd = charged_usd

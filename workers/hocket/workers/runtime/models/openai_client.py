@@ -30,14 +30,14 @@ Ask = Callable[[Any, dict[str, Any]], Awaitable[CallReply]]
 
 
 class OpenAIMissing(HocketError):
-    """The package `openai` is not installed. Install it beside this worker: `pip install openai`."""
+    """The package `openai` is not installed. Install it next to this worker: `pip install openai`."""
 
     code = "openai_missing"
     error_class = ErrorClass.INVALID
 
 
 class NoSuchEndpoint(HocketError):
-    """`{path}` is none of the endpoints that handlers have: chat completions, completions and
+    """`{path}` is not one of the endpoints that handlers have: chat completions, completions and
     embeddings. Set the framework to chat completions."""
 
     code = "not_found"
@@ -105,7 +105,7 @@ _JSON = {"content-type": "application/json"}
 def _read(content: bytes) -> dict[str, Any]:
     body = from_json(content)
     if not isinstance(body, dict) or not isinstance(body.get("model"), str):
-        raise InvalidInput(field="model", reason="it is not a text", cure="Name a model.")
+        raise InvalidInput(field="model", reason="it is not text", cure="Name a model.")
     return body
 
 

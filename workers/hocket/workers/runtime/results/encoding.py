@@ -75,7 +75,9 @@ class _Items:
         for value in values:
             self.count += 1
             if self.count > MAX_ITERATED:
-                raise _not_json(field, f"it gives more than {MAX_ITERATED} items, and is no list")
+                raise _not_json(
+                    field, f"it yields more than {MAX_ITERATED} items and is not a list"
+                )
             yield value
 
 
@@ -91,7 +93,7 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
     if isinstance(value, Mapping):
         return _object(value, field, depth, items)
     if isinstance(value, Iterator):
-        raise _not_json(field, f"a {_kind(value)} gives its items once, and may never end")
+        raise _not_json(field, f"a {_kind(value)} yields its items only once, and may never end")
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
         return _array(value, field, depth, items)
     return _converted(value, field, depth, items)
@@ -173,7 +175,7 @@ def _look_through(value: Any) -> None:
         if chars > MAX_TEXT_CHARS:
             raise OutputTooLarge(size_bytes=chars, limit_bytes=MAX_TEXT_CHARS)
         if seen + len(stack) > MAX_CONTAINERS:  # also true of a value that contains itself
-            raise _not_json(field, f"it holds more than {MAX_CONTAINERS} lists and dicts")
+            raise _not_json(field, f"it contains more than {MAX_CONTAINERS} lists and dicts")
 
 
 def _chars_of_keys(part: dict[Any, Any]) -> int:
@@ -193,7 +195,7 @@ def _held_by(part: Any, field: str) -> tuple[Collection[Any], int]:
     if isinstance(part, str | bytes | bytearray):
         return (), _base_of(part).__len__(part)
     if isinstance(part, Iterator):
-        raise _not_json(field, f"a {_kind(part)} gives its items once, and may never end")
+        raise _not_json(field, f"a {_kind(part)} yields its items only once, and may never end")
     for base, held in _READ.items():
         if isinstance(part, base):
             return held(part), 0

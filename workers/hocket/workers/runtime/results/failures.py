@@ -101,7 +101,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _own_info(error: HocketError) -> ErrorInfo:
     given = error.info()
     if type(given) is not ErrorInfo:
-        raise TypeError(f"info() gave a {_name(type(given))}")
+        raise TypeError(f"info() returned a {_name(type(given))}")
     return _checked(given)
 
 

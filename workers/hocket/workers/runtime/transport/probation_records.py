@@ -139,7 +139,7 @@ def _record_in(answer: Any, step: RequestedStep) -> Record:
         return NOTHING
     body, _, seal = b64decode(message.get("data", ""))[:100].decode().rpartition(" ")
     if not hmac.compare_digest(seal.encode(), _seal(step, body).encode()):
-        raise ValueError("its seal is not that of who has the step")
+        raise ValueError("its seal is not that of the step's holder")
     begun, deaths_alone = map(int, body.split())
     if not 0 <= deaths_alone <= begun <= MAX_COUNT:
         raise ValueError("no record of a step")

@@ -73,6 +73,6 @@ class LargeValues:
         except HocketError as error:
             raise references.unresolved(reference, str(error)) from error
         if len(data) != reference.size:
-            reason = f"it has {len(data)} bytes, the reference says {reference.size}"
+            reason = f"it has {len(data)} bytes, but the reference says {reference.size}"
             raise references.unresolved(reference, reason)
         return data

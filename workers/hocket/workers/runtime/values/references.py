@@ -125,7 +125,7 @@ def check_resolved_size(found: list[Reference]) -> None:
     if total > MAX_RESOLVED_BYTES:
         largest = max(found, key=lambda item: item.size)
         raise unresolved(
-            largest, f"the input's blobs have {total} bytes, the limit is {MAX_RESOLVED_BYTES}"
+            largest, f"the input's blobs have {total} bytes; the limit is {MAX_RESOLVED_BYTES}"
         )
 
 

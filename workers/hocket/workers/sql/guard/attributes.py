@@ -49,7 +49,7 @@ def _check_field(dot: exp.Dot) -> None:
         return
     if not isinstance(field, exp.Identifier | exp.Star):
         raise SqlConstructRefused(
-            construct=f"a field that is no name in `{_excerpt(dot)}`", cure="Name the field."
+            construct=f"a field that is not a name in `{_excerpt(dot)}`", cure="Name the field."
         )
     base = dot.this
     while isinstance(base, exp.Paren | exp.Bracket):

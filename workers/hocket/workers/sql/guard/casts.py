@@ -55,8 +55,8 @@ def check_type(node: exp.DataType, allowed: Iterable[str]) -> None:
         return
     if name in _XML:
         raise SqlConstructRefused(
-            construct="the type `xml`, whose texts the database reads without stopping at the query's "
-            "time",
+            construct="the type `xml`, whose texts the database reads without stopping when the query "
+            "times out",
             cure="Return the text and read it in a `python` node, or add `xml` to `types` of the "
             "database.",
         )
@@ -67,7 +67,7 @@ def check_type(node: exp.DataType, allowed: Iterable[str]) -> None:
         known = node.this not in _REFUSED
     if not known:
         raise SqlConstructRefused(
-            construct=f"the type `{name}`, whose casts may run code of its own or read the catalog",
+            construct=f"the type `{name}`, whose casts may run their own code or read the catalog",
             cure="Compare with plain text, cast to a built-in type, or add it to `types` of the "
             "database if its casts only compute.",
         )
@@ -104,6 +104,6 @@ def _check_length(node: exp.DataType) -> None:
         digits = str(getattr(length, "this", ""))
         if not digits.isdecimal() or int(digits) > MAX_PADDED_CHARS:
             raise SqlConstructRefused(
-                construct=f"`{node.sql(dialect='postgres')}`, which fills values up with blanks",
+                construct=f"`{node.sql(dialect='postgres')}`, which pads values with blanks",
                 cure=f"Use `varchar`, or a length of at most {MAX_PADDED_CHARS}.",
             )

@@ -56,7 +56,7 @@ def _size(named: Counter[str], copies: dict[str, int]) -> int:
     size = 1 + sum(number * copies[name] for name, number in named.items())
     if size > MAX_COPIES:
         raise SqlConstructRefused(
-            construct=f"queries of WITH that come to more than {MAX_COPIES} copies",
-            cure="Name each only a few times in the next, and leave NOT MATERIALIZED out.",
+            construct=f"queries of WITH that amount to more than {MAX_COPIES} copies",
+            cure="Name each only a few times in the next, and leave out NOT MATERIALIZED.",
         )
     return size

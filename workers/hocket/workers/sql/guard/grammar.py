@@ -255,7 +255,7 @@ def _respelling(
 def _check_operator(adjoining: Token | None) -> None:
     """Raise ValueError if `!` does not begin an operator such as `!~`."""
     if adjoining is None or not adjoining.text.startswith("~"):
-        raise ValueError("`!` is no operator of its own")
+        raise ValueError("`!` is not an operator on its own")
 
 
 def _end_of_number(sql: str, stop: int, adjoining: Token | None) -> int:
@@ -278,5 +278,5 @@ def _number(text: str) -> str:
     if text[:2].lower() in ("0x", "0o", "0b"):
         return str(int(text, 0))
     if not _GROUPED.fullmatch(text):
-        raise ValueError(f"`{text[:40]}` is no number")
+        raise ValueError(f"`{text[:40]}` is not a number")
     return text.replace("_", "")

@@ -32,7 +32,7 @@ def parse(sql: str, dialect: str) -> exp.Query:
     except SqlglotError as error:
         if word := _WORD_AS_PARAMETER.search(sql):
             raise SqlParametersWrong(
-                reason=f"`{word.group(1)}` is a word of SQL and cannot name a parameter",
+                reason=f"`{word.group(1)}` is an SQL keyword and cannot name a parameter",
                 cure=f"Call it something else, for example `:{word.group(1)}_value`.",
             ) from error
         raise SqlUnreadable(dialect=dialect, reason=first_line(error)) from error

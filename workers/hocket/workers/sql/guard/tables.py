@@ -53,7 +53,7 @@ class Tables:
             stack.extend((child, names) for child in _children(node) if child is not with_)
         if unseen:
             raise SqlConstructRefused(
-                construct="a table in a place that is not looked at", cure="Write it in FROM."
+                construct="a table in a place that is not checked", cure="Write it in FROM."
             )
         return found
 

@@ -81,7 +81,7 @@ def write(tree: exp.Query, dialect: str) -> tuple[str, ...]:
 def check_written(sql: str, dialect: str) -> None:
     """Parse the written statement again; it must read the same, and call nothing denied."""
     if named(write(parse(sql, dialect), dialect)) != sql:
-        raise SqlUnreadable(dialect=dialect, reason="it does not read the same way twice")
+        raise SqlUnreadable(dialect=dialect, reason="it is not read the same way twice")
     tokens = sqlglot.tokenize(sql, dialect=grammar_of(dialect))
     for token, following in itertools.pairwise(tokens):
         called = following.token_type is TokenType.L_PAREN
@@ -94,7 +94,7 @@ def _check_called(name: str, dialect: str) -> None:
         raise SqlFunctionRefused(
             function=name.lower(),
             reason="can reach beyond the allowed tables",
-            cure="It cannot be allowed; a name of yours that is spelled so needs another.",
+            cure="It cannot be allowed; if it is a name of your own, rename it.",
         )
 
 

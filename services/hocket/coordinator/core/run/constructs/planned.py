@@ -27,8 +27,8 @@ from hocket.schemas.pipeline.plan import compile_emitted, compile_turn
 
 
 class PlanExceeded(HocketError):
-    """The steps of planner `{planner}` go beyond its policy: {reason}. Raise `emit.{bound}`, or let it
-    plan less."""
+    """The steps of planner `{planner}` exceed its policy: {reason}. Raise `emit.{bound}`, or have
+    it plan less."""
 
     code = "plan_exceeded"
     error_class = ErrorClass.INVALID
@@ -36,7 +36,7 @@ class PlanExceeded(HocketError):
 
 class PlanBudgetExhausted(HocketError):
     """The steps of planner `{planner}` have spent {spent_usd} USD of the {budget_usd} USD that its
-    policy allows. Raise `emit.budget_usd`, or let it plan less."""
+    policy allows. Raise `emit.budget_usd`, or have it plan less."""
 
     code = "plan_budget_exhausted"
     error_class = ErrorClass.BUDGET
@@ -88,7 +88,7 @@ def check_items(step: Step, count: int) -> None:
         if count > policy.max_items:
             raise PlanExceeded(
                 planner=home.key,
-                reason=f"a map has {count} items, and {policy.max_items} are allowed",
+                reason=f"a map has {count} items; the limit is {policy.max_items}",
                 bound="max_items",
             )
         if emitted.begun + count > policy.max_steps:

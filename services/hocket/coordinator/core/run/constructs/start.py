@@ -24,7 +24,7 @@ MAX_STEPS = 200_000
 
 
 class TooManySteps(HocketError):
-    """The run would unfold into more than {limit} steps. Bound its maps and loops."""
+    """The run would unfold into more than {limit} steps. Limit its maps and loops."""
 
     code = "too_many_steps"
     error_class = ErrorClass.INVALID

@@ -34,8 +34,9 @@ from hocket.schemas.tracing.spans import context_of_run, step_span_id
 
 
 class TooManyRuns(HocketError):
-    """The step `{step}` may begin no run: its run may begin {runs_left} in all, and its pipeline could
-    ask for {ways} at such places. Raise `max_runs` of the pipeline that the task names, map over fewer
+    """The step `{step}` may not start a run: its run may start {runs_left} in all, but its pipeline
+    could ask for {ways} in such places. Raise `max_runs` of the pipeline that the task names, map
+    over fewer
     items, or let pipelines that call themselves end sooner."""
 
     code = "too_many_runs"
@@ -48,8 +49,8 @@ deadline."""
 
 
 class RunsNestTooDeep(HocketError):
-    """The step `{step}` would start a run below {depth} others. Pipelines that call themselves, or each
-    other in a circle, need a `when` that ends it."""
+    """The step `{step}` would start a run below {depth} others. Pipelines that call themselves, or
+    each other in a circle, need a `when` that ends the recursion."""
 
     code = "runs_nest_too_deep"
     error_class = ErrorClass.INVALID

@@ -42,8 +42,8 @@ class ApprovalRefused(HocketError):
 
 
 class SignalsTooLarge(HocketError):
-    """The signals that no step of the run has read yet come to {size_bytes} bytes; {limit_bytes} are
-    allowed. Send a signal when its step waits for it, and large values by reference
+    """The signals that no step of the run has read yet come to {size_bytes} bytes; the limit is
+    {limit_bytes}. Send a signal when its step waits for it, and large values by reference
     (`PUT /v1/blobs`)."""
 
     code = "signals_too_large"
@@ -51,7 +51,8 @@ class SignalsTooLarge(HocketError):
 
 
 class TooManySignals(HocketError):
-    """{count} signals of the run have been read by no step; {limit} are allowed. Send a signal when its
+    """{count} signals of the run have not been read by any step; the limit is {limit}. Send a
+    signal when its
     step waits for it."""
 
     code = "too_many_signals"

@@ -20,7 +20,7 @@ from hocket.schemas.ids import child_run_id
 
 
 class DeadlineExceeded(HocketError):
-    """The run did not end by its deadline, {slo_ms} ms after it was accepted. Look at where the time
+    """The run did not end by its deadline, {slo_ms} ms after it was accepted. See where the time
     went: `hocket runs show {run_id}`."""
 
     code = "deadline_exceeded"

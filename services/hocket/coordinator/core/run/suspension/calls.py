@@ -26,7 +26,7 @@ _Identity = tuple[str, int, str, str]
 
 
 class CallUnknown(HocketError):
-    """The handler of `{step}` calls `{name}`, which its node does not name under `calls`. Add it there,
+    """The handler of `{step}` calls `{name}`, but its node does not name it under `calls`. Add it there,
     and apply the pipeline."""
 
     code = "call_unknown"
@@ -117,7 +117,7 @@ def _drop(t: Transition, step: Step, wait: HandlerWait) -> None:
     assert wait.call is not None, step.key
     called = t.run.steps.get(call_key(step, wait.call))
     if called is not None and called.state not in TERMINAL:
-        cancel_step(t, called, "its handler does not wait for it any more")
+        cancel_step(t, called, "its handler is no longer waiting for it")
 
 
 def _identity(wait: HandlerWait) -> _Identity:

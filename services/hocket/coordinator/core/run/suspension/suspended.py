@@ -23,16 +23,16 @@ would start over."""
 
 
 class SuspendedTooLong(HocketError):
-    """The handler of `{step}` waited {days} days, which is the longest: its journal is not kept for
-    longer. Divide what it does into several nodes, with a `signal` node between them."""
+    """The handler of `{step}` waited {days} days, which is the limit: its journal is not kept for
+    longer. Split what it does into several nodes, with a `signal` node between them."""
 
     code = "suspended_too_long"
     error_class = ErrorClass.TIMEOUT
 
 
 class TooManySuspensions(HocketError):
-    """The handler of `{step}` was suspended more than {limit} times. Divide what it does into several
-    nodes, or into sub-pipelines."""
+    """The handler of `{step}` was suspended more than {limit} times. Split what it does into
+    several nodes, or into sub-pipelines."""
 
     code = "too_many_suspensions"
     error_class = ErrorClass.INVALID

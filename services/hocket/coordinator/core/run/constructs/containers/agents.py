@@ -12,8 +12,8 @@ from hocket.schemas.pipeline.spec import AgentNode
 
 
 class AgentBudgetExhausted(HocketError):
-    """The agent `{agent}` has spent {spent_usd} USD of its {budget_usd} USD on its model and its tools.
-    Raise `budget_usd`, or let it do less."""
+    """The agent `{agent}` has spent {spent_usd} USD of its {budget_usd} USD on its model and its
+    tools. Raise `budget_usd`, or have it do less."""
 
     code = "agent_budget_exhausted"
     error_class = ErrorClass.BUDGET

@@ -7,7 +7,7 @@ from hocket.schemas.errors import HocketError
 
 
 class LoopExhausted(HocketError):
-    """The loop of `{node}` ran {rounds} rounds and `until` never held. Raise `max_rounds`, or set
+    """The loop of `{node}` ran {rounds} rounds, but `until` was never true. Raise `max_rounds`, or set
     `on_exhausted: accept`."""
 
     code = "loop_exhausted"

@@ -85,18 +85,18 @@ def _check_list(field: str, items: object, max_items: int) -> None:
     if isinstance(items, dict) and "$blob" in items:
         raise InvalidInput(
             field=field,
-            reason="it gives a reference to a large value, which only workers read",
-            cure="Map over a list that fits into a message: of keys, pages or references.",
+            reason="it returns a reference to a large value, which only workers can read",
+            cure="Map over a list that fits in a message: of keys, pages or references.",
         )
     if not isinstance(items, list):
         raise InvalidInput(
             field=field,
-            reason=f"it gives a {type(items).__name__}, not a list",
+            reason=f"it returns a {type(items).__name__}, not a list",
             cure="Map over a list.",
         )
     if len(items) > max_items:
         raise InvalidInput(
             field=field,
-            reason=f"it gives {len(items)} items and max_items is {max_items}",
+            reason=f"it returns {len(items)} items, but max_items is {max_items}",
             cure="Raise `max_items` or map over fewer.",
         )

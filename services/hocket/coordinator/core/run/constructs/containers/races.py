@@ -10,7 +10,7 @@ from hocket.schemas.pipeline.spec import RaceNode
 
 
 class RaceLost(HocketError):
-    """No branch of `{node}` gave a valid output. Look at the errors of its branches."""
+    """No branch of `{node}` returned a valid output. See the errors of its branches."""
 
     code = "race_lost"
 
