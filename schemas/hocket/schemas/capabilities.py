@@ -104,7 +104,7 @@ def keys_of(setting: str) -> list[bytes]:
     too many."""
     keys = [part.strip().encode() for part in setting.split(",") if part.strip()]
     if not 0 < len(keys) <= MAX_KEYS:
-        raise ValueError(f"give 1 to {MAX_KEYS} keys, separated by commas")
+        raise ValueError(f"set 1 to {MAX_KEYS} keys, separated by commas")
     if any(len(key) < MIN_KEY_CHARS for key in keys):
         raise ValueError(
             f"each key needs at least {MIN_KEY_CHARS} characters: `openssl rand -hex 32`"

@@ -235,7 +235,9 @@ class Checkpoints(InMemorySaver):
                 return
             place = self._next_place()
             if place.ordinal > 1:
-                raise ValueError("a handler has one `Checkpoints`; give each other one a branch")
+                raise ValueError(
+                    "a handler has one `Checkpoints`; give each additional one a branch"
+                )
             with self._context._waits.working():
                 while (found := await self._context._journal.find(place)) is not None:
                     number, operation, *packed = await self._context._value_of(found.entry)

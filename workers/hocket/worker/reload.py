@@ -39,7 +39,7 @@ def keep_reloading(folder: Path, arguments: Sequence[str]) -> int:
         found = times_of(folder)
         if found != times:
             changed = sorted(name for name in found | times if found.get(name) != times.get(name))
-            print(f"hocket-worker: {changed[0]} changed, starting anew", file=sys.stderr)  # noqa: T201
+            print(f"hocket-worker: {changed[0]} changed, restarting", file=sys.stderr)  # noqa: T201
             times = found
             _stop(process)
             process = _started(arguments)

@@ -104,7 +104,7 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, it: str) -> tuple[s
     if kind in ("too_short", "too_long"):
         least = "at least" if kind == "too_short" else "at most"
         bound = context["min_length" if kind == "too_short" else "max_length"]
-        return f"it has {context['actual_length']}", f"Give {least} {bound}."
+        return f"the number of entries is {context['actual_length']}", f"Use {least} {bound}."
     return _told_of_type(kind, given, it)
 
 
@@ -119,7 +119,7 @@ def _told_of_type(kind: str, given: Any, it: str) -> tuple[str, str]:
         return f"{it} is neither true nor false", "Write `true` or `false`."
     if kind.startswith(("int", "float", "decimal", "finite")):
         noun = "whole number" if kind.startswith("int") else "number"
-        return f"{it} is not a {noun}", f"Give a {noun}."
+        return f"{it} is not a {noun}", f"Use a {noun}."
     return kind.replace("_", " "), "Change its value."
 
 

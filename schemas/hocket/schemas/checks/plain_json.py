@@ -183,7 +183,7 @@ def _check_text(text: str, field: str) -> None:
         raise InvalidInput(
             field=field,
             reason="it contains half of a surrogate pair, which is not Unicode text",
-            cure="Send whole characters.",
+            cure="Send complete characters.",
         )
 
 

@@ -191,7 +191,9 @@ class _Reader:
         if own and text.startswith(own):
             text = text[len(own) :] or "#"
         if not text.startswith("#"):
-            raise self._wrong(f"`{text[:200]}` is not in the schema, and nothing is loaded", _LOCAL)
+            raise self._wrong(
+                f"`{text[:200]}` is not in the schema, and no other schemas are loaded", _LOCAL
+            )
         pointer = unquote(text[1:])
         if pointer and not pointer.startswith("/"):
             if pointer not in self._anchors:

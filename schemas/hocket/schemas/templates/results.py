@@ -124,4 +124,4 @@ def _scalar(value: Any) -> Any:
         value._fail_with_undefined_error()
     if isinstance(value, Namespace):
         raise TypeError("it returns a namespace, which is not JSON: read one of its names")
-    raise TypeError(f"it gives a {type(value).__name__.lower()}, which is not JSON")
+    raise TypeError(f"it returns a {type(value).__name__.lower()}, which is not JSON")

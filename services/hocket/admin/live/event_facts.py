@@ -142,7 +142,7 @@ async def past_portion(
         async with _reading(bus, subject, first) as (consumer, arrived, arrival):
             pending = consumer.pending
             if pending > limit:
-                raise PastGone(f"more than {limit} facts came since")
+                raise PastGone(f"more than {limit} facts arrived since")
             while pending:
                 async with asyncio.timeout(SILENCE_S):
                     await arrival.wait()

@@ -233,5 +233,5 @@ def _text(raw: bytes, place: str) -> str:
     except UnicodeDecodeError:
         raise AddressMalformed(reason=f"{place} is not UTF-8") from None
     if "\x00" in text:
-        raise AddressMalformed(reason=f"{place} holds the character U+0000")
+        raise AddressMalformed(reason=f"{place} contains the character U+0000")
     return text

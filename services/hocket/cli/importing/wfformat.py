@@ -275,7 +275,7 @@ def _times(task: str, seconds: float | None) -> dict[str, Any]:
     if expected_ms > MAX_TIMEOUT_MS:
         raise InvalidInput(
             field="--scale",
-            reason=f"the task `{task}` would take {seconds:.0f} s, and the limit for a step is "
+            reason=f"the task `{task}` would take {seconds:.0f} s; the limit for a step is "
             f"{MAX_TIMEOUT_MS // 1000} s",
             cure="Scale the runtimes down.",
         )

@@ -309,7 +309,7 @@ def _number(headers: Mapping[str, str], field: str) -> int | None:
         raise InvalidInput(
             field=field,
             reason=f"`{shown_text(value)}` is not a version",
-            cure="Give a whole number.",
+            cure="Use a whole number.",
         )
     return int(value)
 

@@ -78,7 +78,7 @@ def _check_calls(role: str, blocks: list[dict[str, Any]], called: set[str], wher
         raise _wrong(where, "its `tool_result` blocks are not those of the `tool_use` before")
     found = {str(one.get("id")) for one in blocks if one["type"] == "tool_use"}
     if role == "user" and found:
-        raise _wrong(where, "a user's message holds no `tool_use`")
+        raise _wrong(where, "a user's message contains no `tool_use`")
     return found
 
 
@@ -119,7 +119,7 @@ def _texts(blocks: Sequence[Mapping[str, Any]], where: str) -> str:
     try:
         return "".join(found)
     except TypeError as error:
-        raise _wrong(f"{where}.content", "a block of type `text` holds no text") from error
+        raise _wrong(f"{where}.content", "a block of type `text` contains no text") from error
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _tool_choice(choice: Any) -> Any:
     if kind == "tool":
         return {"type": "function", "function": {"name": choice.get("name")}}
     if kind not in _CHOICES:
-        raise _wrong("tool_choice.type", "it is none of `auto`, `any`, `none` and `tool`")
+        raise _wrong("tool_choice.type", "it is not `auto`, `any`, `none` or `tool`")
     return _CHOICES[kind]
 
 

@@ -39,7 +39,7 @@ def pipeline_of(agent: dict[str, Any]) -> dict[str, Any]:
 
 
 REFUSED = [
-    ("tools", {}, "tools", "it has 0"),
+    ("tools", {}, "tools", "the number of entries is 0"),
     ("tools.x y", TOOL, "tools.x y", ""),
     (
         "tools.search.parameters",

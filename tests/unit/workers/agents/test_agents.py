@@ -122,7 +122,7 @@ def test_every_round_and_every_call_of_a_tool_is_a_step() -> None:
 @pytest.mark.parametrize(
     ("hostile", "said"),
     [
-        (call("drop_all", {}), "there is no tool `drop_all`; there are: search"),
+        (call("drop_all", {}), "there is no tool `drop_all`; available tools: search"),
         (call("search", {"phrase": "lamp"}), "the arguments do not fit"),
         (call("search", {"word": 7}), "the arguments do not fit: `word`"),
         (call("search", "{not json"), "`arguments`: it is not JSON"),

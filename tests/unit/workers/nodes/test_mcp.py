@@ -430,7 +430,7 @@ async def test_secrets_and_tenants_are_the_configurations(hostile: tuple[Hostile
     it, ask = hostile
     await ask("good", server="few")
     assert "authorization: bearer s3cret" in it.requests[-1]["head"]
-    with pytest.raises(HocketError, match="it may not be called; there are: good"):
+    with pytest.raises(HocketError, match="it may not be called; available tools: good"):
         await ask("lies", server="few")
     with pytest.raises(HocketError, match="There is no MCP server `others`"):
         await ask("good", server="others")

@@ -91,7 +91,7 @@ class Calls:
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
-            return f"there is no tool `{name}`; there are: {known}"
+            return f"there is no tool `{name}`; available tools: {known}"
         if len(self.made) >= self._at_most:
             return f"one answer may have at most {self._at_most} calls; call it again if needed"
         return _fault(tool.get("parameters"), arguments)

@@ -22,7 +22,7 @@ class HttpServiceInvalid(RemoteMisconfigured):
 
 
 class HttpServiceUnknown(RemoteNotConfigured):
-    """There is no HTTP service `{service}` for this tenant; there are: {known}. Add it to the section
+    """There is no HTTP service `{service}` for this tenant; its services: {known}. Add it to the section
     `http_services` of the workers' configuration."""
 
     code = "http_service_unknown"

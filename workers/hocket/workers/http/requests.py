@@ -69,7 +69,7 @@ def _path(template: str, params: Mapping[str, Any] | None, step_input: Any) -> s
             )
         if not values[found[1]]:
             raise InvalidInput(
-                field=f"params.{found[1]}", reason="it is empty", cure="Give a value."
+                field=f"params.{found[1]}", reason="it is empty", cure="Set a value."
             )
         return quote(values[found[1]], safe="")
 

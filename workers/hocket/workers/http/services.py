@@ -183,7 +183,7 @@ def _settings(name: str, value: Any) -> ServiceSettings:
             service=name,
             field=fault.field("entry"),
             reason=fault.reason,
-            cure=f"Give {', '.join(f'`{field}`' for field in ServiceSettings.model_fields)}.",
+            cure=f"Use {', '.join(f'`{field}`' for field in ServiceSettings.model_fields)}.",
         ) from None
 
 

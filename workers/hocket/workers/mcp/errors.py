@@ -22,14 +22,14 @@ class McpServerInvalid(RemoteMisconfigured):
 
 
 class McpServerUnknown(RemoteNotConfigured):
-    """There is no MCP server `{server}` for this tenant; there are: {known}. Add it to the section
+    """There is no MCP server `{server}` for this tenant; its servers: {known}. Add it to the section
     `mcp_servers` of the workers' configuration."""
 
     code = "mcp_server_unknown"
 
 
 class McpToolUnknown(RemoteRefused):
-    """The server has no tool `{tool}`, or it may not be called; there are: {known}."""
+    """The server has no tool `{tool}`, or it may not be called; available tools: {known}."""
 
     code = "mcp_tool_unknown"
 

@@ -78,7 +78,7 @@ def _server(name: str, value: Any, secrets: Mapping[str, str]) -> "McpServer":
             server=name,
             field=fault.field("entry"),
             reason=fault.reason,
-            cure=f"Give {', '.join(fields)}.",
+            cure=f"Use {', '.join(fields)}.",
         ) from None
     try:
         service = Service(name, settings, secrets)

@@ -21,7 +21,7 @@ class NatsServiceInvalid(RemoteMisconfigured):
 
 
 class NatsServiceUnknown(RemoteNotConfigured):
-    """There is no NATS service `{nats_service}` for this tenant; there are: {known}. Add it to the
+    """There is no NATS service `{nats_service}` for this tenant; its services: {known}. Add it to the
     section `nats_services` of the workers' configuration."""
 
     code = "nats_service_unknown"

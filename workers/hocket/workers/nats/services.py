@@ -102,7 +102,7 @@ class NatsServiceSettings(BaseModel):
     def _has_one_way_in(self) -> "NatsServiceSettings":
         ways = [self.user is not None, self.token is not None, self.credentials is not None]
         if sum(ways) > 1 or (self.password is not None) != (self.user is not None):
-            raise ValueError("give `user` and `password`, or `token`, or `credentials`")
+            raise ValueError("set `user` and `password`, or `token`, or `credentials`")
         return self
 
 
@@ -225,7 +225,7 @@ def _settings(name: str, value: Any) -> NatsServiceSettings:
             nats_service=name,
             field=fault.field("entry"),
             reason=fault.reason,
-            cure=f"Give {', '.join(f'`{field}`' for field in NatsServiceSettings.model_fields)}.",
+            cure=f"Use {', '.join(f'`{field}`' for field in NatsServiceSettings.model_fields)}.",
         ) from None
 
 

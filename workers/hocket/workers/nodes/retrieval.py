@@ -108,7 +108,7 @@ def queries_of(template: str | None, step_input: Any) -> list[str]:
         raise InvalidInput(
             field=field,
             reason=f"it has {len(queries)} queries",
-            cure=f"Give 1 to {MAX_QUERIES}.",
+            cure=f"Use 1 to {MAX_QUERIES}.",
         )
     return queries
 

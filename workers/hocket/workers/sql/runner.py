@@ -169,7 +169,7 @@ def _statement(
     if missing:
         raise SqlParametersWrong(
             reason=f"the query names {', '.join(missing)}, but no value is given",
-            cure="Give each in `params`.",
+            cure="Set each in `params`.",
         )
     parts: list[str] = []
     bound: dict[str, Any] = {}

@@ -307,7 +307,7 @@ def _settings(name: str, value: Any) -> TargetSettings:
         raise TargetInvalid(
             database=name,
             reason=f"`{fault.field('entry')}`: {fault.reason}",
-            cure="Give `url`, and optionally `tables`, `role`, `functions`, `types`, `search_path`, "
+            cure="Set `url`, and optionally `tables`, `role`, `functions`, `types`, `search_path`, "
             "`default_schema`, `max_rows`.",
         ) from None
 
@@ -319,7 +319,7 @@ def _url(name: str, text: str) -> URL:
             url.get_dialect()
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise TargetInvalid(
-            database=name, reason=str(error), cure="Give a SQLAlchemy URL with an installed driver."
+            database=name, reason=str(error), cure="Use a SQLAlchemy URL with an installed driver."
         ) from None
     return url
 

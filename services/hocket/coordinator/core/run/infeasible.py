@@ -31,7 +31,7 @@ class DeadlineInfeasible(HocketError):
 
 
 class TooSlow(HocketError):
-    """Node `{node}` was given up so that the run can meet its deadline (`on_infeasible: degrade`)."""
+    """Node `{node}` was abandoned so that the run can meet its deadline (`on_infeasible: degrade`)."""
 
     code = "too_slow_for_deadline"
     error_class = ErrorClass.TIMEOUT

@@ -192,7 +192,7 @@ def _run_labels(
     if key is not None and key.bearer is not None:
         if len(found) >= MAX_LABELS:
             reason = f"it has {len(found)} labels, and the key counts as one more"
-            raise _wrong(RUN_LABELS, reason, f"Give at most {MAX_LABELS - 1}.")
+            raise _wrong(RUN_LABELS, reason, f"Use at most {MAX_LABELS - 1}.")
         found[KEY_LABEL] = key.bearer.key_id
     metadata = body.get("metadata")
     offered = metadata if isinstance(metadata, dict) else {}

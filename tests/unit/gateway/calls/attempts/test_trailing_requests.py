@@ -138,7 +138,7 @@ async def test_a_hedged_call_that_is_stopped_twice_is_booked_all_the_same(late_j
     if late_joins:
         await asyncio.wait_for(second.backend.called.wait(), BOUND_S)
     for _ in range(3):
-        cancellation.cancel("its result has come")
+        cancellation.cancel("its result has arrived")
         for _ in range(5):
             await asyncio.sleep(0)
     assert rig.records == []

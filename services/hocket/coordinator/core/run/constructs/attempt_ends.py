@@ -29,7 +29,7 @@ _NOTHING = Decimal(0)
 def note_end(t: Transition, step: Step, event: AttemptFinished) -> None:
     """Record what the worker of the present attempt reports about it."""
     if step.is_repeated:  # its second message may still reach a worker
-        t.commands.append(cancel_attempt(t.run, step, "its result has come"))
+        t.commands.append(cancel_attempt(t.run, step, "its result has arrived"))
         step.set_seldom(is_repeated=False)
     started_at_ms = event.started_at_ms
     if started_at_ms:

@@ -96,7 +96,7 @@ def _json(value: Any) -> str:
 
 def _joined(texts: list[Any]) -> str:
     if not all(isinstance(text, str) for text in texts):
-        raise ReplyUnreadable("a block of type `text` holds no text")
+        raise ReplyUnreadable("a block of type `text` contains no text")
     return "".join(texts)
 
 

@@ -33,7 +33,7 @@ def test_its_other_worker_is_told_when_the_result_has_come() -> None:
     given_back(player)
     player.finish("a", 1)
     told = [c.reason for c in player.commands if type(c).__name__ == "CancelAttempt"]
-    assert told == ["its result has come"]
+    assert told == ["its result has arrived"]
 
 
 def test_one_that_has_ended_and_another_one_are_not() -> None:
