@@ -152,8 +152,8 @@ class PipelineUnknown(HocketError):
 
 
 class PipelineArchived(HocketError):
-    """The pipeline `{pipeline}` of tenant `{tenant}` is archived and accepts no new runs. Unarchive
-    it first: `hocket pipeline unarchive {pipeline}`."""
+    """The pipeline `{pipeline}` of tenant `{tenant}` is archived and accepts no new runs. Unarchive it
+    first: `hocket pipeline unarchive {pipeline}`."""
 
     code = "pipeline_archived"
     error_class = ErrorClass.INVALID

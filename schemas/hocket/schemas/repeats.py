@@ -20,8 +20,8 @@ class RunOpen(HocketError):
 
 
 class NothingToRetry(HocketError):
-    """Run `{run_id}` succeeded, so there is nothing to retry. Run it again from a step or with
-    another input: `hocket runs rerun {run_id}`."""
+    """Run `{run_id}` succeeded, so there is nothing to retry. Run it again from a step or with another
+    input: `hocket runs rerun {run_id}`."""
 
     code = "nothing_to_retry"
     error_class = ErrorClass.INVALID

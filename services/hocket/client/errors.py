@@ -14,8 +14,7 @@ class ApiUnreachable(HocketError):
 
 class AnswerUnreadable(HocketError):
     """The API at {url} answered {status} with something that does not come from Hocket: {reason}.
-    Check the
-    address, and that client and platform are the same release."""
+    Check the address, and that client and platform are the same release."""
 
     code = "answer_unreadable"
 

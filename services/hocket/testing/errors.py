@@ -19,25 +19,24 @@ class ScriptExhausted(HocketError):
 
 
 class PlayStuck(HocketError):
-    """The play cannot go on: nothing is left to happen, but the run has not ended. A handler waits
-    for something outside the process ({waiting}); give the node a stand-in (`Play.node`)."""
+    """The play cannot go on: nothing is left to happen, but the run has not ended. A handler waits for
+    something outside the process ({waiting}); give the node a stand-in (`Play.node`)."""
 
     code = "play_stuck"
     error_class = ErrorClass.INVALID
 
 
 class UnknownFault(HocketError):
-    """Nothing in the pipeline is called `{step}`. Name a node by its path, such as `research/read`, or a
-    step by its key, such as `research[3]/read`. Known names: {known}."""
+    """Nothing in the pipeline is called `{step}`. Name a node by its path, such as `research/read`, or
+    a step by its key, such as `research[3]/read`. Known names: {known}."""
 
     code = "unknown_fault"
     error_class = ErrorClass.INVALID
 
 
 class AnswerNotRecorded(HocketError):
-    """`{step}` asked the model `{model}`, but the recording {file} has no answer: {reason}. Record
-    a run that asks it (`hocket runs record RUN`), or set its answer: `play.model("{model}",
-    ...)`."""
+    """`{step}` asked the model `{model}`, but the recording {file} has no answer: {reason}. Record a
+    run that asks it (`hocket runs record RUN`), or set its answer: `play.model("{model}", ...)`."""
 
     code = "answer_not_recorded"
     error_class = ErrorClass.INVALID
@@ -45,8 +44,8 @@ class AnswerNotRecorded(HocketError):
 
 class PromptChanged(HocketError):
     """`{step}` asks the model `{model}` something other than it did in the recording {file}. It was
-    `{was}`, and now it is `{now}`. Record a run again, or use the answers anyway:
-    `play.recorded(file, check_prompts=False)`."""
+    `{was}`, and now it is `{now}`. Record a run again, or use the answers anyway: `play.recorded(file,
+    check_prompts=False)`."""
 
     code = "prompt_changed"
     error_class = ErrorClass.INVALID

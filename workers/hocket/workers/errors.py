@@ -27,8 +27,7 @@ class AttemptTimeout(HocketError):
 
 class ModelTooSlow(HocketError):
     """Model `{model}` had not answered when the step's time was up. Give the node a longer
-    `timeout_ms` or the pipeline a longer `slo_ms`; `hocket runs show` shows where the call
-    waited."""
+    `timeout_ms` or the pipeline a longer `slo_ms`; `hocket runs show` shows where the call waited."""
 
     code = "model_too_slow"
     error_class = ErrorClass.TIMEOUT
@@ -100,9 +99,8 @@ class NodeTypeUnserved(HocketError):
 
 
 class WorkerOverrun(HocketError):
-    """More than half of this worker's slots are held by functions that did not end when their time
-    was up, so it restarts. Look for `slot_held` in its log, and put a timeout on what they wait
-    for."""
+    """More than half of this worker's slots are held by functions that did not end when their time was
+    up, so it restarts. Look for `slot_held` in its log, and put a timeout on what they wait for."""
 
     code = "worker_overrun"
     error_class = ErrorClass.UNAVAILABLE

@@ -46,8 +46,8 @@ class LiveFull(HocketError):
 
 
 class TenantLiveFull(HocketError):
-    """{limit} clients of this tenant already follow runs at this process. Try again after `Retry-After`,
-    or follow lists instead of single runs."""
+    """{limit} clients of this tenant already follow runs at this process. Try again after
+    `Retry-After`, or follow lists instead of single runs."""
 
     code = "tenant_live_full"
     error_class = ErrorClass.RATE_LIMITED

@@ -18,7 +18,8 @@ MAX_TENANT_CONNECTIONS = 500
 
 
 class TooManyConnections(HocketError):
-    """`{name}` already has {limit} connections to NATS. Close some, or use one for several purposes."""
+    """`{name}` already has {limit} connections to NATS. Close some, or use one for several
+    purposes."""
 
     code = "too_many_connections"
     error_class = ErrorClass.RATE_LIMITED

@@ -24,8 +24,8 @@ Heard = tuple[str, str, int]
 
 
 class TooManyMessages(HocketError):
-    """`{name}` sent more than {limit} messages a second to NATS for too long. Its keys can connect again
-    after {after_s} s; send fewer, or several things in one message."""
+    """`{name}` sent more than {limit} messages a second to NATS for too long. Its keys can connect
+    again after {after_s} s; send fewer, or several things in one message."""
 
     code = "too_many_messages"
     error_class = ErrorClass.RATE_LIMITED

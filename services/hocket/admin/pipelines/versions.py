@@ -57,8 +57,8 @@ RETURNING version
 
 
 class TooManyPipelines(HocketError):
-    """There are already {limit} {what}, which is the limit. Apply changes to an existing pipeline,
-    and pass what varies as input."""
+    """There are already {limit} {what}, which is the limit. Apply changes to an existing pipeline, and
+    pass what varies as input."""
 
     code = "too_many_pipelines"
     error_class = ErrorClass.INVALID

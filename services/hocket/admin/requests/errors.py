@@ -45,9 +45,8 @@ class RunNotOpen(HocketError):
 
 
 class SignalsNotRead(HocketError):
-    """No step of run `{run_id}` waits for `{name}` now, and the run already keeps {count} signals
-    that no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes
-    are
+    """No step of run `{run_id}` waits for `{name}` now, and the run already keeps {count} signals that
+    no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes are
     kept). It was not sent: send it again when a step waits for it."""
 
     code = "signals_not_read"

@@ -30,8 +30,8 @@ IfNoneMatch = Annotated[
 
 
 class PreconditionFailed(HocketError):
-    """It was changed in the meantime: its ETag is now `{etag}`. Read it again, and repeat the
-    change on that."""
+    """It was changed in the meantime: its ETag is now `{etag}`. Read it again, and repeat the change
+    on that."""
 
     code = "precondition_failed"
     error_class = ErrorClass.INVALID

@@ -23,9 +23,8 @@ COUNTED = "hocket.counted"
 
 
 class ApiFull(HocketError):
-    """The API is already answering {limit} requests at once. Try again after `Retry-After`, wait
-    for runs
-    with fewer requests, or start another API process."""
+    """The API is already answering {limit} requests at once. Try again after `Retry-After`, wait for
+    runs with fewer requests, or start another API process."""
 
     code = "api_full"
     error_class = ErrorClass.UNAVAILABLE
@@ -34,8 +33,7 @@ class ApiFull(HocketError):
 
 class TenantApiFull(HocketError):
     """The API is already answering {limit} requests of this tenant at once. Try again after
-    `Retry-After`, or
-    wait for runs with fewer requests."""
+    `Retry-After`, or wait for runs with fewer requests."""
 
     code = "tenant_api_full"
     error_class = ErrorClass.RATE_LIMITED

@@ -18,8 +18,8 @@ class BackupUnreadable(HocketError):
 
 
 class TargetNotEmpty(HocketError):
-    """A backup can only be restored into empty servers, but {what}. Use an empty database and a
-    NATS server with empty storage."""
+    """A backup can only be restored into empty servers, but {what}. Use an empty database and a NATS
+    server with empty storage."""
 
     code = "target_not_empty"
     error_class = ErrorClass.INVALID

@@ -13,24 +13,24 @@ class PlatformNotFound(HocketError):
 
 
 class ContextUnknown(HocketError):
-    """There is no context `{name}` in {file}. `hocket context list` shows the existing ones;
-    `hocket context add` creates one."""
+    """There is no context `{name}` in {file}. `hocket context list` shows the existing ones; `hocket
+    context add` creates one."""
 
     code = "context_unknown"
     error_class = ErrorClass.INVALID
 
 
 class ContextTaken(HocketError):
-    """There is already a context `{name}`. Choose another name, or remove it first:
-    `hocket context remove {name}`."""
+    """There is already a context `{name}`. Choose another name, or remove it first: `hocket context
+    remove {name}`."""
 
     code = "context_taken"
     error_class = ErrorClass.INVALID
 
 
 class ContextsUnsafe(HocketError):
-    """{file} contains keys, but other users of this machine may read or write it. Restrict it:
-    `chmod 600 {file}`; and have keys that others may have read replaced (`hocket keys rotate`)."""
+    """{file} contains keys, but other users of this machine may read or write it. Restrict it: `chmod
+    600 {file}`; and have keys that others may have read replaced (`hocket keys rotate`)."""
 
     code = "contexts_unsafe"
     error_class = ErrorClass.INVALID
@@ -67,8 +67,8 @@ class KeyNeeded(HocketError):
 
 
 class AnswerNotUnderstood(HocketError):
-    """This release of the command does not understand the answer of the API at {url} ({reason}).
-    Check that Hocket runs there, and which release it is: `hocket doctor`, `hocket version`."""
+    """This release of the command does not understand the answer of the API at {url} ({reason}). Check
+    that Hocket runs there, and which release it is: `hocket doctor`, `hocket version`."""
 
     code = "answer_not_understood"
     error_class = ErrorClass.UNAVAILABLE
@@ -101,7 +101,8 @@ class FileUnreadable(HocketError):
 
 
 class FileUnwritable(HocketError):
-    """`{path}` cannot be written: {reason}. Name a file in an existing folder that you may write to."""
+    """`{path}` cannot be written: {reason}. Name a file in an existing folder that you may write
+    to."""
 
     code = "file_unwritable"
     error_class = ErrorClass.INVALID

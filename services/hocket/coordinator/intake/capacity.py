@@ -37,10 +37,10 @@ Tenants = frozenset[str]
 
 
 class TenantOverShare(HocketError):
-    """The coordinators have as many runs as they are allowed, tenant `{tenant}` is one of the few
-    that have most of them (more than {share_percent} % of one coordinator's {max_runs} runs or
-    {max_mib} MiB), and
-    other tenants' tasks wait. End or cancel some of its runs, and try again in {retry_after_ms} ms."""
+    """The coordinators have as many runs as they are allowed, tenant `{tenant}` is one of the few that
+    have most of them (more than {share_percent} % of one coordinator's {max_runs} runs or {max_mib}
+    MiB), and other tenants' tasks wait. End or cancel some of its runs, and try again in
+    {retry_after_ms} ms."""
 
     code = "tenant_over_share"
     error_class = ErrorClass.RATE_LIMITED

@@ -134,8 +134,8 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
         raise InvalidInput(
             field=cloudevents.REPLY_TO,
             reason=f"`{shown_text(subject)}` is not an inbox",
-            cure="Use a subject of your own below `_INBOX.`, such as `new_inbox()` of NATS clients "
-            "creates.",
+            cure="Use a subject of your own below `_INBOX.`, such as one from a NATS client's "
+            "`new_inbox()`.",
         )
     return subject
 

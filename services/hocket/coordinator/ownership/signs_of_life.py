@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 
 
 class CoordinatorReplaced(HocketError):
-    """Another coordinator with the name `{name}` was started, so this one ends. Give each
-    coordinator its own name: HOCKET_INSTANCE."""
+    """Another coordinator with the name `{name}` was started, so this one ends. Give each coordinator
+    its own name: HOCKET_INSTANCE."""
 
     code = "coordinator_replaced"
 

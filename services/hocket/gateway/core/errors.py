@@ -105,10 +105,9 @@ class FieldNotPassed(HocketError):
 
 
 class CallNotAttributable(HocketError):
-    """The call names the run `{run_id}` in `attribution`, but `{field}` is not what its step was given.
-    Make the call through the step's context (`context.model`), or send the `capability`,
-    `dispatched_at_ms`
-    and `root_budget` of the StepRequested."""
+    """The call names the run `{run_id}` in `attribution`, but `{field}` is not what its step was
+    given. Make the call through the step's context (`context.model`), or send the `capability`,
+    `dispatched_at_ms` and `root_budget` of the StepRequested."""
 
     code = "call_not_attributable"
     error_class = ErrorClass.INVALID
@@ -163,16 +162,16 @@ class BackendsCold(HocketError):
 
 
 class NoBackendSuits(HocketError):
-    """No backend of model `{model}` meets the call's requirements: {reason}. Loosen `requires`, or
-    add a backend that does."""
+    """No backend of model `{model}` meets the call's requirements: {reason}. Loosen `requires`, or add
+    a backend that does."""
 
     code = "no_backend_suits"
     error_class = ErrorClass.INVALID
 
 
 class BudgetExceeded(HocketError):
-    """The {level} budget of `{name}` has {budget_left_usd} of {limit_usd} USD left; the call is expected
-    to cost {expected_usd} USD. Raise the budget, wait for its next period, set a smaller
+    """The {level} budget of `{name}` has {budget_left_usd} of {limit_usd} USD left; the call is
+    expected to cost {expected_usd} USD. Raise the budget, wait for its next period, set a smaller
     `max_tokens`, or use a cheaper model."""
 
     code = "budget_exceeded"
@@ -188,8 +187,8 @@ class ModelNotGranted(HocketError):
 
 
 class ModelRateReached(HocketError):
-    """Tenant `{tenant}` has used up its rate for the model `{model}`; there will be room in {wait_s} s.
-    Try again then, give the call more time, or raise the rate (`rates:` in the configuration)."""
+    """Tenant `{tenant}` has used up its rate for the model `{model}`; there will be room in {wait_s}
+    s. Try again then, give the call more time, or raise the rate (`rates:` in the configuration)."""
 
     code = "model_rate_reached"
     error_class = ErrorClass.RATE_LIMITED
@@ -245,8 +244,8 @@ class GatewayBroken(HocketError):
 
 
 class GatewayStalled(HocketError):
-    """The call was made but could not be booked in time; NATS is unavailable. What it used is
-    booked when NATS is back. Do not repeat it blindly."""
+    """The call was made but could not be booked in time; NATS is unavailable. What it used is booked
+    when NATS is back. Do not repeat it blindly."""
 
     code = "gateway_stalled"
     error_class = ErrorClass.UNAVAILABLE

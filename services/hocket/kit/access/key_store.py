@@ -96,8 +96,8 @@ class KeyRevoked(HocketError):
 
 
 class KeysFull(HocketError):
-    """There are already {limit} keys. Revoke unused ones: `hocket keys list` shows when each was
-    last used."""
+    """There are already {limit} keys. Revoke unused ones: `hocket keys list` shows when each was last
+    used."""
 
     code = "keys_full"
     error_class = ErrorClass.UNAVAILABLE
@@ -119,8 +119,8 @@ class KeyBeyondOwn(HocketError):
 
 
 class RoleBeyondOwn(HocketError):
-    """A key cannot grant what it does not have: {permissions}. Ask for a role within your own, or narrow
-    it with `scopes`."""
+    """A key cannot grant what it does not have: {permissions}. Ask for a role within your own, or
+    narrow it with `scopes`."""
 
     code = "role_beyond_own"
     error_class = ErrorClass.INVALID

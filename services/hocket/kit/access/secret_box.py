@@ -19,8 +19,7 @@ KEY_BYTES = 32
 
 class SecretUnreadable(HocketError):
     """The secret of {owner} cannot be decrypted: it was encrypted with another key of the platform.
-    Add the previous key to HOCKET_CAPABILITY_KEY after the current one, or create another
-    secret."""
+    Add the previous key to HOCKET_CAPABILITY_KEY after the current one, or create another secret."""
 
     code = "secret_unreadable"
     error_class = ErrorClass.PERMANENT

@@ -17,9 +17,8 @@ TOP = Path(__file__).parents[3]
 
 
 class CompiledPartStale(HocketError):
-    """`{module}` was changed after it was compiled, but the compiled part would still run. Install
-    the wheel
-    again, or remove the `.so` files of {folder}."""
+    """`{module}` was changed after it was compiled, but the compiled part would still run. Install the
+    wheel again, or remove the `.so` files of {folder}."""
 
     code = "compiled_part_stale"
 

@@ -92,8 +92,8 @@ class StreamRefused(HocketError):
 
 
 class StreamOfOneServer(HocketError):
-    """The stream {stream} was created for one server, and NATS cannot raise it to {replicas}. Back
-    up the platform and restore it on empty servers:
+    """The stream {stream} was created for one server, and NATS cannot raise it to {replicas}. Back up
+    the platform and restore it on empty servers:
     docs/how-to/three-servers.md#from-one-server-to-three."""
 
     code = "stream_of_one_server"

@@ -23,8 +23,7 @@ _LOST_STATEMENT = (
 
 class SessionsShared(HocketError):
     """A pooler in front of Postgres hands our sessions to others between transactions, which loses
-    locks. Set
-    `pool_mode = session` for this database: docs/how-to/postgres.md#pgbouncer."""
+    locks. Set `pool_mode = session` for this database: docs/how-to/postgres.md#pgbouncer."""
 
     code = "sessions_shared"
 

@@ -6,9 +6,9 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 
 class PartitionsDiffer(HocketError):
-    """This installation's runs are sharded into {kept} partitions, but this process was given
-    {given}. The number cannot change: set HOCKET_PARTITIONS={kept}, or start with an empty database
-    and broker."""
+    """This installation's runs are sharded into {kept} partitions, but this process was given {given}.
+    The number cannot change: set HOCKET_PARTITIONS={kept}, or start with an empty database and
+    broker."""
 
     code = "partitions_differ"
     error_class = ErrorClass.INVALID

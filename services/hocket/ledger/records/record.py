@@ -35,8 +35,8 @@ SEPARATOR = b"\n"
 
 
 class UsageMalformed(HocketError):
-    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive
-    it once its publisher is fixed (`hocket dlq list`)."""
+    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive it
+    once its publisher is fixed (`hocket dlq list`)."""
 
     code = "usage_malformed"
     error_class = ErrorClass.INVALID

@@ -43,8 +43,8 @@ log = structlog.get_logger()
 
 class UsageNotSealed(HocketError):
     """{records} usage records over {cost_usd} USD arrived without the seal of a gateway of this
-    platform and are not booked. Give every gateway the ledger's key (`HOCKET_CAPABILITY_KEY`).
-    Genuine records are booked when you redrive them: `hocket dlq list --source usage`."""
+    platform and are not booked. Give every gateway the ledger's key (`HOCKET_CAPABILITY_KEY`). Genuine
+    records are booked when you redrive them: `hocket dlq list --source usage`."""
 
     code = "usage_not_sealed"
     error_class = ErrorClass.INVALID

@@ -12,8 +12,8 @@ class AgentUnfinished(HocketError):
 
 
 class AgentTokensExhausted(HocketError):
-    """The agent used {used} of its {limit} tokens and has no answer. Raise `max_total_tokens`, or
-    have its tools return less."""
+    """The agent used {used} of its {limit} tokens and has no answer. Raise `max_total_tokens`, or have
+    its tools return less."""
 
     code = "agent_tokens_exhausted"
     error_class = ErrorClass.BUDGET

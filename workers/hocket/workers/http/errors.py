@@ -22,8 +22,8 @@ class HttpServiceInvalid(RemoteMisconfigured):
 
 
 class HttpServiceUnknown(RemoteNotConfigured):
-    """There is no HTTP service `{service}` for this tenant; its services: {known}. Add it to the section
-    `http_services` of the workers' configuration."""
+    """There is no HTTP service `{service}` for this tenant; its services: {known}. Add it to the
+    section `http_services` of the workers' configuration."""
 
     code = "http_service_unknown"
 

@@ -30,8 +30,8 @@ class SqlConstructRefused(SqlRefused):
 
 
 class SqlTableRefused(SqlRefused):
-    """The query reads `{table}`, which is not one of the allowed tables ({allowed}). Use one of
-    these, or add it to `tables` of the node and of the database."""
+    """The query reads `{table}`, which is not one of the allowed tables ({allowed}). Use one of these,
+    or add it to `tables` of the node and of the database."""
 
     code = "sql_table_refused"
 
@@ -58,8 +58,8 @@ class SqlTimeout(HocketError):
 
 
 class SqlFailed(HocketError):
-    """The database `{database}` failed the query (SQLSTATE {sqlstate}): {reason}. See the
-    database's log if the reason does not say enough."""
+    """The database `{database}` failed the query (SQLSTATE {sqlstate}): {reason}. See the database's
+    log if the reason does not say enough."""
 
     code = "sql_failed"
     error_class = ErrorClass.PERMANENT
@@ -83,8 +83,8 @@ class SqlOutOfMemory(HocketError):
 
 
 class SqlMemoryTaken(HocketError):
-    """The queries that run in this worker at once need more than {max_bytes} bytes of memory, so
-    one on `{database}` got none. Try again, or give the worker fewer slots for `sql`."""
+    """The queries that run in this worker at once need more than {max_bytes} bytes of memory, so one
+    on `{database}` got none. Try again, or give the worker fewer slots for `sql`."""
 
     code = "sql_memory_taken"
     error_class = ErrorClass.TRANSIENT
@@ -100,8 +100,8 @@ class SqlInvalid(SqlFailed):
 
 
 class SqlFailedForNow(SqlFailed):
-    """The database `{database}` failed the query temporarily (SQLSTATE {sqlstate}): {reason}. It
-    may succeed when it is retried."""
+    """The database `{database}` failed the query temporarily (SQLSTATE {sqlstate}): {reason}. It may
+    succeed when it is retried."""
 
     code = "sql_failed_for_now"
     error_class = ErrorClass.TRANSIENT

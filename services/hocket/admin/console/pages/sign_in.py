@@ -32,8 +32,8 @@ OPENED = "none"
 
 
 class TicketOfPage(HocketError):
-    """Another page led here with a ticket; it could start a session with its own key and see what
-    you enter. Run `hocket console`, or copy the address into the browser yourself."""
+    """Another page led here with a ticket; it could start a session with its own key and see what you
+    enter. Run `hocket console`, or copy the address into the browser yourself."""
 
     code = "ticket_of_page"
     error_class = ErrorClass.INVALID

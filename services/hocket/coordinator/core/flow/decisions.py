@@ -16,8 +16,8 @@ MAX_AT_ONCE = 100
 
 
 class FlowRateLimited(HocketError):
-    """{limit} runs with its key have already started within {per_s} s. Start it again in {retry_s} s, or
-    raise `flow.rate_limit.limit`; `flow.throttle` lets runs wait instead."""
+    """{limit} runs with its key have already started within {per_s} s. Start it again in {retry_s} s,
+    or raise `flow.rate_limit.limit`; `flow.throttle` lets runs wait instead."""
 
     code = "flow_rate_limited"
     error_class = ErrorClass.CANCELLED

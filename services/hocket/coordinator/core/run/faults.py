@@ -14,8 +14,8 @@ class EventNotApplicable(HocketError):
 
 
 class MessageNotSendable(HocketError):
-    """A value cannot be sent as JSON: {reason}. Look for half a surrogate pair in text, and for
-    values that are nested very deeply."""
+    """A value cannot be sent as JSON: {reason}. Look for half a surrogate pair in text, and for values
+    that are nested very deeply."""
 
     code = "message_not_sendable"
 
@@ -28,8 +28,8 @@ class RunNotStorable(HocketError):
 
 
 class RunNotRestorable(HocketError):
-    """The run could not be read back from Postgres: {reason}. Apply the pipeline again and retry
-    the run: `hocket runs retry {run_id}`."""
+    """The run could not be read back from Postgres: {reason}. Apply the pipeline again and retry the
+    run: `hocket runs retry {run_id}`."""
 
     code = "run_not_restorable"
 

@@ -23,8 +23,8 @@ of a normal distribution, because nothing is left to give up after that."""
 
 
 class DeadlineInfeasible(HocketError):
-    """The run can no longer meet its deadline: node `{node}` and what follows it are expected to
-    take longer than is left. Nothing more is spent (`on_infeasible: fail`)."""
+    """The run can no longer meet its deadline: node `{node}` and what follows it are expected to take
+    longer than is left. Nothing more is spent (`on_infeasible: fail`)."""
 
     code = "deadline_infeasible"
     error_class = ErrorClass.TIMEOUT

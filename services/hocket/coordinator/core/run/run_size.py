@@ -28,8 +28,8 @@ FREE_EVENT_OPERATIONS = 5_000
 
 
 class ValueTooDeep(HocketError):
-    """A value nests deeper than {limit} levels. Have steps pass on what the next one needs
-    (`with`), not everything that they were given."""
+    """A value nests deeper than {limit} levels. Have steps pass on what the next one needs (`with`),
+    not everything that they were given."""
 
     code = "value_too_deep"
     error_class = ErrorClass.INVALID
@@ -45,9 +45,9 @@ class RunTooLarge(HocketError):
 
 
 class RunComputesTooMuch(HocketError):
-    """One event of the run asks for too much at once: its expressions, and the steps that start
-    with it, take more than {limit} operations. Lower `map.concurrency`, compute in `python` nodes,
-    or use steps that workers run in loops and maps."""
+    """One event of the run asks for too much at once: its expressions, and the steps that start with
+    it, take more than {limit} operations. Lower `map.concurrency`, compute in `python` nodes, or use
+    steps that workers run in loops and maps."""
 
     code = "run_computes_too_much"
     error_class = ErrorClass.INVALID

@@ -11,10 +11,10 @@ class JournalFault(HocketError):
 
 class JournalMismatch(JournalFault):
     """The handler asks for `{asked}` where an earlier attempt did `{done}` (number {ordinal}{where}).
-    Its code changed while the step was in progress, or what it does depends on something outside
-    the journal. Restore the previous code for this step, or let the run fail and run it again. Take
-    times and random numbers from `context.now()` and `context.random()`; what runs side by side
-    needs its own branches (`context.branch`)."""
+    Its code changed while the step was in progress, or what it does depends on something outside the
+    journal. Restore the previous code for this step, or let the run fail and run it again. Take times
+    and random numbers from `context.now()` and `context.random()`; what runs side by side needs its
+    own branches (`context.branch`)."""
 
     code = "journal_mismatch"
 
@@ -44,7 +44,8 @@ class JournalMissing(JournalFault):
 
 
 class JournalFull(JournalFault):
-    """The step's journal has no room: {reason}. Do less in one step, or split it into several nodes."""
+    """The step's journal has no room: {reason}. Do less in one step, or split it into several
+    nodes."""
 
     code = "journal_full"
     error_class = ErrorClass.INVALID
@@ -66,8 +67,8 @@ class JournalTaken(JournalFault):
 
 
 class CannotSuspend(JournalFault):
-    """This step cannot wait for a signal, or sleep for long: its coordinator does not suspend
-    steps. Upgrade the platform to the release of this worker."""
+    """This step cannot wait for a signal, or sleep for long: its coordinator does not suspend steps.
+    Upgrade the platform to the release of this worker."""
 
     code = "cannot_suspend"
     error_class = ErrorClass.INVALID
@@ -75,16 +76,16 @@ class CannotSuspend(JournalFault):
 
 class CallNotNamed(HocketError):
     """The handler calls `{name}`, but its node `{node}` does not name it: it has {known}. Add it under
-    `calls` of the node and apply the pipeline, on a platform of this worker's release or a later one."""
+    `calls` of the node and apply the pipeline, on a platform of this worker's release or a later
+    one."""
 
     code = "call_not_named"
     error_class = ErrorClass.INVALID
 
 
 class CallTooLarge(HocketError):
-    """What the handler passes to `{name}` has {size_bytes} bytes; the limit is {limit_bytes}
-    for a worker without blobs. Pass less, or configure blobs (`blobs` in the
-    configuration)."""
+    """What the handler passes to `{name}` has {size_bytes} bytes; the limit is {limit_bytes} for a
+    worker without blobs. Pass less, or configure blobs (`blobs` in the configuration)."""
 
     code = "call_too_large"
     error_class = ErrorClass.INVALID
@@ -99,16 +100,17 @@ class CallMalformed(HocketError):
 
 
 class SignalTimedOut(HocketError):
-    """The signal `{name}` did not arrive within {timeout_s} s. Raise `timeout_s`, or send it earlier."""
+    """The signal `{name}` did not arrive within {timeout_s} s. Raise `timeout_s`, or send it
+    earlier."""
 
     code = "signal_timed_out"
     error_class = ErrorClass.TIMEOUT
 
 
 class SignalMalformed(HocketError):
-    """The signal `{name}` is not what the handler accepts: `{field}`: {reason}. It was received and
-    is not waited for again: have the handler catch this and wait again, or send a valid one to
-    another run."""
+    """The signal `{name}` is not what the handler accepts: `{field}`: {reason}. It was received and is
+    not waited for again: have the handler catch this and wait again, or send a valid one to another
+    run."""
 
     code = "signal_malformed"
     error_class = ErrorClass.INVALID

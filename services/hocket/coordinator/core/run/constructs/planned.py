@@ -27,8 +27,8 @@ from hocket.schemas.pipeline.plan import compile_emitted, compile_turn
 
 
 class PlanExceeded(HocketError):
-    """The steps of planner `{planner}` exceed its policy: {reason}. Raise `emit.{bound}`, or have
-    it plan less."""
+    """The steps of planner `{planner}` exceed its policy: {reason}. Raise `emit.{bound}`, or have it
+    plan less."""
 
     code = "plan_exceeded"
     error_class = ErrorClass.INVALID

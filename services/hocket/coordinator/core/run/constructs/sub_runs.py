@@ -35,9 +35,8 @@ from hocket.schemas.tracing.spans import context_of_run, step_span_id
 
 class TooManyRuns(HocketError):
     """The step `{step}` may not start a run: its run may start {runs_left} in all, but its pipeline
-    could ask for {ways} in such places. Raise `max_runs` of the pipeline that the task names, map
-    over fewer
-    items, or let pipelines that call themselves end sooner."""
+    could ask for {ways} in such places. Raise `max_runs` of the pipeline that the task names, map over
+    fewer items, or let pipelines that call themselves end sooner."""
 
     code = "too_many_runs"
     error_class = ErrorClass.INVALID

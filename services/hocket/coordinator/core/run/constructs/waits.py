@@ -43,17 +43,16 @@ class ApprovalRefused(HocketError):
 
 class SignalsTooLarge(HocketError):
     """The signals that no step of the run has read yet come to {size_bytes} bytes; the limit is
-    {limit_bytes}. Send a signal when its step waits for it, and large values by reference
-    (`PUT /v1/blobs`)."""
+    {limit_bytes}. Send a signal when its step waits for it, and large values by reference (`PUT
+    /v1/blobs`)."""
 
     code = "signals_too_large"
     error_class = ErrorClass.INVALID
 
 
 class TooManySignals(HocketError):
-    """{count} signals of the run have not been read by any step; the limit is {limit}. Send a
-    signal when its
-    step waits for it."""
+    """{count} signals of the run have not been read by any step; the limit is {limit}. Send a signal
+    when its step waits for it."""
 
     code = "too_many_signals"
     error_class = ErrorClass.INVALID

@@ -20,8 +20,8 @@ from hocket.schemas.ids import child_run_id
 
 
 class DeadlineExceeded(HocketError):
-    """The run did not end by its deadline, {slo_ms} ms after it was accepted. See where the time
-    went: `hocket runs show {run_id}`."""
+    """The run did not end by its deadline, {slo_ms} ms after it was accepted. See where the time went:
+    `hocket runs show {run_id}`."""
 
     code = "deadline_exceeded"
     error_class = ErrorClass.TIMEOUT

@@ -26,8 +26,8 @@ _Identity = tuple[str, int, str, str]
 
 
 class CallUnknown(HocketError):
-    """The handler of `{step}` calls `{name}`, but its node does not name it under `calls`. Add it there,
-    and apply the pipeline."""
+    """The handler of `{step}` calls `{name}`, but its node does not name it under `calls`. Add it
+    there, and apply the pipeline."""
 
     code = "call_unknown"
     error_class = ErrorClass.INVALID

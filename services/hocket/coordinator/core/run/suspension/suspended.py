@@ -31,8 +31,8 @@ class SuspendedTooLong(HocketError):
 
 
 class TooManySuspensions(HocketError):
-    """The handler of `{step}` was suspended more than {limit} times. Split what it does into
-    several nodes, or into sub-pipelines."""
+    """The handler of `{step}` was suspended more than {limit} times. Split what it does into several
+    nodes, or into sub-pipelines."""
 
     code = "too_many_suspensions"
     error_class = ErrorClass.INVALID
