@@ -114,7 +114,7 @@ async def test_a_database_of_other_tenants_is_as_if_it_were_not_there() -> None:
     )
     assert targets.get("shop", "acme").name == "shop"
     assert targets.get("stock", "globex").name == "stock"
-    with pytest.raises(TargetUnknown, match=r"`shop`; configured are: stock, till\."):
+    with pytest.raises(TargetUnknown, match=r"`shop`; configured databases: stock, till\."):
         targets.get("shop", "globex")
     await targets.close()
 

@@ -131,7 +131,7 @@ def test_it_is_in_the_brokers_document_and_a_type_is_named_once() -> None:
     assert '"Lead"' in document
     with pytest.raises(NodeTypeInvalid, match="already"):
         hocket_step(broker, "crm.lookup")(lambda given: given)
-    with pytest.raises(NodeTypeInvalid, match="no name"):
+    with pytest.raises(NodeTypeInvalid, match="not the name"):
         hocket_step(broker, "CRM")(lambda given: given)
 
 

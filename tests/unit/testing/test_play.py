@@ -139,7 +139,7 @@ def test_what_a_test_does_not_say_is_its_own_error_and_no_runs() -> None:
     play = Play(PIPELINE)
     with pytest.raises(NotPlayable, match=r"nothing here runs steps of the type `crm.lookup`"):
         play.run({"email": "a@b.c"})
-    with pytest.raises(UnknownFault, match="There are: find, score, look"):
+    with pytest.raises(UnknownFault, match="Known names: find, score, look"):
         play.fails("fnid")
     document = PIPELINE | {"input": {"required": ["email"]}}
     with pytest.raises(InvalidInput, match="input"):

@@ -196,7 +196,7 @@ async def test_while_the_provider_is_away_known_keys_count_for_a_day(
     later(FRESH_S + 1)
     assert (await bearers.bearer(issuer.token(sub="bob"), None)).tenant == "acme"
     later(KEEP_S)
-    with pytest.raises(IdentityProviderAway, match="answers 503") as raised:
+    with pytest.raises(IdentityProviderAway, match="answered 503") as raised:
         await bearers.bearer(issuer.token(), None)
     assert raised.value.retryable
     issuer.is_away = False
@@ -206,7 +206,7 @@ async def test_while_the_provider_is_away_known_keys_count_for_a_day(
 
 async def test_a_provider_that_was_never_reached_lets_nobody_in(issuer: Issuer) -> None:
     issuer.is_away = True
-    with pytest.raises(IdentityProviderAway, match="answers 503"):
+    with pytest.raises(IdentityProviderAway, match="answered 503"):
         await bearers_of(issuer).bearer(issuer.token(), None)
 
 

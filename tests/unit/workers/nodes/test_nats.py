@@ -199,7 +199,7 @@ async def test_what_may_not_be_asked_is_told_with_its_field(
 
 
 async def test_a_service_of_other_tenants_is_not_there(rig: Rig) -> None:
-    with pytest.raises(HocketError, match="there are: it, parts") as refused:
+    with pytest.raises(HocketError, match="its services: it, parts") as refused:
         await rig.ask(service="theirs")
     assert refused.value.code == "nats_service_unknown"
 
