@@ -1,0 +1,14 @@
+"""whole days: see migrations/sql/0062_other_runs.up.sql."""
+
+from hocket.kit.postgres.migrations import run_sql as run
+
+revision = "0062"
+down_revision = "0061"
+
+
+def upgrade() -> None:
+    run("0062_other_runs.up.sql")
+
+
+def downgrade() -> None:
+    run("0062_other_runs.down.sql")
