@@ -12,7 +12,6 @@ from hocket.admin.requests.parameters import WHOLE
 from hocket.admin.requests.permissions import needs
 from hocket.kit.access import audit_log
 from hocket.schemas.access.bodies import AuditEntry, AuditPage, AuditVerdict
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 
 MAX_SEQ = 2**63 - 1
@@ -51,8 +50,7 @@ async def verify_audit(
 ) -> AuditVerdict:
     """Read the whole audit log and check that each row follows the one before it. Requires an
     all-tenants key."""
-    if caller.bearer.tenant is not None:
-        raise TenantForbidden(key=caller.bearer.key_id)
+    caller.check_all_tenants()
     found = await audit_log.verified(context.pool, head)
     return AuditVerdict(
         status="whole" if found.broken_at is None else "broken",

@@ -17,7 +17,6 @@ from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.permissions import needs
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.backends import (
     BackendList,
@@ -102,8 +101,7 @@ async def _changed(
     action: Literal["drain", "resume", "warm", "reset"],
     for_ms: float = 0.0,
 ) -> BackendList:
-    if caller.bearer.tenant is not None:
-        raise TenantForbidden(key=caller.bearer.key_id)
+    caller.check_all_tenants()
     wanted = ReplicaControl(
         action=action,
         backend=backend,

@@ -15,7 +15,6 @@ from hocket.admin.requests.parameters import WHOLE, Switch
 from hocket.admin.requests.permissions import needs
 from hocket.kit.nats import dead_letters
 from hocket.schemas import subjects
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import DeadLetter, DeadLetterList, Redriven
 
@@ -40,8 +39,7 @@ def _owner(
 ) -> str:
     if not unattributed:
         return caller.tenant
-    if caller.bearer.tenant is not None:
-        raise TenantForbidden(key=caller.bearer.key_id)
+    caller.check_all_tenants()
     return subjects.UNATTRIBUTED
 
 

@@ -14,7 +14,6 @@ from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.messages import ExperimentControl, ExperimentsTold, OutcomeTold
 from hocket.schemas.rest import ExperimentList, OutcomeBody, OutcomeSent, Token
@@ -77,7 +76,7 @@ async def _check_reach(context: Context, caller: Caller, experiment: str) -> Non
         return
     known = await _asked(context, ExperimentControl(action="list", tenant=caller.tenant))
     if any(one.experiment == experiment and one.tenant is None for one in known.experiments):
-        raise TenantForbidden(key=caller.bearer.key_id)
+        caller.check_all_tenants()
 
 
 def _control(

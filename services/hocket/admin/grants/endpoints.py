@@ -9,7 +9,6 @@ from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.permissions import needs
 from hocket.kit.access import grant_store
 from hocket.schemas.access.grants import Grants
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 
 QUERY_TIMEOUT_S = 2.5
@@ -33,8 +32,7 @@ async def set_grants(
 ) -> Grants:
     """Replace what the pipelines of the request's tenant may use; `{}` lets them use everything.
     Requires an all-tenants key, so that tenants cannot extend their own grants."""
-    if caller.bearer.tenant is not None:
-        raise TenantForbidden(key=caller.bearer.key_id)
+    caller.check_all_tenants()
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),

@@ -21,7 +21,6 @@ from hocket.schemas.access.bodies import (
     RoleList,
     RotateBody,
 )
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 
 KeyId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="ID of the key.")]
@@ -151,8 +150,7 @@ def _tenant(caller: Caller, *, all_tenants: bool) -> str | None:
     """Return the tenant of a request, or None for all tenants; raise TenantForbidden."""
     if not all_tenants:
         return caller.tenant
-    if caller.bearer.tenant is not None:
-        raise TenantForbidden(key=caller.bearer.key_id)
+    caller.check_all_tenants()
     return None
 
 

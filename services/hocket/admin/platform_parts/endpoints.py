@@ -11,7 +11,6 @@ from hocket.admin.platform_parts import drains, reads
 from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.permissions import needs
-from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.platform_parts import (
     PartitionList,
@@ -36,7 +35,7 @@ async def list_tenants(
     context: Ctx, caller: CallerDep, after: AfterName = "", limit: Limit = DEFAULT_PAGE
 ) -> TenantList:
     """List the tenants that have runs, pipelines or keys. Requires an all-tenants key."""
-    _check_wide(caller)
+    caller.check_all_tenants()
     return await reads.tenants(context.pool, after, limit)
 
 
@@ -47,7 +46,7 @@ async def list_workers(
 ) -> WorkerList:
     """List the workers that announced themselves within the last seconds, with the steps they take.
     Requires an all-tenants key."""
-    _check_wide(caller)
+    caller.check_all_tenants()
     return reads.workers(context.node_types, after, limit)
 
 
@@ -55,7 +54,7 @@ async def list_workers(
 @needs(Permission.PLATFORM_READ)
 async def list_queues(context: Ctx, caller: CallerDep) -> QueueList:
     """List step queues with their backlog, for all tenants together. Requires an all-tenants key."""
-    _check_wide(caller)
+    caller.check_all_tenants()
     return await reads.queues(context.bus, context.node_types)
 
 
@@ -63,7 +62,7 @@ async def list_queues(context: Ctx, caller: CallerDep) -> QueueList:
 @needs(Permission.PLATFORM_READ)
 async def list_partitions(context: Ctx, caller: CallerDep) -> PartitionList:
     """List the partitions and the coordinators that own them. Requires an all-tenants key."""
-    _check_wide(caller)
+    caller.check_all_tenants()
     return await reads.partitions(context.pool)
 
 
@@ -89,13 +88,8 @@ async def resume_type(
 
 
 async def _changed(name: str, context: Context, caller: Caller, body: QueueChange) -> QueueList:
-    _check_wide(caller)
+    caller.check_all_tenants()
     await drains.change(context, caller, name, body)
     found = await reads.queues(context.bus, context.node_types)
     own = [one for one in found.queues if (one.type, one.queue) == (name, body.queue)]
     return QueueList(queues=tuple(own))
-
-
-def _check_wide(caller: Caller) -> None:
-    if caller.bearer.tenant is not None:
-        raise TenantForbidden(key=caller.bearer.key_id)

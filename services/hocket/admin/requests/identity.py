@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Request
 from starlette.types import Scope
 
 from hocket.kit.access.audit_log import Actor
-from hocket.schemas.access.keys import Principal
+from hocket.schemas.access.keys import Principal, TenantForbidden
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import Token
 
@@ -44,6 +44,11 @@ class Caller:
     def sees_content(self) -> bool:
         """Whether inputs and outputs may be shown."""
         return self.bearer.may(Permission.CONTENT_READ)
+
+    def check_all_tenants(self) -> None:
+        """Raise TenantForbidden unless the request was sent with an all-tenants key."""
+        if self.bearer.tenant is not None:
+            raise TenantForbidden(key=self.bearer.key_id)
 
 
 async def resolve_caller(
