@@ -39,7 +39,7 @@ from nats.aio.client import Client
 from bench.support.load import TENANT, RunsMissing, check, slots
 from bench.support.machine import children, cpu_s, machine_text
 from bench.support.places import HANDLERS
-from bench.support.quick_model import CALLS_FILE, COUNTER, INPUT_TOKENS, OUTPUT_TOKENS
+from bench.support.quick_model import CALLS_FILE, COUNTS, INPUT_TOKENS, OUTPUT_TOKENS
 from hocket.cli.local.platform import Platform
 from hocket.kit.nats.cloudevents import REPLY_TO
 from hocket.schemas import subjects
@@ -142,6 +142,7 @@ async def main(options: argparse.Namespace) -> None:
             config=config,
             log_level="warning",
             inline_gateway=options.inline_gateway,
+            workers=options.workers,
         )
         async with platform:
             api = platform.api(TENANT)
@@ -156,7 +157,7 @@ def written(folder: Path, concurrency: int | None) -> tuple[Path, Path]:
     """Write the configuration and the model's count file into a folder."""
     config, counter = folder / "hocket.yaml", folder / "calls"
     config.write_text(yaml.safe_dump(configuration(concurrency)))
-    counter.write_bytes(COUNTER.pack(0))
+    counter.write_bytes(bytes(COUNTS.size))
     return config, counter
 
 
@@ -191,6 +192,7 @@ async def measured(
         "steps_of_a_run": options.width,
         "calls_of_a_run": calls_of_a_run,
         "inline_gateway": options.inline_gateway,
+        "workers": options.workers,
         "concurrency": options.concurrency,
         "calls_booked": calls,
         "run_p50_ms": round(statistics.median(latencies), 1),
@@ -205,7 +207,7 @@ async def measured(
 def count_of(counter: Path) -> int:
     """Return the number of calls that the model has counted."""
     with counter.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as shared:
-        return int(COUNTER.unpack_from(shared)[0])
+        return sum(COUNTS.unpack_from(shared))
 
 
 async def booked(database_url: str, calls: int) -> float:
@@ -275,6 +277,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--inline-gateway", action="store_true", help="the gateway in the worker's process"
     )
+    parser.add_argument("--workers", type=int, default=1, help="worker processes")
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         uvloop.run(main(parser.parse_args()))

@@ -3,6 +3,7 @@ know it without asking, and a span that is sent twice is the same span. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from hocket.schemas import ids
@@ -31,6 +32,7 @@ class Span:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=4_096)  # asked for each step of a run
 def context_of_run(run_id: str, traceparent: str | None) -> TraceContext:
     """Return the trace context of a run: in its caller's trace if it was submitted with one, and
     otherwise in a trace of its own."""

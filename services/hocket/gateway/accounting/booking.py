@@ -29,7 +29,7 @@ from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, sealed
-from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord
+from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord, encoded
 
 REFUSED_PAUSE_MS = 1_000.0
 MAX_RECORDS = 128
@@ -92,7 +92,7 @@ class Booking:
         long as this process lives.
         """
         self._loop.call_soon(self._metrics.observe, record)  # the reply must not wait for this
-        line = record.model_dump_json().encode()
+        line = encoded(record)
         if self._journal is not None and self._bus.connected and len(line) <= MAX_BYTES:
             kept_at = self._journal.keep(line)
             if kept_at is not None:

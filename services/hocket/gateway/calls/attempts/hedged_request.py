@@ -20,6 +20,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Completion
 
 LOST = "the other request was faster"
+_NOTHING = Completion()
 
 
 class Announced(Protocol):
@@ -51,7 +52,7 @@ class UpstreamRequest:
     """The replicas asked earlier in this call."""
     started_ms: float = 0.0
     latency_ms: float = 0.0
-    completion: Completion = field(default_factory=Completion)
+    completion: Completion = _NOTHING
     error: HocketError | None = None
 
     @property

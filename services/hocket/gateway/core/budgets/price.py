@@ -35,9 +35,10 @@ class Prices:
     @property
     def priced(self) -> bool:
         """Whether any price is known; a price of 0 is known."""
-        return any(
-            price is not None
-            for price in (self.input_usd_per_mtok, self.output_usd_per_mtok, self.request_usd)
+        return not (
+            self.input_usd_per_mtok is None
+            and self.output_usd_per_mtok is None
+            and self.request_usd is None
         )
 
     @property
@@ -109,6 +110,8 @@ def per_million(usd_per_token: Decimal) -> Decimal:
 def plain(value: Decimal) -> Decimal:
     """Return the same number without trailing zeros and without an exponent above zero."""
     reduced = _EXACT.normalize(value)
+    if reduced.adjusted() <= 0:  # below 10
+        return reduced
     exponent = reduced.as_tuple().exponent
     return _EXACT.quantize(reduced, _ONE) if isinstance(exponent, int) and exponent > 0 else reduced
 
