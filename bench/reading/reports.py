@@ -4,10 +4,10 @@ Fills a database with `--rows` calls in `--runs` runs over 30 days (three tenant
 retries, labels, steps, critical paths) and queries every view for all of its rows: as the owner, and as
 a login of one tenant compared with the owner filtering for that tenant. Also measures what reports cost
 a ledger that books at the same time. Prints one JSON line per view; with `--plans FOLDER` each view's
-plan is written to a file there. `all_cpu_s` is the CPU time of the server process, which other programs
-do not affect (with `--alone` no parallel workers take part, so it covers everything). With `--keep
-FOLDER` the database stays there, and one that was filled there before is queried as it is: nothing is
-filled, booked or dropped.
+plan is written to a file there, and its gist to another. `all_cpu_s` is the CPU time of the server
+process, which other programs do not affect (with `--alone` no parallel workers take part, so it covers
+everything). With `--keep FOLDER` the database stays there, and one that was filled there before is
+queried as it is: nothing is filled, booked or dropped.
 
     .venv/bin/python -m bench.reading.reports --rows 2000000 --runs 200000
 """
@@ -26,6 +26,7 @@ import asyncpg
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from bench.reading.plans import gist
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.postgres import report_logins
 from hocket.kit.postgres.database import connect_pool
@@ -221,8 +222,9 @@ async def timed_views(pool: asyncpg.Pool, url: str, arguments: argparse.Namespac
                 told(what="view", view=view, **found)
                 if arguments.plans:
                     plan = await owner.fetch(f"EXPLAIN (ANALYZE, BUFFERS) {asked}{last}")
-                    text = "\n".join(row[0] for row in plan)
-                    (arguments.plans / f"{view}.txt").write_text(text)
+                    lines = [row[0] for row in plan]
+                    for name, told_of in ((view, lines), (f"{view}.gist", gist(lines))):
+                        (arguments.plans / f"{name}.txt").write_text("\n".join(told_of) + "\n")
         finally:
             await reader.close()
             await report_logins.revoke(owner, "bench_reader")
