@@ -29,7 +29,7 @@ document.addEventListener("DOMContentLoaded", () => {
     document.getElementById("all").open = false;
     document.getElementById("dialog-bulk").showModal();
     const said = await call("POST /bulk/preview", { action, filter: change.filter });
-    if (!said) { count.textContent = "They could not be counted."; return; }
+    if (!said) { count.textContent = "The runs could not be counted."; return; }
     const n = said.matching.toLocaleString("en");
     count.textContent = said.matching ? `${n} run${said.matching === 1 ? "" : "s"} ${which} fit these filters.` : `No run ${which} fits these filters.`;
     go.disabled = said.matching === 0; go.textContent = said.matching ? `${verb} ${n}` : verb;

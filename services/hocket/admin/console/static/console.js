@@ -83,7 +83,7 @@
 
   async function send(form, pressed) {
     let body;
-    try { body = bodyOf(form, pressed); } catch (error) { say(`This is no JSON: ${error.message}`); return; }
+    try { body = bodyOf(form, pressed); } catch (error) { say(`This is not valid JSON: ${error.message}`); return; }
     const said = await call(form.dataset.api, body);
     if (!said) return;
     if ("follow" in form.dataset && said.run_id) open(`/runs/${said.run_id}`);
@@ -112,7 +112,7 @@
     },
     compare: () => { const [a, b] = picked(); open(`/compare?a=${a}&b=${b}`); },
     revoke: async (button) => {
-      if (!button.dataset.sure) { button.dataset.sure = "true"; button.textContent = "Revoke for good?"; return; }
+      if (!button.dataset.sure) { button.dataset.sure = "true"; button.textContent = "Revoke permanently?"; return; }
       if (await call(`DELETE /keys/${button.dataset.key}`)) { say("Revoked."); setTimeout(() => location.reload(), 700); }
     },
     arm: async (button) => { if (await call(`POST ${button.dataset.path}`, JSON.parse(button.dataset.body ?? "{}"))) { say("Done."); setTimeout(() => location.reload(), 700); } },
@@ -124,7 +124,7 @@
 
   // views: filters under a name, kept by this browser
   const views = { get: () => { try { return JSON.parse(localStorage.getItem("hocket-views")) || {}; } catch { return {}; } },
-    set: (all) => { try { localStorage.setItem("hocket-views", JSON.stringify(all)); } catch { say("This browser keeps nothing in private windows."); } } };
+    set: (all) => { try { localStorage.setItem("hocket-views", JSON.stringify(all)); } catch { say("Private windows keep nothing."); } } };
   function listViews() {
     const list = document.getElementById("view-list");
     if (!list) return;

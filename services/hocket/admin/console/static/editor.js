@@ -44,11 +44,11 @@ document.addEventListener("DOMContentLoaded", async () => {
     let ok, said;
     try { [ok, said] = await post("/pipelines/validate"); } catch { tell("error", "The server cannot be reached. What you typed is kept."); return; }
     if (turn !== asked) return;
-    if (ok) { faulty = 0; tell("note", `It is valid: ${said.nodes} node${said.nodes === 1 ? "" : "s"}.`, ...(said.warnings || [])); }
+    if (ok) { faulty = 0; tell("note", `Valid: ${said.nodes} node${said.nodes === 1 ? "" : "s"}.`, ...(said.warnings || [])); }
     else {
       const line = /line (\d+)/.exec(said.detail || "");
       faulty = line ? Number(line[1]) : said.field ? lineOf(said.field) : 0;
-      tell("error", (faulty ? `Line ${faulty}: ` : "") + (said.detail || "It cannot be checked now."), said.cure && !(said.detail || "").includes(said.cure) ? said.cure : "");
+      tell("error", (faulty ? `Line ${faulty}: ` : "") + (said.detail || "It cannot be checked right now."), said.cure && !(said.detail || "").includes(said.cure) ? said.cure : "");
     }
     number();
   }
@@ -101,7 +101,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     try {
       const [ok, said] = await post("/pipelines");
       if (ok) hocket.open(`/pipelines/${said.pipeline}?version=${said.version}`);
-      else hocket.say(said.detail || "It was not applied.");
+      else hocket.say(said.detail || "The pipeline was not applied.");
     } catch { hocket.say("The server cannot be reached. What you typed is kept."); }
   });
   number(); hint(); check();
