@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    StrictBool,
     WithJsonSchema,
 )
 
@@ -532,7 +533,7 @@ class CancelBody(Request):
 class SignalBody(Request):
     """A signal for a run: `name` is the `signal` of the waiting node, or the approval's step."""
 
-    name: str = Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
+    name: str = Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
     payload: PlainJson = None
     signal_id: Key | None = None
     """The same ID always means the same signal; without an ID, each request sends a new one."""
@@ -724,7 +725,7 @@ class OutcomeBody(Request):
 
     run_id: Annotated[Name, Field(min_length=1)]
     """The run that the calls named: one of Hocket's, or any name that the HTTP door was given."""
-    good: bool
+    good: StrictBool
 
 
 class OutcomeSent(Reply):

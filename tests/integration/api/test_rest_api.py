@@ -627,6 +627,16 @@ async def test_a_run_that_has_ended_takes_no_signal(rest: Rest) -> None:
     assert await rest.stored(subjects.LOG) == 0
 
 
+@pytest.mark.parametrize("name", ["", "a\0b", "a\nb", "a\x7fb", "n" * 201])
+async def test_a_signal_needs_a_name_that_the_log_can_hold(rest: Rest, name: str) -> None:
+    await _insert_run(rest, _id(1), status="running")
+
+    answer = await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": name})
+
+    assert (answer.status, answer.error["field"]) == (422, "name")
+    assert await rest.stored(subjects.LOG) == 0
+
+
 async def test_a_run_submitted_a_moment_ago_is_waited_for(greet: Rest) -> None:
     run_id = (await greet.post("/v1/runs", _task("k"))).body["run_id"]
     asking = asyncio.create_task(greet.get(f"/v1/runs/{run_id}"))
@@ -1118,8 +1128,10 @@ async def test_outcomes_of_runs_go_to_the_gateways_under_the_tenant_of_the_key(r
     body = {"run_id": "their own / 7", "good": False}
     sent = await rest.post("/v1/experiments/outcomes", body, headers=developer)
     unnamed = await rest.post("/v1/experiments/outcomes", {"run_id": "", "good": True})
+    numbered = await rest.post("/v1/experiments/outcomes", {"run_id": "7", "good": 0})
     told = await asyncio.wait_for(heard.get(), 10)
     assert (sent.status, sent.body) == (202, {"tenant": "acme", **body})
+    assert (numbered.status, numbered.error["field"]) == (422, "good")
     assert (unnamed.status, unnamed.error["field"]) == (422, "run_id")
     assert (told, heard.empty()) == ({"tenant": "acme", **body}, True)
 
