@@ -67,6 +67,13 @@ async def test_nothing_goes_of_another_tenant_in_flight_or_by_mistake(rest: Rest
     assert await rest.pool.fetchval("SELECT count(*) FROM hocket.run") == 12
 
 
+@pytest.mark.parametrize("given", [0, 1, "false", "no", "off", None])
+async def test_whether_it_is_a_dry_run_is_never_guessed(rest: Rest, given: object) -> None:
+    guessed = await rest.post("/v1/data/delete", {"tenant": "default", "dry_run": given})
+    assert (guessed.status, guessed.body["field"]) == (422, "dry_run")
+    assert await rest.pool.fetchval("SELECT count(*) FROM hocket.run") == 12
+
+
 async def test_a_deletion_that_has_no_time_left_says_so_and_the_next_goes_on(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

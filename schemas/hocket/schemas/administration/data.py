@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 
 from hocket.schemas.labels import Labels
 from hocket.schemas.rest import Reply, Request, Token
@@ -23,7 +23,7 @@ class DataDeletion(Request):
     mistake."""
     label: Annotated[Labels, Field(min_length=1, max_length=1)] | None = None
     """Only data of tasks with this label; without it, all data of the tenant."""
-    dry_run: bool = False
+    dry_run: StrictBool = False
     """Only count, without deleting anything."""
 
 
