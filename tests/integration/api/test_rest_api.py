@@ -1097,6 +1097,8 @@ async def test_replicas_are_put_together_from_all_gateways_and_only_keys_of_all_
     assert (shown["drained"], shown["by"], shown["in_flight"]) == (True, "key:ops", 5)
     assert [one["breaker"] for one in shown["gateways"]] == ["open", "closed"]
     assert (found.body["gateways"], found.body["silent"]) == (["g1", "g2"], ["g3"])
+    guessed = [await rest.post("/v1/backends/b/warm", {"for_s": one}) for one in ("60", True)]
+    assert [(one.status, one.error["field"]) for one in guessed] == [(422, "for_s")] * 2
     assert done.status == 200
     (sent,) = gateways.controls
     assert (sent.action, sent.for_ms, sent.replica) == ("warm", 60_000, "b/1")

@@ -168,6 +168,10 @@ async def test_a_filter_may_ask_for_missed_deadlines_and_costs(rest: Rest) -> No
         assert float(shown.body["filter"]["min_cost_usd"]) == float(amount)
     loose = {"action": "retry", "filter": {"deadline_missed": 0}}
     assert (await rest.post("/v1/bulk/preview", loose)).status == 422
+    for many in ("5", True):
+        counted_as = await rest.post("/v1/bulk/preview", {"action": "retry", "at_most": many})
+        assert (counted_as.status, counted_as.body["field"]) == (422, "at_most")
+    assert (await rest.post("/v1/bulk/preview", {"action": "retry", "at_most": 5.0})).status == 200
     listed = await rest.get("/v1/runs?min_cost_usd=0.05&deadline_missed=true")
     assert len(listed.body["runs"]) == 3
     refused = await rest.get("/v1/runs?min_cost_usd=NaN")

@@ -38,7 +38,11 @@ class ReplicaWarmth(ReplicaChange):
     model_config = ConfigDict(json_schema_extra={"examples": [{"for_s": 3600}]})
 
     for_s: float = Field(
-        ge=0, le=MAX_WARM_S, allow_inf_nan=False, description="Seconds from now; 0 ends it."
+        ge=0,
+        le=MAX_WARM_S,
+        allow_inf_nan=False,
+        strict=True,
+        description="Seconds from now; 0 ends it.",
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, StrictBool
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import Labels
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import BudgetUsd, Key, Reply, Request, RunSubmission, Text, Token
+from hocket.schemas.rest import NUMBER, BudgetUsd, Key, Reply, Request, RunSubmission, Text, Token
 
 MAX_TASKS = 1_000
 """The most tasks in one request."""
@@ -105,7 +105,7 @@ class BulkChange(Request):
     action: Action
     filter: BulkFilter = Field(default_factory=BulkFilter)
     reason: Text = ""
-    at_most: int = Field(MAX_BULK_RUNS, ge=1, le=MAX_BULK_RUNS)
+    at_most: Annotated[int, Field(ge=1, le=MAX_BULK_RUNS), NUMBER] = MAX_BULK_RUNS
     idempotency_key: Key | None = None
 
 
