@@ -23,7 +23,13 @@ from pydantic import (
 from hocket.schemas.checks.bounded import Name
 from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.labels import Labels, reserved_among, reserved_reason
+from hocket.schemas.labels import (
+    MAX_LABELS_HEADER_CHARS,
+    Labels,
+    header_of,
+    reserved_among,
+    reserved_reason,
+)
 from hocket.schemas.messages import CallDecision, ExperimentState, Priority
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.subjects import TOKEN
@@ -44,9 +50,15 @@ def _checked(value: Any) -> Any:
     return value
 
 
-def _unreserved(labels: dict[str, str]) -> dict[str, str]:
+def _of_a_task(labels: dict[str, str]) -> dict[str, str]:
+    """Refuse labels that only the platform sets, and those that the header of a task cannot hold."""
     if key := reserved_among(labels):
         raise ValueError(reserved_reason(key))
+    if (chars := len(header_of(labels))) > MAX_LABELS_HEADER_CHARS:
+        raise ValueError(
+            f"they have {chars} characters when percent-encoded; the most is "
+            f"{MAX_LABELS_HEADER_CHARS}"
+        )
     return labels
 
 
@@ -72,7 +84,7 @@ def _budget(value: Any) -> Any:
 
 PlainJson = Annotated[Any, AfterValidator(_checked)]
 PlainObject = Annotated[dict[str, Any], AfterValidator(_checked)]
-TaskLabels = Annotated[Labels, AfterValidator(_unreserved)]
+TaskLabels = Annotated[Labels, AfterValidator(_of_a_task)]
 Token = Annotated[str, Field(pattern=f"^{TOKEN.pattern}$")]
 STORABLE = r"^[^\x00]*$"
 """Text that Postgres can store."""

@@ -3,9 +3,18 @@
 import re
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from hocket.schemas.administration.schedules import ScheduledTask
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.labels import MAX_LABELS, header_pattern, read_labels
+from hocket.schemas.labels import (
+    MAX_LABEL_VALUE_CHARS,
+    MAX_LABELS,
+    header_of,
+    header_pattern,
+    read_labels,
+)
+from hocket.schemas.rest import RunSubmission
 
 
 @pytest.mark.parametrize("count", [1, MAX_LABELS])
@@ -20,3 +29,17 @@ def test_one_more_is_refused_by_their_number() -> None:
     assert not re.search(header_pattern(), text)
     with pytest.raises(InvalidInput, match=f"it has {MAX_LABELS + 1} labels"):
         read_labels(text, "labels")
+
+
+@pytest.mark.parametrize("model", [RunSubmission, ScheduledTask])
+def test_a_body_takes_no_more_labels_than_the_header_of_its_task_can_hold(
+    model: type[BaseModel],
+) -> None:
+    value = "日" * MAX_LABEL_VALUE_CHARS
+    fits = {f"a{number}": value for number in range(7)}
+    model.model_validate({"pipeline": "p", "labels": fits})
+    assert read_labels(header_of(fits), "labels") == fits
+
+    with pytest.raises(ValidationError, match="18463 characters when percent-encoded") as refused:
+        model.model_validate({"pipeline": "p", "labels": {**fits, "a7": value}})
+    assert refused.value.errors()[0]["loc"] == ("labels",)
