@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from hocket.admin.app import MAX_BODY_BYTES
 from hocket.admin.approvals import reads as approval_reads
+from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.runs import lookup, reads
 from hocket.cli.app import app as cli
 from hocket.kit.nats import dead_letters
@@ -815,6 +816,31 @@ async def test_bad_input_of_any_kind_is_a_4xx_with_an_error_body(
     assert 400 <= answer.status < 500
     assert answer.error["message"]
     assert answer.error["code"] not in ("hocket_error", "http_error")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/keys", '{"name": "a", "name": "b", "role": "viewer"}', "(body)"),
+        ("/v1/keys", '{"name": "a", "role": "viewer", "models": ["\\ud800"]}', "models.0"),
+        ("/v1/experiments/outcomes", '{"run_id": "a", "good": true, "good": false}', "(body)"),
+        ("/v1/experiments/outcomes", '{"run_id": NaN, "good": true}', "(body)"),
+    ],
+)
+async def test_every_body_is_read_by_the_same_rules(
+    rest: Rest, path: str, body: str, field: str
+) -> None:
+    kind = {"Content-Type": "application/json"}
+    answer = await rest.ask("POST", path, data=body, headers=kind)
+    assert (answer.status, answer.error["code"]) == (422, "invalid_input")
+    assert answer.error["field"] == field
+
+    own = [route for route in rest.app.routes if getattr(route, "path", "").startswith("/v1/")]
+    assert not [
+        route.path
+        for route in own
+        if getattr(route, "body_field", None) and not isinstance(route, PlainJsonRoute)
+    ]
 
 
 async def test_times_at_the_edge_of_the_calendar_are_no_fault(rest: Rest) -> None:

@@ -11,6 +11,7 @@ from hocket.admin.audit.recording import record
 from hocket.admin.backends.errors import GatewayAway, GatewayRefused
 from hocket.admin.context import Context, Ctx
 from hocket.admin.requests.identity import Caller, CallerDep
+from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.permissions import needs
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
@@ -23,7 +24,7 @@ GATEWAY_TIMEOUT_MS = 5_000.0
 ExperimentName = Annotated[Token, Path(description="Name of the experiment.")]
 ArmName = Annotated[Token, Path(description="Name of one of its arms, other than the control.")]
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=PlainJsonRoute)
 
 
 @router.get("")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from hocket.admin.context import Ctx
 from hocket.admin.pages import DEFAULT_PAGE, FAR_FUTURE, After, Limit, cursor, parse_cursor
 from hocket.admin.requests.identity import Caller, CallerDep
+from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import Switch
 from hocket.admin.requests.permissions import needs
 from hocket.kit.access import key_store
@@ -25,7 +26,7 @@ from hocket.schemas.access.roles import ROLES, Permission, permissions_of
 
 KeyId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="ID of the key.")]
 
-router = APIRouter(prefix="/v1", tags=["keys"])
+router = APIRouter(prefix="/v1", tags=["keys"], route_class=PlainJsonRoute)
 
 
 @router.post("/keys", status_code=201)
