@@ -123,6 +123,8 @@ async def test_strangers_pages_other_keys_and_wrong_forms_are_refused(rest: Rest
         (viewer, CALL, {}, 403, "permission_missing"),
         (narrow, CALL, {}, 403, "model_forbidden"),
         (rest.key, {**CALL, "prompt": ""}, {}, 422, "prompt"),
+        (rest.key, {**CALL, "model": "a\nb"}, {}, 422, "model"),
+        (rest.key, {**CALL, "model": "a\x7f"}, {}, 422, "model"),
         (rest.key, {**CALL, "max_tokens": 0}, {}, 422, "max_tokens"),
         (rest.key, {**CALL, "tenant": "rival"}, {}, 422, "tenant"),
     ):

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 from nats.errors import Error as NatsError
@@ -25,6 +25,7 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import sealed
+from hocket.schemas.checks.bounded import Name
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.labels import KEY_LABEL
 from hocket.schemas.messages import (
@@ -63,7 +64,7 @@ class ModelNotOfKey(HocketError):
 class PlaygroundCall(Body):
     """What the form of the playground sends."""
 
-    model: str = Field(min_length=1, max_length=200)
+    model: Annotated[Name, Field(min_length=1, max_length=200)]
     prompt: str = Field(min_length=1, max_length=MAX_PROMPT_CHARS)
     system: str = Field("", max_length=MAX_PROMPT_CHARS)
     max_tokens: int = Field(512, ge=1, le=32_768)
