@@ -27,8 +27,9 @@ async def test_filters_are_an_address(rest: Rest) -> None:
     assert await shown(f"since={earlier}&until={earlier}") == set()
 
 
-async def test_a_cost_that_is_no_number_is_told_on_a_page(rest: Rest) -> None:
-    answer = await rest.get("/console/runs?min_cost=much", headers=PAGE)
+@pytest.mark.parametrize("cost", ["much", "NaN", "-1", "1e99", "1e-20000"])
+async def test_a_cost_that_is_no_amount_is_told_on_a_page(rest: Rest, cost: str) -> None:
+    answer = await rest.get(f"/console/runs?min_cost={cost}", headers=PAGE)
 
     assert answer.status == 422
     assert "min_cost" in answer.body

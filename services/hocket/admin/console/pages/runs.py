@@ -18,6 +18,7 @@ from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
 from hocket.admin.runs.parameters import Status
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.checks.bounded import MAX_USD_PLACES
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import read_labels
 
@@ -142,7 +143,8 @@ def _dollars(text: str) -> Decimal | None:
         amount = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite() or not 0 <= amount < MAX_DOLLARS:
+    fits = amount.is_finite() and 0 <= amount < MAX_DOLLARS
+    if not fits or -int(amount.as_tuple().exponent) > MAX_USD_PLACES:
         raise InvalidInput(
             field="min_cost", reason="it is not an amount of dollars", cure="Write it like `0.05`."
         )
