@@ -255,6 +255,16 @@ async def test_who_missed_what_is_not_kept_is_told_to_load_again(
         assert (await heard.next())[0] == "reset"
 
 
+@pytest.mark.parametrize("since", ["0", "0.0", "0.7"])
+async def test_a_place_before_all_facts_misses_none(rest: Rest, since: str) -> None:
+    async with following(rest.session, of_list(rest), since) as heard:
+        assert (await heard.next())[0] == "place"
+        await tell(rest.bus, change(1, 1, is_new=True))
+        assert (await heard.next())[1]["run_id"] == run_id(1)
+    async with following(rest.session, of_list(rest), since) as heard:
+        assert (await heard.next())[1]["run_id"] == run_id(1)
+
+
 async def test_clients_that_do_not_read_what_they_missed_keep_nobody_from_it(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,7 +166,7 @@ async def _missed(
     slot is held only while a portion is read, not while the client consumes it, because a client that
     does not read would block the slot for all others."""
     seq, place = since
-    first: int | None = seq + 1 if place is None else seq
+    first: int | None = max(seq + 1 if place is None else seq, 1)  # no fact has the number 0
     while first is not None:
         async with context.live.catching_up.place(tenant):
             facts, first = await past_portion(
