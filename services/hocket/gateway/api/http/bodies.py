@@ -73,7 +73,7 @@ class CompletionBody(_Body):
     """A legacy completion: a prompt as text or token ids, or several of them."""
 
     prompt: str | list[str] | list[Token] | list[list[Token]]
-    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
     max_completion_tokens: Count | None = None
 
 
@@ -99,10 +99,15 @@ BODIES: Mapping[str, type[BaseModel]] = {
     EMBEDDINGS: EmbeddingBody,
     RESPONSES: ResponseBody,
 }
+_COUNTS = ("n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens", "dimensions")
+"""Fields that those who read the body look for as integers."""
 
 
 def read(path: str, content: bytes) -> dict[str, Any]:
-    """Return the parsed body of a request unchanged, or raise BodyInvalid."""
+    """Return the parsed body of a request, or raise BodyInvalid.
+
+    It is unchanged, except that a count such as 5.0 becomes 5.
+    """
     if not few_values(content):
         raise BodyTooManyValues(limit=MAX_VALUES)
     try:
@@ -115,8 +120,11 @@ def read(path: str, content: bytes) -> dict[str, Any]:
     if path == RESPONSES:
         check_fields(body)
     try:
-        BODIES[path].model_validate(body)
+        checked = BODIES[path].model_validate(body)
     except ValidationError as error:
         fault = first_fault(error)
         raise BodyInvalid(field=fault.field("body"), reason=fault.reason) from error
+    for name in _COUNTS:
+        if isinstance(body.get(name), float):
+            body[name] = getattr(checked, name)
     return body

@@ -1,7 +1,14 @@
 """What a body must be to be a call."""
 
+import pytest
+
+from hocket.gateway.api.http import bodies
+from hocket.gateway.api.http.body_types import BodyInvalid
+from hocket.gateway.core.calls.request_content import choices, most_tokens
+from hocket.gateway.core.protocols.openai_api import COMPLETIONS, plain
+from hocket.schemas.messages import OpenAIBody
 from support.gateway.door_rig import MODELS, asks, running, status
-from support.gateway.routing_rig import Rig, says
+from support.gateway.routing_rig import Rig, request, says
 
 
 async def test_a_models_name_is_printable() -> None:
@@ -10,3 +17,15 @@ async def test_a_models_name_is_printable() -> None:
         writer.write(door.request(asks(model="a\nb")))
         assert await status(reader) == 400
         writer.close()
+
+
+def test_a_count_is_an_integer_however_it_is_written() -> None:
+    written = b'{"model": "a", "prompt": "b", "n": 2.0, "best_of": 3.0, "max_tokens": 5.0}'
+    body = bodies.read(COMPLETIONS, written)
+    call = request(openai=OpenAIBody(path="completions", body=body))
+    assert repr(body["best_of"]) == "3"
+    assert (choices(call), most_tokens(body), plain(call).max_tokens) == (3, 5, 5)
+
+    with pytest.raises(BodyInvalid) as refused:
+        bodies.read(COMPLETIONS, b'{"model": "a", "prompt": "b", "best_of": 2.5}')
+    assert refused.value.fields["field"] == "best_of"
