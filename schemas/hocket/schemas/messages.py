@@ -315,7 +315,7 @@ class SignalReceived(Message):
 
     run_id: Name
     signal_id: Name
-    name: Name
+    name: StepKey
     payload: Any = None
     by: Name = ""
 
