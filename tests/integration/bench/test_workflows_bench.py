@@ -83,7 +83,7 @@ async def test_real_workflows_run_each_task_once_in_order_and_near_their_critica
 def test_the_longest_path_counts_time_and_the_longest_chain_levels() -> None:
     assert DIAMOND.path_s == pytest.approx(0.4)
     assert DIAMOND.levels == 3
-    assert DIAMOND.bound_ms() == pytest.approx(1.05 * 400 + 3 * 20)
+    assert DIAMOND.bound_ms() == pytest.approx(1.05 * 400 + 3 * 20 + 4 * 0.1)
 
 
 def test_a_journal_without_fault_passes() -> None:
