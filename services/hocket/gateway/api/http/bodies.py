@@ -45,6 +45,7 @@ class _Body(BaseModel):
     stream_options: JsonObject | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
     max_tokens: Count | None = None
 
 
@@ -73,7 +74,6 @@ class CompletionBody(_Body):
     """A legacy completion: a prompt as text or token ids, or several of them."""
 
     prompt: str | list[str] | list[Token] | list[list[Token]]
-    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
     max_completion_tokens: Count | None = None
 
 

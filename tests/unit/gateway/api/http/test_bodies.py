@@ -5,7 +5,7 @@ import pytest
 from hocket.gateway.api.http import bodies
 from hocket.gateway.api.http.body_types import BodyInvalid
 from hocket.gateway.core.calls.request_content import choices, most_tokens
-from hocket.gateway.core.protocols.openai_api import COMPLETIONS, plain
+from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, plain
 from hocket.schemas.messages import OpenAIBody
 from support.gateway.door_rig import MODELS, asks, running, status
 from support.gateway.routing_rig import Rig, request, says
@@ -29,3 +29,14 @@ def test_a_count_is_an_integer_however_it_is_written() -> None:
     with pytest.raises(BodyInvalid) as refused:
         bodies.read(COMPLETIONS, b'{"model": "a", "prompt": "b", "best_of": 2.5}')
     assert refused.value.fields["field"] == "best_of"
+
+
+def test_best_of_counts_in_a_chat_as_well_because_engines_take_it_there() -> None:
+    asked = b'{"model": "a", "messages": [{"role": "user", "content": "b"}], "best_of": %s}'
+    body = bodies.read(CHAT, asked % b"128.0")
+    assert choices(request(openai=OpenAIBody(path="chat/completions", body=body))) == 128
+
+    for wrong in (b"129", b"0", b"true", b'"2"'):
+        with pytest.raises(BodyInvalid) as refused:
+            bodies.read(CHAT, asked % wrong)
+        assert refused.value.fields["field"] == "best_of"
