@@ -1,9 +1,9 @@
 """Holds calls to the rates of their tenant and model (`core/rates/`).
 
 Requests and expected tokens are counted before a call is made: about one token per 4 characters,
-plus the answer that it allows (`max_tokens`, or USUAL_OUTPUT_TOKENS). When it has ended, its actual
-usage is counted instead. Gateways share a rate evenly: each live one enforces its part, so together
-they stay within the rate.
+plus the answers that it allows (each `max_tokens`, or USUAL_OUTPUT_TOKENS). When it has ended, its
+actual usage is counted instead. Gateways share a rate evenly: each live one enforces its part, so
+together they stay within the rate.
 """
 
 import asyncio
@@ -161,5 +161,8 @@ class ModelRates:
 
 
 def _expected_tokens(request: CallRequest) -> int:
-    answers = request.max_tokens or USUAL_OUTPUT_TOKENS
-    return request_content.tokens(request) + (0 if request.embed else answers)
+    tokens = request_content.tokens(request)
+    if request_content.embeds(request):
+        return tokens
+    answer = request_content.max_tokens(request) or USUAL_OUTPUT_TOKENS
+    return tokens + request_content.choices(request) * answer

@@ -9,7 +9,13 @@ from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.errors import CallStopped, ModelRateReached
 from hocket.gateway.core.rates.rules import read
 from hocket.gateway.rates.model_rates import ModelRates
-from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
+from hocket.schemas.messages import (
+    Attribution,
+    CallReply,
+    CallRequest,
+    ChatMessage,
+    OpenAIBody,
+)
 
 NOW_MS = 1_800_000_000_000.0
 
@@ -117,3 +123,20 @@ async def test_a_call_of_which_one_account_has_no_room_takes_nothing_of_the_othe
     await rig.admit()
     await rig.refused()
     await rig.admit("globex")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("chat/completions", {"n": 100, "max_tokens": 50}, 5_000),
+        ("completions", {"prompt": [""] * 30, "n": 2, "max_completion_tokens": 50}, 3_000),
+        ("chat/completions", {"n": 10}, 2_560),
+        ("embeddings", {"input": ""}, 0),
+    ],
+)
+async def test_every_answer_that_a_call_asks_for_is_expected(
+    path: Any, body: dict[str, Any], expected: int
+) -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 100_000})
+    admission = await rig.admit(openai=OpenAIBody(path=path, body=body))
+    assert admission.expected == 101 + expected
