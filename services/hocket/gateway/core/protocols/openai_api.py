@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, cast
 
 from hocket.gateway.core.calls.prompt import chat_messages
+from hocket.gateway.core.calls.request_content import most_tokens
 from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
@@ -302,8 +303,7 @@ def plain(request: CallRequest) -> CallRequest:
         update["tools"] = tuple(body.get("tools") or ())
         update["tool_choice"] = body.get("tool_choice")
         update["response_schema"] = _wanted_schema(body.get("response_format"))
-    limit = body.get("max_completion_tokens", body.get("max_tokens"))
-    update["max_tokens"] = limit if isinstance(limit, int) else None
+    update["max_tokens"] = most_tokens(body)
     temperature = body.get("temperature")
     update["temperature"] = temperature if isinstance(temperature, int | float) else None
     return request.model_copy(update=update)

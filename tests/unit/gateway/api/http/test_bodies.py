@@ -40,3 +40,11 @@ def test_best_of_counts_in_a_chat_as_well_because_engines_take_it_there() -> Non
         with pytest.raises(BodyInvalid) as refused:
             bodies.read(CHAT, asked % wrong)
         assert refused.value.fields["field"] == "best_of"
+
+
+@pytest.mark.parametrize("other", [b"null", b"3"])
+def test_a_backend_that_gets_plain_parameters_gets_the_limit_that_is_reserved(other: bytes) -> None:
+    written = b'{"model": "a", "prompt": "b", "max_completion_tokens": %s, "max_tokens": 5}' % other
+    body = bodies.read(COMPLETIONS, written)
+    call = request(openai=OpenAIBody(path="completions", body=body))
+    assert plain(call).max_tokens == most_tokens(body) == 5
