@@ -2,11 +2,13 @@
 
 from pydantic import ValidationError
 
+from hocket.gateway.api.http import bodies
+from hocket.gateway.api.http.body_types import BodyInvalid
 from hocket.gateway.core.errors import CallMalformed
 from hocket.schemas import subjects
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.labels import reserved_among
-from hocket.schemas.messages import CallRequest
+from hocket.schemas.messages import CallRequest, OpenAIBody
 
 MAX_ID_CHARS = 512
 MAX_ATTRIBUTION_CHARS = 16_384
@@ -14,7 +16,11 @@ MAX_ATTRIBUTION_CHARS = 16_384
 
 def checked(payload: bytes) -> CallRequest:
     """Return the request, or raise CallMalformed;
-    its id and attribution must fit into a usage record."""
+    its id and attribution must fit into a usage record.
+
+    The body of OpenAI's API that it may hold must be one that the HTTP door would take, because what
+    it asks for is counted, and sent on as it is.
+    """
     try:
         request = CallRequest.model_validate_json(payload)
     except ValidationError as error:
@@ -30,7 +36,16 @@ def checked(payload: bytes) -> CallRequest:
         raise CallMalformed(field="attribution", reason=reason)
     if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
         raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
-    return request
+    return request if request.openai is None else _with_checked_body(request, request.openai)
+
+
+def _with_checked_body(request: CallRequest, openai: OpenAIBody) -> CallRequest:
+    try:
+        body = bodies.checked(openai.path, {"model": request.model, **openai.body})
+    except BodyInvalid as error:
+        field = f"openai.body.{error.fields['field']}"
+        raise CallMalformed(field=field, reason=error.fields["reason"]) from error
+    return request.model_copy(update={"openai": openai.model_copy(update={"body": body})})
 
 
 def without_reserved_labels(request: CallRequest) -> CallRequest:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -10,9 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api.call_requests import checked
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.unmetered import used
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.schemas.messages import Attribution, CallRequest
+from hocket.schemas.messages import Attribution, CallRequest, Completion
 from support.gateway.routing_rig import BOUND_S, Rig, backend, hangs, request, says
 
 MODELS = {"writer": {"backends": [backend("a")]}}
@@ -69,6 +72,38 @@ def test_a_call_that_could_not_be_booked_is_refused_before_it_is_made(
     with pytest.raises(CallMalformed) as refused:
         checked(CallRequest.model_construct(**body).model_dump_json(warnings=False).encode())
     assert refused.value.fields["field"] == field
+
+
+def _over_nats(body: dict[str, Any], **fields: Any) -> CallRequest:
+    asked = wanted("ours").model_dump(mode="json", exclude={"messages"})
+    asked |= {"openai": {"path": "chat/completions", "body": body}, **fields}
+    return checked(json.dumps(asked).encode())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"n": 1_000}, "n"),
+        ({"best_of": 2.5}, "best_of"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"messages": [7]}, "messages.0"),
+        ({"tools": 7}, "tools"),
+    ],
+)
+def test_a_body_of_openais_api_is_checked_as_over_http(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(CallMalformed) as refused:
+        _over_nats({"messages": [{"role": "user", "content": "a"}], **wrong})
+    assert refused.value.fields["field"] == f"openai.body.{field}"
+
+
+def test_what_a_body_asks_for_counts_whatever_stands_beside_it() -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "n": 4.0, "max_tokens": 9_000.0}
+    call = _over_nats(body, max_tokens=1, embed=["a"])
+    assert (request_content.choices(call), request_content.max_tokens(call)) == (4, 9_000)
+    assert not request_content.embeds(call)
+    booked = used(call, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
+    assert booked.output_tokens == 36_000
 
 
 async def test_a_tenant_with_very_many_calls_leaves_places_for_the_next() -> None:

@@ -119,12 +119,15 @@ def read(path: str, content: bytes) -> dict[str, Any]:
         raise BodyInvalid(field="body", reason="it is not a JSON object")
     if path == RESPONSES:
         check_fields(body)
+    return checked(path, body)
+
+
+def checked(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body whose counts are integers, or raise BodyInvalid."""
     try:
-        checked = BODIES[path].model_validate(body)
+        valid = BODIES[path].model_validate(body)
     except ValidationError as error:
         fault = first_fault(error)
         raise BodyInvalid(field=fault.field("body"), reason=fault.reason) from error
-    for name in _COUNTS:
-        if isinstance(body.get(name), float):
-            body[name] = getattr(checked, name)
-    return body
+    counts = {name: getattr(valid, name) for name in _COUNTS if isinstance(body.get(name), float)}
+    return {**body, **counts} if counts else body

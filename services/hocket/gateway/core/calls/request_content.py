@@ -25,16 +25,12 @@ _STRUCTURE = frozenset({"content", "text", "image_url", "tool_calls", "function"
 
 def embeds(request: CallRequest) -> bool:
     """Return whether a call asks for embeddings."""
-    return bool(request.embed) or (
-        request.openai is not None and request.openai.path == "embeddings"
-    )
+    return bool(request.embed) if request.openai is None else request.openai.path == "embeddings"
 
 
 def max_tokens(request: CallRequest) -> int | None:
     """Return how many tokens the answer may have; None if the call does not say."""
-    if request.max_tokens is not None or request.openai is None:
-        return request.max_tokens
-    return most_tokens(request.openai.body)
+    return request.max_tokens if request.openai is None else most_tokens(request.openai.body)
 
 
 def most_tokens(body: Mapping[str, Any]) -> int | None:
