@@ -3,23 +3,29 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic_core import to_json
+
 from hocket.schemas.messages import CallRequest, Document
 
 CHARS_PER_TOKEN = 4
 CHARS_PER_CELL = 8
+CHARS_PER_MESSAGE = 4 * CHARS_PER_TOKEN
+"""The least counted for a message, because templates put its role and its end around it."""
 MEDIA_TOKENS = 1_000
 """The least number of tokens counted for an image, including a linked one;
 audio and files count by size."""
 CHARS_PER_MEDIA_TOKEN = 100
+_TEXT_FILE = "data:text/"
+"""The beginning of a file that is text, in base64."""
 MAX_CHOICES = 128
 """The most answers one call may ask for; the HTTP API refuses more."""
 MAX_OUTPUT_TOKENS = 10**9
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _UNREAD = frozenset({"model", "role", "type", "user", "metadata"})
-"""Fields of a body that no model reads."""
+"""Texts of a body or of a message that no model reads."""
 _MEDIA = frozenset({"url", "data", "file_data"})
-"""Fields that hold something other than text: a link, or the content of a file."""
-_STRUCTURE = frozenset({"content", "text", "image_url", "tool_calls", "function", "arguments"})
+"""Fields of a message's parts that hold something other than text: a link, or a file's content."""
+_STRUCTURE = frozenset({"content", "text", "image_url", "arguments"})
 """Structural field names of the OpenAI API, which models do not read."""
 
 
@@ -62,24 +68,19 @@ def tokens(request: CallRequest) -> int:
     """Return roughly how many tokens a call sends.
 
     Everything its backend receives counts, because backends charge for tools, schemas, tables and
-    token ids as for words.
+    token ids as for words. A character that is not ASCII counts with its bytes.
     """
-    chars = sum(len(text) for text in request.embed)
+    chars = sum(map(_size, request.embed))
     for message in request.messages:
-        chars += len(message.content)
-        if message.tool_calls:
-            chars += _chars(message.tool_calls)
+        calls = _json_chars(message.tool_calls) if message.tool_calls else 0
+        chars += max(_size(message.content) + calls, CHARS_PER_MESSAGE)
     chars += sum(map(_document_chars, request.documents))
     if request.tools:
-        chars += _chars(request.tools)
+        chars += _json_chars(request.tools)
     if request.response_schema is not None:
-        chars += _chars(request.response_schema)
+        chars += _json_chars(request.response_schema)
     if request.openai is not None:
-        chars += sum(
-            _chars(value)
-            for name, value in request.openai.body.items()
-            if name not in _UNREAD and isinstance(value, str | list | dict)
-        )
+        chars += sum(map(_body_chars, request.openai.body.keys(), request.openai.body.values()))
     return 1 + chars // CHARS_PER_TOKEN
 
 
@@ -112,25 +113,48 @@ def _plain(value: Any) -> Iterator[str]:
 
 
 def _document_chars(document: Document) -> int:
-    chars = len(document.title) + len(document.source) + len(document.text)
+    chars = _size(document.title) + _size(document.source) + _size(document.text)
     chars += sum(_cell_chars(cell) for cell in document.columns)
     return chars + sum(_cell_chars(cell) for row in document.rows for cell in row)
 
 
 def _cell_chars(cell: Any) -> int:
-    return max(_chars(cell), CHARS_PER_CELL)
+    return max(_size(cell) if isinstance(cell, str) else _json_chars(cell), CHARS_PER_CELL)
+
+
+def _body_chars(name: str, value: Any) -> int:
+    """Return the characters of a field of a body; parameters that are no text or list do not count."""
+    if name in _UNREAD:
+        return 0
+    if isinstance(value, str):
+        return _size(value)
+    if name == "messages" and isinstance(value, list):
+        return sum(max(_chars(message), CHARS_PER_MESSAGE) for message in value)
+    if name in ("prompt", "input"):
+        return _chars(value)
+    return _json_chars(value) if isinstance(value, list | dict) else 0
+
+
+def _json_chars(value: Any) -> int:
+    """Return the length of a value that a model reads as JSON: a tool, a schema."""
+    return len(to_json(value))
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text in UTF-8, because a word in other letters has more tokens."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _chars(value: Any) -> int:
-    """Return roughly how many characters of a JSON value a model reads: its texts and names, plus
-    one token per number."""
+    """Return roughly how many characters of a message or a prompt a model reads: its texts and
+    names, plus one token per number."""
     chars = 0
     waiting: list[Any] = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
-            chars += len(one)
-        elif isinstance(one, list | tuple):
+            chars += max(_size(one), CHARS_PER_TOKEN)
+        elif isinstance(one, list):
             if one and all(type(item) is int for item in one):
                 chars += CHARS_PER_TOKEN * len(one)
             else:
@@ -143,16 +167,24 @@ def _chars(value: Any) -> int:
 
 
 def _field_chars(fields: Mapping[Any, Any], waiting: list[Any]) -> int:
-    """Return the characters of an object's names and media; append its other values to `waiting`."""
+    """Return the characters of an object's names, media and tool calls; append its other values to
+    `waiting`."""
     chars = 0
     for name, held in fields.items():
         is_text = isinstance(held, str)
         if is_text and name in _UNREAD:
             continue
         if is_text and name in _MEDIA:
-            media_tokens = max(len(held) // CHARS_PER_MEDIA_TOKEN, MEDIA_TOKENS)
-            chars += CHARS_PER_TOKEN * media_tokens
+            chars += _media_chars(held)
+        elif name == "tool_calls":
+            chars += _json_chars(held)
         else:
             chars += 0 if name in _STRUCTURE else len(str(name))
             waiting.append(held)
     return chars
+
+
+def _media_chars(held: str) -> int:
+    if held.startswith(_TEXT_FILE):
+        return len(held) * 3 // 4
+    return CHARS_PER_TOKEN * max(len(held) // CHARS_PER_MEDIA_TOKEN, MEDIA_TOKENS)

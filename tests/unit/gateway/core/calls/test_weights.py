@@ -53,6 +53,17 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "token ids": ("completions", {"prompt": [17] * TOKENS}),
     "lists of token ids": ("embeddings", {"input": [[17] * 100] * 100}),
+    "text named user": ("chat/completions", {"tools": [{"function": {"user": LONG}}]}),
+    "text named data": ("chat/completions", {"documents": [{"data": LONG}]}),
+    "empty values": ("chat/completions", {"tools": [{"enum": [None] * 8_000}]}),
+    "long numbers": ("chat/completions", {"tools": [{"enum": [10**999] * 40}]}),
+    "empty messages": ("chat/completions", {"messages": [{"role": "user", "content": ""}] * 2_500}),
+    "empty parts": ("chat/completions", {"messages": [{"content": [{"text": ""}] * TOKENS}]}),
+    "other letters": ("chat/completions", {"messages": [{"content": "\u6f6e" * 13_334}]}),
+    "text file": (
+        "chat/completions",
+        {"messages": [{"content": [{"file": {"file_data": "data:text/plain;" + "x" * 53_334}}]}]},
+    ),
     "suffix": ("completions", {"prompt": "a", "suffix": LONG}),
     "prediction": ("chat/completions", {"prediction": {"content": LONG}}),
 }
@@ -65,6 +76,10 @@ FIELDS: dict[str, dict[str, Any]] = {
     "rows without columns": {
         "documents": [{"id": "S1", "kind": "table", "rows": [["x" * 40] * 1000]}]
     },
+    "text named user": {"tools": [{"user": LONG}]},
+    "empty messages": {"messages": [{"role": "user", "content": ""}] * 2_500},
+    "other letters": {"embed": ["\u6f6e" * 13_334]},
+    "long numbers": {"documents": [{"id": "S1", "kind": "table", "rows": [[10**999] * 40]}]},
     "source": {"documents": [{"id": "S1", "source": LONG}]},
 }
 
