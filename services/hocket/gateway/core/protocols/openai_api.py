@@ -107,6 +107,8 @@ def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
         made = _embedded(request, reply, used)
     else:
         made = _chosen(reply, used, chat=path == CHAT)
+        if used.estimated and not used.output_tokens:
+            made["output_tokens"] = _written_in(reply, chat=path == CHAT) // BYTES_PER_TOKEN
     if request.openai is not None:
         made["openai"] = reply
     elif request.response_schema is not None:
@@ -151,6 +153,25 @@ def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[s
     if not _are_objects(calls):
         raise ReplyUnreadable("`tool_calls` is not a list of objects", used)
     return {"text": text, "tool_calls": tuple(calls), "finish_reason": reason}
+
+
+def _written_in(reply: Mapping[str, Any], *, chat: bool) -> int:
+    """Return the bytes that a model wrote, in all choices of a reply."""
+    messages = (choice.get("message") if chat else choice for choice in reply["choices"])
+    return sum(_written_bytes(one) for one in messages if isinstance(one, dict))
+
+
+def _written_bytes(message: Mapping[str, Any]) -> int:
+    """Return the bytes that a model wrote in a message or a part of one: text, reasoning (which some
+    engines send under both names), a refusal and tool calls."""
+    sizes = {
+        name: len(text.encode("utf-8", "replace"))
+        for name in ("content", "text", "refusal", "reasoning", "reasoning_content")
+        if isinstance(text := message.get(name), str)
+    }
+    reasoning = max(sizes.pop("reasoning", 0), sizes.pop("reasoning_content", 0))
+    calls = message.get("tool_calls")
+    return sum(sizes.values()) + reasoning + (len(str(calls)) if calls else 0)
 
 
 def _are_objects(values: Any) -> bool:
@@ -240,8 +261,9 @@ class Assembly:
         calls = delta.get("tool_calls") or ()
         if not isinstance(text, str):
             raise ReplyUnreadable("the content is not text", self.spent)
-        self._pieces += bool(text or calls)
-        self._bytes += len(text) + (len(str(calls)) if calls else 0)
+        written = _written_bytes(delta)
+        self._pieces += bool(written)
+        self._bytes += written
         if choice.get("index", 0) != 0:
             return ""
         self._take_first(choice, text, calls)

@@ -1,8 +1,12 @@
 """What a request used whose backend did not say."""
 
+from typing import Any
+
+import pytest
+
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.unmetered import FASTEST_TOKENS_PER_S, used
-from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS
+from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS, Assembly, completion
 from hocket.schemas.messages import Completion
 from support.gateway.routing_rig import request
 
@@ -47,3 +51,25 @@ def test_of_a_whole_answer_counts_what_the_engine_writes_in_that_time_where_it_i
     body = {"n": 3, "max_tokens": 900}
     three = request(messages=(), openai={"path": "chat/completions", "body": body})
     assert used(three, Completion(), **cut, written=80.4).output_tokens == 241
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"content": "x" * 400},
+        {"content": "\u6f6e" * 133 + "x"},
+        {"content": None, "reasoning": "x" * 400, "reasoning_content": "x" * 400},
+        {"content": "x" * 100, "refusal": "x" * 300},
+        {"content": None, "tool_calls": [{"arguments": "x" * 381}]},
+    ],
+)
+def test_all_that_was_written_counts_in_every_choice(said: dict[str, Any]) -> None:
+    call = request(messages=(), openai={"path": "chat/completions", "body": {"n": 10}})
+    whole = completion(call, {"choices": [{"message": said}] * 10})
+    made = used(call, whole, cut=False, goes_on=True, elapsed_ms=1.0)
+    assert (made.output_tokens, made.estimated) == (1_000, True)
+
+    assembly = Assembly(call)
+    for index in range(10):
+        assembly.add({"choices": [{"index": index, "delta": said}]})
+    assert assembly.spent.output_tokens == 1_000
