@@ -204,6 +204,8 @@ class Assembly:
         self._arguments: dict[int, list[str]] = {}
         self._reason = ""
         self._used: Completion | None = None
+        self._open: set[int] = set()
+        """The choices that have begun and not ended, as far as usage does not cover them."""
         self._pieces = self._bytes = 0
 
     @property
@@ -215,13 +217,14 @@ class Assembly:
     def spent(self) -> Completion:
         """The usage of the stream so far.
 
-        At its end that is what was metered; before, an estimate from the text (at least one token
-        per chunk with content) together with anything metered on the way.
+        At the end of all choices that is what was metered (on the way, engines may meter each choice
+        by itself); before, an estimate from the text (at least one token per chunk with content)
+        together with anything metered on the way.
         """
         seen_tokens = max(self._pieces, self._bytes // BYTES_PER_TOKEN)
         if self._used is None:
             return Completion(output_tokens=seen_tokens, estimated=True)
-        if self.ended and not self._used.estimated:
+        if self.ended and not self._open and not self._used.estimated:
             return self._used
         told = max(self._used.output_tokens, seen_tokens)
         return self._used.model_copy(update={"output_tokens": told, "estimated": True})
@@ -233,6 +236,8 @@ class Assembly:
                 self._used = usage(chunk["usage"])
             choices = chunk.get("choices") or ()
             if not choices:
+                if chunk.get("usage") is not None:
+                    self._open.clear()
                 return Piece("", is_usage=chunk.get("usage") is not None)
             text = "".join(self._taken(choice) for choice in choices)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -264,7 +269,12 @@ class Assembly:
         written = _written_bytes(delta)
         self._pieces += bool(written)
         self._bytes += written
-        if choice.get("index", 0) != 0:
+        index = choice.get("index", 0)
+        if choice.get("finish_reason"):
+            self._open.discard(index)
+        elif written:
+            self._open.add(index)
+        if index != 0:
             return ""
         self._take_first(choice, text, calls)
         return text

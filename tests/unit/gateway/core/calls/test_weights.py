@@ -135,6 +135,19 @@ def test_a_usage_on_the_way_is_not_that_of_the_end() -> None:
     assert (assembly.spent.output_tokens, assembly.spent.estimated) == (2, False)
 
 
+def test_the_usage_of_one_choice_is_not_that_of_the_others() -> None:
+    assembly = Assembly(request())
+    for count in range(100):
+        told = {"prompt_tokens": 5, "completion_tokens": count + 1}
+        assembly.add({"choices": [{"index": 1, "delta": {"content": "a"}}], "usage": told})
+    told = {"prompt_tokens": 5, "completion_tokens": 1}
+    first = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
+    assembly.add({"choices": [first], "usage": told})
+    assert (assembly.spent.output_tokens, assembly.spent.estimated) == (101, True)
+    assembly.add({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 101}})
+    assert (assembly.spent.output_tokens, assembly.spent.estimated) == (101, False)
+
+
 @pytest.mark.parametrize("count", [float("inf"), float("nan"), -1.0, 1e18])
 def test_tensors_that_count_no_tokens_are_typed_errors(count: float) -> None:
     with pytest.raises(TensorInvalid):
