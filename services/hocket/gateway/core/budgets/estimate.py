@@ -76,13 +76,15 @@ class Estimator:
         self._ratios: History[Kind] = History()
 
     def estimate(self, request: CallRequest, kind: Kind, prices: Iterable[Prices]) -> Estimate:
-        """Return the estimate of a call at the highest of the given prices."""
+        """Return the estimate of a call at the highest of the given prices; a long answer may be
+        dearest at others than a short one."""
         input_tokens = request_content.tokens(request)
-        seen = [(_seen_usd(request, input_tokens, one), one) for one in prices]
-        seen_usd, dearest = max(seen, key=lambda pair: pair[0], default=(0.0, Prices()))
+        among = tuple(prices)
+        seen_usd = max((_seen_usd(request, input_tokens, one) for one in among), default=0.0)
         if not seen_usd:
             return FREE
-        return self.now(kind, seen_usd, _worst_usd(request, input_tokens, dearest))
+        worst_usd = max(_worst_usd(request, input_tokens, one) for one in among)
+        return self.now(kind, seen_usd, worst_usd)
 
     def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
         """Return the estimate for a base cost and a worst case, using the history known now."""

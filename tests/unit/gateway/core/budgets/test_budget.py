@@ -339,6 +339,15 @@ def test_the_dearest_of_the_prices_is_expected_and_an_unpriced_one_costs_nothing
     assert estimator.estimate(request(), KIND, [Prices()]) is FREE
 
 
+def test_the_worst_case_is_that_of_the_prices_at_which_a_long_answer_is_dearest() -> None:
+    dear_input, dear_output = Prices(Decimal(10), Decimal(1)), Prices(Decimal(1), Decimal(20))
+    asked = request(max_tokens=100_000)
+    short, long = (Estimator().estimate(asked, KIND, [one]) for one in (dear_input, dear_output))
+    assert short.seen_usd > long.seen_usd
+    both = Estimator().estimate(asked, KIND, [dear_input, dear_output])
+    assert (both.seen_usd, both.worst_usd) == (short.seen_usd, long.worst_usd)
+
+
 def test_tokens_count_messages_documents_and_texts() -> None:
     passage = Document(id="P1", text="y" * 400)
     assert (
