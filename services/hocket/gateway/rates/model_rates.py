@@ -164,5 +164,5 @@ def _expected_tokens(request: CallRequest) -> int:
     tokens = request_content.tokens(request)
     if request_content.embeds(request):
         return tokens
-    answer = request_content.max_tokens(request) or USUAL_OUTPUT_TOKENS
+    answer = request_content.answer_tokens(request, USUAL_OUTPUT_TOKENS)
     return tokens + request_content.choices(request) * answer

@@ -17,6 +17,7 @@ from hocket.gateway.api.http.body_types import (
     BodyInvalid,
     Count,
     JsonObject,
+    Least,
     Model,
     Token,
     whole,
@@ -47,6 +48,7 @@ class _Body(BaseModel):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES), BeforeValidator(whole)] | None = None
     max_tokens: Count | None = None
+    min_tokens: Least | None = None
 
 
 class ChatTurn(BaseModel):
@@ -99,7 +101,15 @@ BODIES: Mapping[str, type[BaseModel]] = {
     EMBEDDINGS: EmbeddingBody,
     RESPONSES: ResponseBody,
 }
-_COUNTS = ("n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens", "dimensions")
+_COUNTS = (
+    "n",
+    "best_of",
+    "min_tokens",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "dimensions",
+)
 """Fields that those who read the body look for as integers."""
 
 

@@ -23,6 +23,7 @@ def whole(value: Any) -> Any:
 
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
+Least = Annotated[int, Field(ge=0, le=1_000_000_000), BeforeValidator(whole)]
 Token = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 JsonObject = dict[str, Any]
 

@@ -14,6 +14,7 @@ from hocket.gateway.api.http.body_types import (
     BodyInvalid,
     Count,
     JsonObject,
+    Least,
     Model,
 )
 from hocket.gateway.core.protocols.responses.request import CHAT_ONLY
@@ -207,6 +208,7 @@ class ResponseBody(BaseModel):
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: Count | None = None
+    min_tokens: Least | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None

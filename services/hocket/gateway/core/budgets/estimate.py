@@ -23,7 +23,7 @@ from hocket.schemas.messages import CallRequest
 USUAL_OUTPUT_TOKENS = 256
 """The length of answer that the base cost assumes."""
 WORST_OUTPUT_TOKENS = 16_384
-"""The length of answer assumed as the worst case if `max_tokens` is not set."""
+"""The length of answer assumed as the worst case if `max_tokens` is not set, nor more demanded."""
 EXPECTED_QUANTILE = 0.9
 DEVIATIONS = 3.0
 """How many standard deviations above the mean are reserved for parallel calls."""
@@ -145,17 +145,15 @@ class Estimator:
 
 
 def _seen_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
-    usual = 0 if request_content.embeds(request) else USUAL_OUTPUT_TOKENS
-    output_tokens = request_content.choices(request) * min(
-        usual, request_content.max_tokens(request) or usual
-    )
-    return _usd(prices, input_tokens, output_tokens)
+    if request_content.embeds(request):
+        return _usd(prices, input_tokens, 0)
+    usual = request_content.usual_tokens(request, USUAL_OUTPUT_TOKENS)
+    return _usd(prices, input_tokens, request_content.choices(request) * usual)
 
 
 def _worst_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:
-    worst = request_content.choices(request) * (
-        request_content.max_tokens(request) or WORST_OUTPUT_TOKENS
-    )
+    most = request_content.answer_tokens(request, WORST_OUTPUT_TOKENS)
+    worst = request_content.choices(request) * most
     more = max((prices.cache_write_usd_per_mtok or 0) - (prices.input_usd_per_mtok or 0), 0)
     written_usd = input_tokens * float(more) / 1e6
     return _usd(prices, input_tokens, 0 if request_content.embeds(request) else worst) + written_usd

@@ -52,6 +52,22 @@ def most_tokens(body: Mapping[str, Any]) -> int | None:
     return max(limits, default=None)
 
 
+def answer_tokens(request: CallRequest, otherwise: int) -> int:
+    """Return how many tokens an answer may have: its limit or, without one, `otherwise`, or as many
+    as the call demands (`min_tokens`)."""
+    return max_tokens(request) or max(otherwise, _least_tokens(request))
+
+
+def usual_tokens(request: CallRequest, usual: int) -> int:
+    """Return how many tokens an answer has that is as long as is usual, if the call allows it."""
+    return min(max(usual, _least_tokens(request)), max_tokens(request) or MAX_OUTPUT_TOKENS)
+
+
+def _least_tokens(request: CallRequest) -> int:
+    least = None if request.openai is None else request.openai.body.get("min_tokens")
+    return least if isinstance(least, int) else 0
+
+
 def choices(request: CallRequest) -> int:
     """Return how many answers a call asks for."""
     if request.openai is None:

@@ -59,10 +59,8 @@ def _output_tokens(
     elapsed_ms: float,
     written: float | None,
 ) -> int:
-    most = request_content.choices(request) * (
-        request_content.max_tokens(request) or WORST_OUTPUT_TOKENS
-    )
-    most = min(most, MAX_CALL_TOKENS)
+    most = request_content.answer_tokens(request, WORST_OUTPUT_TOKENS)
+    most = min(request_content.choices(request) * most, MAX_CALL_TOKENS)
     known = max(seen.output_tokens, _tokens(seen.text))
     if not cut:
         return min(known, max(most, seen.output_tokens))

@@ -339,6 +339,18 @@ def test_the_dearest_of_the_prices_is_expected_and_an_unpriced_one_costs_nothing
     assert estimator.estimate(request(), KIND, [Prices()]) is FREE
 
 
+def test_as_many_tokens_as_a_call_demands_are_expected_of_its_answer() -> None:
+    def demands(**body: Any) -> Estimate:
+        body = {"messages": [{"role": "user", "content": "x" * 4_000}], **body}
+        asked = request(messages=(), openai={"path": "chat/completions", "body": body})
+        return Estimator().estimate(asked, KIND, [PRICES])
+
+    long = demands(min_tokens=200_000)
+    assert long.seen_usd == long.worst_usd == pytest.approx((1_001 * 2 + 200_000 * 8) / 1e6)
+    assert demands(min_tokens=200_000, max_tokens=9) == demands(max_tokens=9)
+    assert demands(min_tokens=5) == demands()
+
+
 def test_the_worst_case_is_that_of_the_prices_at_which_a_long_answer_is_dearest() -> None:
     dear_input, dear_output = Prices(Decimal(10), Decimal(1)), Prices(Decimal(1), Decimal(20))
     asked = request(max_tokens=100_000)

@@ -102,7 +102,8 @@ def test_of_two_limits_of_an_answer_the_larger_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [{"best_of": 10**6}, {"best_of": 2.5}, {"max_completion_tokens": -1}]
+    "field",
+    [{"best_of": 10**6}, {"best_of": 2.5}, {"max_completion_tokens": -1}, {"min_tokens": "900000"}],
 )
 def test_what_a_completion_may_cost_is_checked_at_the_door(field: dict[str, Any]) -> None:
     with pytest.raises(BodyInvalid):
