@@ -64,8 +64,9 @@ class AttemptRecords:
         if lane.error is None:
             cached_tokens = lane.completion.cached_tokens
             self._on.scheduler.caches.metered(slot.spec.key, slot.cached_tokens, cached_tokens)
-            if slot.spec.stops_on_disconnect and not lane.completion.estimated:
-                tokens = lane.completion.output_tokens / request_content.choices(call.request)
+            is_timed = slot.spec.stops_on_disconnect and not lane.completion.estimated
+            if is_timed and request_content.choices(call.request) == 1:  # engines may write fewer
+                tokens = lane.completion.output_tokens
                 self._on.spending.learn_speed(slot.spec.key, tokens, lane.latency_ms)
         read_on = lane.cancellation.asked and not lane.completion.estimated
         if cost_usd and (lane.error is None or read_on):

@@ -74,7 +74,8 @@ def choices(request: CallRequest) -> int:
         return 1
     counts = (request.openai.body.get(name) for name in ("n", "best_of"))
     wanted = min(max((one for one in counts if isinstance(one, int)), default=1), MAX_CHOICES)
-    prompt = request.openai.body.get("prompt")
+    is_completion = request.openai.path == "completions"
+    prompt = request.openai.body.get("prompt") if is_completion else None
     if not isinstance(prompt, list) or all(isinstance(one, int) for one in prompt):
         return max(wanted, 1)
     return max(wanted, 1) * len(prompt)
