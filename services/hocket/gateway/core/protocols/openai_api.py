@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, cast
 
 from hocket.gateway.core.calls.prompt import chat_messages
-from hocket.gateway.core.calls.request_content import most_tokens
+from hocket.gateway.core.calls.request_content import choices, most_tokens
 from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
@@ -155,6 +155,13 @@ def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[s
     return {"text": text, "tool_calls": tuple(calls), "finish_reason": reason}
 
 
+def _meters_each_choice(request: CallRequest) -> bool:
+    """Tell whether a call wants usage with every chunk, where it is that of the chunk's choice."""
+    options = None if request.openai is None else request.openai.body.get("stream_options")
+    continuous = isinstance(options, dict) and bool(options.get("continuous_usage_stats"))
+    return continuous and choices(request) > 1
+
+
 def _written_in(reply: Mapping[str, Any], *, chat: bool) -> int:
     """Return the bytes that a model wrote, in all choices of a reply."""
     messages = (choice.get("message") if chat else choice for choice in reply["choices"])
@@ -204,6 +211,8 @@ class Assembly:
         self._arguments: dict[int, list[str]] = {}
         self._reason = ""
         self._used: Completion | None = None
+        self._is_total = not _meters_each_choice(request)
+        """Whether usage that was reported is that of the whole answer."""
         self._open: set[int] = set()
         """The choices that have begun and not ended, as far as usage does not cover them."""
         self._pieces = self._bytes = 0
@@ -224,7 +233,8 @@ class Assembly:
         seen_tokens = max(self._pieces, self._bytes // BYTES_PER_TOKEN)
         if self._used is None:
             return Completion(output_tokens=seen_tokens, estimated=True)
-        if self.ended and not self._open and not self._used.estimated:
+        is_final = self.ended and self._is_total and not self._open
+        if is_final and not self._used.estimated:
             return self._used
         told = max(self._used.output_tokens, seen_tokens)
         return self._used.model_copy(update={"output_tokens": told, "estimated": True})
@@ -234,12 +244,13 @@ class Assembly:
         try:
             if chunk.get("usage") is not None:
                 self._used = usage(chunk["usage"])
-            choices = chunk.get("choices") or ()
-            if not choices:
+            parts = chunk.get("choices") or ()
+            if not parts:
                 if chunk.get("usage") is not None:
                     self._open.clear()
+                    self._is_total = True
                 return Piece("", is_usage=chunk.get("usage") is not None)
-            text = "".join(self._taken(choice) for choice in choices)
+            text = "".join(self._taken(choice) for choice in parts)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ReplyUnreadable("a chunk has no `choices`", self.spent) from error
         return Piece(text)

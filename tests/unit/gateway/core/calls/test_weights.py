@@ -149,6 +149,21 @@ def test_the_usage_of_one_choice_is_not_that_of_the_others() -> None:
     assert (assembly.spent.output_tokens, assembly.spent.estimated) == (101, False)
 
 
+def test_usage_with_every_chunk_is_final_where_it_is_that_of_all_choices() -> None:
+    body = {"n": 2, "stream_options": {"continuous_usage_stats": True}}
+    call = request(messages=(), openai={"path": "chat/completions", "body": body})
+    assembly = Assembly(call)
+    for index in (0, 1):
+        for count in range(100):
+            told = {"prompt_tokens": 5, "completion_tokens": count + 1}
+            ends = {"finish_reason": "stop"} if count == 99 else {}
+            part = {"index": index, "delta": {"content": "a"}, **ends}
+            assembly.add({"choices": [part], "usage": told})
+    assert (assembly.spent.output_tokens, assembly.spent.estimated) == (200, True)
+    assembly.add({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 200}})
+    assert (assembly.spent.output_tokens, assembly.spent.estimated) == (200, False)
+
+
 @pytest.mark.parametrize("count", [float("inf"), float("nan"), -1.0, 1e18])
 def test_tensors_that_count_no_tokens_are_typed_errors(count: float) -> None:
     with pytest.raises(TensorInvalid):
