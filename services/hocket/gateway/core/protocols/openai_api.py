@@ -164,7 +164,8 @@ def _meters_each_choice(request: CallRequest) -> bool:
 
 def _written_in(reply: Mapping[str, Any], *, chat: bool) -> int:
     """Return the bytes that a model wrote, in all choices of a reply."""
-    messages = (choice.get("message") if chat else choice for choice in reply["choices"])
+    parts = [part for part in reply["choices"] if isinstance(part, dict)]
+    messages = [part.get("message") for part in parts] if chat else parts
     return sum(_written_bytes(one) for one in messages if isinstance(one, dict))
 
 

@@ -65,7 +65,7 @@ def test_of_a_whole_answer_counts_what_the_engine_writes_in_that_time_where_it_i
 )
 def test_all_that_was_written_counts_in_every_choice(said: dict[str, Any]) -> None:
     call = request(messages=(), openai={"path": "chat/completions", "body": {"n": 10}})
-    whole = completion(call, {"choices": [{"message": said}] * 10})
+    whole = completion(call, {"choices": [{"message": said}] * 10 + ["?"]})
     made = used(call, whole, cut=False, goes_on=True, elapsed_ms=1.0)
     assert (made.output_tokens, made.estimated) == (1_000, True)
 
