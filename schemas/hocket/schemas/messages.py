@@ -640,7 +640,8 @@ class ChatMessage(Message):
 
 
 class OpenAIBody(Message):
-    """A call as a client of OpenAI's API made it: the endpoint below `/v1/` and the body."""
+    """A call as a client of OpenAI's API made it: the endpoint below `/v1/` and the body, which must be
+    one that the HTTP door takes."""
 
     path: Literal["chat/completions", "completions", "embeddings"]
     body: dict[str, Any]
