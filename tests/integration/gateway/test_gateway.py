@@ -31,7 +31,11 @@ BOUND_S = 60.0
 BOUND_MS = 60_000.0
 DEARER = {
     "path": "chat/completions",
-    "body": {"model": "writer", "messages": [], "models": ["dear/model"]},
+    "body": {
+        "model": "writer",
+        "messages": [{"role": "user", "content": "How high?"}],
+        "models": ["dear/model"],
+    },
 }
 
 
