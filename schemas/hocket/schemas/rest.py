@@ -20,7 +20,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from hocket.schemas.checks.bounded import MAX_STEP_CHARS, Name
+from hocket.schemas.checks.bounded import Name, StepKey
 from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import (
@@ -545,7 +545,7 @@ class CancelBody(Request):
 class SignalBody(Request):
     """A signal for a run: `name` is the `signal` of the waiting node, or the approval's step."""
 
-    name: str = Field(min_length=1, max_length=MAX_STEP_CHARS, pattern=r"^[^\x00-\x1f\x7f]+$")
+    name: Annotated[StepKey, Field(min_length=1)]
     payload: PlainJson = None
     signal_id: Key | None = None
     """The same ID always means the same signal; without an ID, each request sends a new one."""
