@@ -4,7 +4,8 @@ the ledger has exact amounts."""
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hocket.gateway.core.routing.breaker import BreakerState
-from hocket.schemas.messages import UsageRecord, WarmRecord
+from hocket.schemas.messages import WarmRecord
+from hocket.schemas.structs.usage import RecordedUsage
 
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -158,7 +159,7 @@ class GatewayMetrics:
         if opened:
             self.breaker_openings.labels(backend).inc()
 
-    def observe(self, record: UsageRecord) -> None:
+    def observe(self, record: RecordedUsage) -> None:
         """Count one attempt."""
         by = (record.model, record.backend, record.status)
         bound = self._bound.get(by)

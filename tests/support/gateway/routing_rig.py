@@ -19,8 +19,8 @@ from hocket.schemas.messages import (
     CallRequest,
     ChatMessage,
     Completion,
-    UsageRecord,
 )
+from hocket.schemas.structs.usage import RecordedUsage
 
 NOW_MS = 1_800_000_000_000.0
 BOUND_S = 20.0
@@ -97,7 +97,7 @@ class Rig:
 
     def __init__(self, models: dict[str, Any], **backends: Scripted) -> None:
         self.now_ms = NOW_MS
-        self.records: list[UsageRecord] = []
+        self.records: list[RecordedUsage] = []
         self.opened: list[str] = []
         self.refused: list[CallRefused] = []
         self.backends = backends
@@ -127,7 +127,7 @@ class Rig:
         self.opened.append(opened.call_id)
         return Said(first)
 
-    async def book(self, record: UsageRecord) -> None:
+    async def book(self, record: RecordedUsage) -> None:
         self.records.append(record)
 
     def refuse(self, refused: CallRefused) -> None:

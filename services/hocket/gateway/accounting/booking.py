@@ -29,7 +29,9 @@ from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, sealed
-from hocket.schemas.messages import CallOpened, CallRefused, UsageRecord, encoded
+from hocket.schemas.messages import CallOpened, CallRefused
+from hocket.schemas.structs import usage
+from hocket.schemas.structs.usage import RecordedUsage
 
 REFUSED_PAUSE_MS = 1_000.0
 MAX_RECORDS = 128
@@ -85,14 +87,14 @@ class Booking:
         """Announce a call; on return the announcement has been sent, though not necessarily stored."""
         return await self._announcements.announce(opened)
 
-    async def book(self, record: UsageRecord) -> None:
+    async def book(self, record: RecordedUsage) -> None:
         """Keep a usage record in the journal and return.
 
         If that is not possible, publish it and wait for the acknowledgement, through outages, as
         long as this process lives.
         """
         self._loop.call_soon(self._metrics.observe, record)  # the reply must not wait for this
-        line = encoded(record)
+        line = usage.write(record)
         if self._journal is not None and self._bus.connected and len(line) <= MAX_BYTES:
             kept_at = self._journal.keep(line)
             if kept_at is not None:

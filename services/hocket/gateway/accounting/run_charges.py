@@ -25,7 +25,8 @@ from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
-from hocket.schemas.messages import CallOpened, CallRefused, RunCharged, UsageRecord, encoded
+from hocket.schemas.messages import CallOpened, CallRefused, RunCharged, encoded
+from hocket.schemas.structs.usage import RecordedUsage
 
 MAX_RUNS = 50_000
 """The most runs whose totals are remembered;
@@ -56,7 +57,7 @@ class RunCharges:
         self._sums: OrderedDict[tuple[str, str], _Sum] = OrderedDict()
         self._count = 0
 
-    async def charge(self, record: UsageRecord) -> None:
+    async def charge(self, record: RecordedUsage) -> None:
         """Post the cost of a record to its run, and return when the log has it.
 
         It retries through outages, as long as this process lives. If the log refuses a post, its
@@ -109,7 +110,7 @@ class ChargingRecorder:
         """Announce that a call is about to be made."""
         return await self._books.open(opened)
 
-    async def book(self, record: UsageRecord) -> None:
+    async def book(self, record: RecordedUsage) -> None:
         """Store what a call used, and charge its run; return when both are stored."""
         if record.call_id.startswith(HTTP_CALL):
             await asyncio.gather(self._books.book(record), self._charges.charge(record))

@@ -5,6 +5,7 @@ gateway holds) are not needed here: caller and gateway die together.
 """
 
 import asyncio
+from functools import partial
 
 from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.calls.registry import CallRegistry
@@ -29,9 +30,21 @@ class InlineCalls:
         except (CallNotAttributable, GatewayFull, ModelNotGranted) as error:
             self._registry.refused(error.code)
             return CallReply(call_id=request.call_id, model=request.model, error=error.info())
+        told: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+        reply.add_done_callback(partial(_tell, told))
         try:
-            return await asyncio.shield(reply)
+            return await told
         except asyncio.CancelledError:
             who = request.attribution
             self._registry.cancel(who.tenant, request.call_id, "its caller is no longer waiting")
             raise
+
+
+def _tell(told: "asyncio.Future[CallReply]", reply: "asyncio.Future[CallReply]") -> None:
+    """Give a caller that still waits the reply, or the end of the call that had none."""
+    if told.done():
+        return
+    if reply.cancelled():
+        told.cancel()
+    else:
+        told.set_result(reply.result())

@@ -18,8 +18,8 @@ from hocket.schemas.messages import (
     CallReply,
     CallRequest,
     Completion,
-    UsageRecord,
 )
+from hocket.schemas.structs.usage import RecordedUsage
 
 
 class UsageRecorder(Protocol):
@@ -29,7 +29,7 @@ class UsageRecorder(Protocol):
         """Announce that a call is about to be made; return once the announcement cannot be lost."""
         ...
 
-    async def book(self, record: UsageRecord) -> None:
+    async def book(self, record: RecordedUsage) -> None:
         """Store what a call used; return once it is stored."""
         ...
 

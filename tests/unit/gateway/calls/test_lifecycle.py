@@ -40,8 +40,8 @@ from hocket.schemas.messages import (
     CallRequest,
     Completion,
     Priority,
-    UsageRecord,
 )
+from hocket.schemas.structs.usage import RecordedUsage
 
 NOW_MS = 1_800_000_000_000.0
 BOUND_S = 60.0
@@ -94,7 +94,7 @@ class Desk:
 
     def __init__(self, **backends: ScriptedBackend) -> None:
         self.now_ms = NOW_MS
-        self.records: list[UsageRecord] = []
+        self.records: list[RecordedUsage] = []
         self.book_open = asyncio.Event()
         self.book_open.set()
         self.backends = backends
@@ -144,7 +144,7 @@ class Desk:
     def refuse(self, refused: CallRefused) -> None:
         self.refused.append(refused)
 
-    async def book(self, record: UsageRecord) -> None:
+    async def book(self, record: RecordedUsage) -> None:
         await self.book_open.wait()
         self.records.append(record)
 

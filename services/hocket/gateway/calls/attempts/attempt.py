@@ -25,7 +25,7 @@ from hocket.gateway.calls.call import AttemptResult, Call
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.core.calls.records import UsageKind, call_reply
 from hocket.gateway.core.config.table import ModelSpec
-from hocket.schemas.messages import UsageRecord
+from hocket.schemas.structs.usage import RecordedUsage
 
 
 class Attempts:
@@ -87,7 +87,7 @@ class Attempts:
 
     def _recorded(
         self, call: Call, lane: UpstreamRequest, other: UpstreamRequest | None, *, accepted: bool
-    ) -> list[UsageRecord]:
+    ) -> list[RecordedUsage]:
         """Return the record of the lane that counts, then that of the other lane."""
         records = [self._records.record(call, lane, "call" if accepted else "cascade")]
         if other is not None:
@@ -100,7 +100,7 @@ def _is_accepted(call: Call, lane: UpstreamRequest) -> bool:
     return lane.error is not None or call.accepts is None or call.accepts(lane.completion)
 
 
-def _add_up(call: Call, queue_ms: float, records: list[UsageRecord]) -> None:
+def _add_up(call: Call, queue_ms: float, records: list[RecordedUsage]) -> None:
     """Add an attempt to the totals of its call."""
     call.attempts += 1
     call.backend = records[0].backend

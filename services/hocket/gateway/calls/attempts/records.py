@@ -13,7 +13,7 @@ from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.decisions import recorded
 from hocket.gateway.core.calls.records import UsageKind, usage_record
 from hocket.gateway.core.routing.history import Kind
-from hocket.schemas.messages import UsageRecord
+from hocket.schemas.structs.usage import RecordedUsage
 
 log = structlog.get_logger()
 
@@ -24,7 +24,7 @@ class AttemptRecords:
     def __init__(self, on: CallDependencies) -> None:
         self._on = on
 
-    def record(self, call: Call, lane: UpstreamRequest, usage: UsageKind) -> UsageRecord:
+    def record(self, call: Call, lane: UpstreamRequest, usage: UsageKind) -> RecordedUsage:
         """Return the usage record of a request that was made."""
         slot = lane.slot
         assert slot is not None
@@ -49,7 +49,7 @@ class AttemptRecords:
             arm=call.arm,
         )
 
-    async def book(self, records: list[UsageRecord]) -> None:
+    async def book(self, records: list[RecordedUsage]) -> None:
         """Store records; return once all are stored."""
         if len(records) == 1:
             await self._on.recorder.book(records[0])
@@ -73,7 +73,7 @@ class AttemptRecords:
             self._on.spending.learn(call.request, kind, slot.spec.prices, cost_usd)
 
 
-def log_finished(lane: UpstreamRequest | None, record: UsageRecord) -> None:
+def log_finished(lane: UpstreamRequest | None, record: RecordedUsage) -> None:
     """Log an attempt; a successful one only at level `debug`,
     because its usage record says the same."""
     level = logging.DEBUG if record.status == "ok" else logging.INFO

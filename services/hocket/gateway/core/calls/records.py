@@ -7,13 +7,12 @@ from hocket.gateway.core.budgets.price import cost
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import (
-    CallDecision,
     CallRefused,
     CallReply,
     CallRequest,
     Completion,
-    UsageRecord,
 )
+from hocket.schemas.structs.usage import RecordedDecision, RecordedUsage
 
 UsageKind = Literal["call", "cascade", "speculation"]
 MAX_REASON_CHARS = 1_000
@@ -31,13 +30,13 @@ def usage_record(
     started_ms: float,
     latency_ms: float,
     kind: UsageKind = "call",
-    decision: CallDecision | None = None,
+    decision: RecordedDecision | None = None,
     experiment: str | None = None,
     arm: str | None = None,
-) -> UsageRecord:
+) -> RecordedUsage:
     """Return the record of an attempt, with the prices it used."""
     prices = spec.prices
-    return UsageRecord(
+    return RecordedUsage(
         call_id=request.call_id + suffix,
         kind=kind,
         attribution=request.attribution,
@@ -68,7 +67,7 @@ def usage_record(
 
 def call_reply(
     request: CallRequest,
-    record: UsageRecord,
+    record: RecordedUsage,
     completion: Completion,
     error: HocketError | None,
 ) -> CallReply:
