@@ -47,12 +47,12 @@ class FinishedAttempt(msgspec.Struct, omit_defaults=True):
 
 def spend_json(spend: Spend | None) -> Raw:
     """Return the JSON of a result's spend."""
-    return NO_SPEND if spend is None else Raw(encoded(spend))
+    return NO_SPEND if spend is None else Raw(encoded_without_defaults(spend))
 
 
 def timing_json(timing: Timing | None) -> Raw:
     """Return the JSON of a result's timing."""
-    return NULL if timing is None else Raw(encoded(timing))
+    return NULL if timing is None else Raw(encoded_without_defaults(timing))
 
 
 def places_json(places: Sequence[HandlerPlace]) -> Raw:

@@ -29,6 +29,7 @@ QUIET_S = 0.05
 task to start something else."""
 CALLS_QUIET_S = 0.005
 """The same if all its waits are calls, which end sooner."""
+_NOTHING = Resumption()
 
 Suspend = Callable[[Suspension], None]
 """Ends an attempt with a suspension."""
@@ -39,7 +40,7 @@ class Waits:
 
     def __init__(self, resumption: Resumption | None, suspend: Suspend | None) -> None:
         """`suspend` is None if the platform does not suspend steps."""
-        resumption = resumption or Resumption()
+        resumption = resumption or _NOTHING
         self._ended = {one.key: one for one in resumption.ended}
         self._known = {one.key: one for one in resumption.waits}
         self._suspend = suspend
