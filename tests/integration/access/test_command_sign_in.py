@@ -3,14 +3,11 @@ must say, and how they are renewed."""
 
 import asyncio
 import json
-import os
 import stat
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -26,8 +23,8 @@ from support.access.provider_process import (
     ProviderProcess,
     running_provider,
 )
+from support.access.terminal import Terminal
 from support.rest_rig import Rest, running_rest
-from support.shared.commands import run_hocket
 
 BOUND_S = 120
 GROUPS = {"builders": "developer@acme"}
@@ -51,40 +48,6 @@ async def rest(nats_url: str, database_url: str, provider: ProviderProcess) -> A
     tokens, client = token_bearers_of(settings), cli_client_of(settings)
     async with running_rest(nats_url, database_url, tokens=tokens, cli_client=client) as rest:
         yield rest
-
-
-class Terminal:
-    """Runs commands as a user with a home of his own does."""
-
-    def __init__(self, home: Path) -> None:
-        self.file = home / ".config" / "hocket" / "contexts.json"
-        self._home = home
-
-    async def start(self, *words: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hocket.cli", *words),
-            cwd=self._home,
-            env={"HOME": str(self._home), "PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    async def run(self, *words: str) -> tuple[int, str, str]:
-        env = {"HOME": str(self._home), "PATH": os.environ["PATH"]}
-        done = await asyncio.to_thread(run_hocket, *words, env=env, folder=self._home)
-        return done.returncode, done.stdout, done.stderr
-
-    @property
-    def context(self) -> dict[str, Any]:
-        """What is kept of the context `work`."""
-        return dict(json.loads(self.file.read_text())["contexts"]["work"])
-
-    def change(self, **fields: str) -> None:
-        """Write something else into it."""
-        whole = json.loads(self.file.read_text())
-        whole["contexts"]["work"] |= fields
-        self.file.write_text(json.dumps(whole))
 
 
 async def address_of(login: asyncio.subprocess.Process) -> str:

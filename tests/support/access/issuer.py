@@ -29,6 +29,10 @@ class Issuer:
         self.asked = 0
         self.named = ""
         self.id_claims: dict[str, Any] = {}
+        self.device_code: dict[str, Any] | None = None
+        """The answer to a device that begins a sign-in; None if the provider has none for devices."""
+        self.refusals: list[str] = []
+        """What it answers the next requests for tokens with, instead of tokens."""
         self.refresh_token: str | None = None
         """The current refresh token; a renewal with another one is refused. None means that it gives
         none."""
@@ -61,6 +65,8 @@ class Issuer:
         told = {"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys"}
         for name in ("authorization", "token"):
             told[f"{name}_endpoint"] = f"{self.url}/{name}"
+        if self.device_code is not None:
+            told["device_authorization_endpoint"] = f"{self.url}/device"
         if self.refresh_token is not None:
             told["scopes_supported"] = ["openid", "offline_access"]
         return web.json_response(told)
@@ -68,6 +74,8 @@ class Issuer:
     async def tell_token(self, request: web.Request) -> web.Response:
         if self.is_away:
             return web.Response(status=503)
+        if self.refusals:
+            return web.json_response({"error": self.refusals.pop(0)}, status=400)
         form = await request.post()
         if form.get("grant_type") == "refresh_token":
             if self.refresh_token is None or form.get("refresh_token") != self.refresh_token:
@@ -77,6 +85,9 @@ class Issuer:
         if self.refresh_token is not None:
             told["refresh_token"] = self.refresh_token
         return web.json_response(told)
+
+    async def tell_device_code(self, request: web.Request) -> web.Response:
+        return web.json_response(self.device_code)
 
     async def tell_keys(self, request: web.Request) -> web.Response:
         self.asked += 1
@@ -90,6 +101,7 @@ async def running_issuer() -> AsyncIterator[Issuer]:
     app.router.add_get("/.well-known/openid-configuration", issuer.metadata)
     app.router.add_get("/keys", issuer.tell_keys)
     app.router.add_post("/token", issuer.tell_token)
+    app.router.add_post("/device", issuer.tell_device_code)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -20,6 +20,7 @@ BOUND_S = 60.0
 MOCK = "oidc_provider_mock"
 """Based on Authlib; its access tokens are opaque."""
 IDPYOIDC = "support.access.idpyoidc_provider"
+DEVICES = "support.access.device_provider"
 CLIENT = "hocket"
 CLI_CLIENT = "hocket-cli"
 """The command line: a public client, redirected to any port of the loopback interface."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hocket.cli.remote.contexts import Context, read_contexts, write_contexts
 
 if TYPE_CHECKING:
-    from hocket.cli.remote.provider_sign_in import ProviderClient, ProviderTokens
+    from hocket.cli.remote.identity_provider import ProviderClient, ProviderTokens
 
 
 def kept_key(context: Context, name: str | None) -> str | None:
@@ -14,7 +14,7 @@ def kept_key(context: Context, name: str | None) -> str | None:
     renewed and stored, if the provider gave a refresh token. Raises ProviderSignInFailed."""
     if context.issuer is None or context.client_id is None or context.expires_at is None:
         return context.key
-    from hocket.cli.remote.provider_sign_in import ProviderClient, ProviderTokens, renewed
+    from hocket.cli.remote.identity_provider import ProviderClient, ProviderTokens, renewed
 
     known = ProviderTokens(context.key or "", float(context.expires_at), context.refresh_token)
     if known.refresh_token is None or not known.is_over:

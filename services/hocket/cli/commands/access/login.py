@@ -1,13 +1,16 @@
 """`hocket login`, `hocket logout`: the key, or the identity provider's token, that a context uses."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hocket.cli.remote.api import Api, path
 from hocket.cli.remote.contexts import LOCAL, Context, Contexts, read_contexts, write_contexts
 from hocket.cli.remote.target import Target, target_of
+
+if TYPE_CHECKING:
+    from hocket.cli.remote.identity_provider import ProviderClient
 
 MAX_KEY_CHARS = 16_384
 
@@ -17,6 +20,13 @@ def login(
     sso: Annotated[
         bool,
         typer.Option("--sso", help="Sign in in a browser, at the platform's identity provider."),
+    ] = False,
+    device: Annotated[
+        bool,
+        typer.Option(
+            "--device",
+            help="Sign in there on another device, with a code: for a machine without a browser.",
+        ),
     ] = False,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Only print the sign-in URL.")
@@ -28,7 +38,7 @@ def login(
         ),
     ] = 0,
 ) -> None:
-    """Sign in to a platform with a key or, with `--sso`, in a browser.
+    """Sign in to a platform with a key or, with `--sso` or `--device`, at its identity provider.
 
     The key is prompted for, or read from standard input: `hocket login < key.txt`. It is stored where
     only your user can read it. An identity provider's token is renewed automatically if the provider
@@ -37,8 +47,14 @@ def login(
     from hocket.cli.terminal.console import notes
 
     name, contexts, known = _chosen(target_of(context))
-    known = _signed_in(known, port, no_browser=no_browser) if sso else known.shown(_asked_key())
-    own = Api(known.api_url, known.tenant if sso else None, known.key).get("/v1/keys/own")
+    if device:
+        known = _signed_in_elsewhere(known)
+    elif sso:
+        known = _signed_in(known, port, no_browser=no_browser)
+    else:
+        known = known.shown(_asked_key())
+    tenant = known.tenant if sso or device else None
+    own = Api(known.api_url, tenant, known.key).get("/v1/keys/own")
     write_contexts(contexts.put(name, known))
     whose = "all tenants" if own["tenant"] is None else f"the tenant {own['tenant']}"
     text = f"Signed in to {known.api_url} as {own['name']}, {own['role']} of {whose}."
@@ -91,11 +107,10 @@ def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:
     import webbrowser
 
     from hocket.cli.remote.kept_token import with_tokens
-    from hocket.cli.remote.provider_sign_in import ProviderClient, sign_in
+    from hocket.cli.remote.provider_sign_in import sign_in
     from hocket.cli.terminal.console import notes
 
-    told = Api(known.api_url).get("/sign-in")
-    client = ProviderClient(str(told["issuer"]), str(told["client_id"]))
+    client = _client(known)
 
     def show(address: str) -> None:
         typer.echo(address)
@@ -103,6 +118,29 @@ def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:
             notes.print("No browser could be opened: open the URL yourself.", markup=False)
 
     return with_tokens(known, client, sign_in(client, port, show))
+
+
+def _signed_in_elsewhere(known: Context) -> Context:
+    """Return a context with the token of a user who signed in there on another device."""
+    from hocket.cli.remote.device_sign_in import DeviceCode, sign_in_elsewhere
+    from hocket.cli.remote.kept_token import with_tokens
+
+    client = _client(known)
+
+    def show(code: DeviceCode) -> None:
+        typer.echo(f"Open {code.address} on any device and enter the code {code.code}")
+        if code.whole_address is not None:
+            typer.echo(f"or open {code.whole_address}")
+
+    return with_tokens(known, client, sign_in_elsewhere(client, show))
+
+
+def _client(known: Context) -> "ProviderClient":
+    """Return the command line's registration at the platform's provider."""
+    from hocket.cli.remote.identity_provider import ProviderClient
+
+    told = Api(known.api_url).get("/sign-in")
+    return ProviderClient(str(told["issuer"]), str(told["client_id"]))
 
 
 def _asked_key() -> str:
