@@ -392,7 +392,7 @@ async def test_a_run_that_nobody_knows_has_no_budget(bus: Bus) -> None:
         assert await spends(gateway, 20, attribution=who, openai=body, messages=())
 
 
-@pytest.mark.parametrize(
+WHAT_NO_GATEWAY_WROTE = pytest.mark.parametrize(
     "written",
     [
         b"0 \n{}",
@@ -401,24 +401,63 @@ async def test_a_run_that_nobody_knows_has_no_budget(bus: Bus) -> None:
         b'0 0123\n{"gone":"-5","lines":{"x":["0","0"]}}',
     ],
 )
-async def test_what_no_gateway_wrote_into_the_bucket_gives_nobody_money(
-    bus: Bus, written: bytes
+
+
+@WHAT_NO_GATEWAY_WROTE
+async def test_what_no_gateway_wrote_over_a_claim_is_written_over_at_the_end(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, written: bytes
 ) -> None:
-    seals = Capabilities([b"k" * 32])
-    async with house(bus, seals=seals) as running:
+    monkeypatch.setattr(account_sync, "FLUSH_S", BOUND_S)  # nothing is given back before the end
+    async with house(bus, seals=Capabilities([b"k" * 32])) as running:
         gateway = running.starts("one")
         for _ in range(2):
             assert await spends(gateway, 20, budget_usd="0.05")
-        name = f"KV_{subjects.BUDGETS}"
-        async with asyncio.timeout(BOUND_S):
-            info = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}, timeout_ms=5_000)
-            keys = [key for key in info["state"]["subjects"] if ".claims." in key]
-            for key in keys:
-                await bus.publish(key, written)
+        await _overwrites_claims(bus, written)
         assert not await spends(gateway, 20, budget_usd="0.05")
         await running.stops("one")
         other = running.starts("two")
         assert not await spends(other, 20, budget_usd="0.05")
+
+
+@WHAT_NO_GATEWAY_WROTE
+async def test_where_no_gateway_wrote_the_claims_the_ledger_says_what_was_spent(
+    bus: Bus, written: bytes
+) -> None:
+    told = {"r1": SpentTold(spent_usd=Decimal("0.04"))}
+    async with house(bus, seals=Capabilities([b"k" * 32])) as running:
+        gateway = running.starts("one")
+        for _ in range(2):
+            assert await spends(gateway, 20, budget_usd="0.05")
+        await running.stops("one")
+        await _overwrites_claims(bus, written)
+        running.told = told
+        other = running.starts("two")
+        assert not await spends(other, 20, budget_usd="0.05")
+
+
+@WHAT_NO_GATEWAY_WROTE
+async def test_a_gateway_knows_what_it_spent_though_another_began_anew_over_foreign_bytes(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, written: bytes
+) -> None:
+    monkeypatch.setattr(account_sync, "FLUSH_S", BOUND_S)  # nobody writes before the other begins
+    async with house(bus, seals=Capabilities([b"k" * 32])) as running:
+        one = running.starts("one")
+        for _ in range(3):
+            assert await spends(one, 20, budget_usd="0.1")
+        await _overwrites_claims(bus, written)
+        two = running.starts("two")  # no ledger says what was spent
+        assert await spends(two, 20, budget_usd="0.1")
+        assert await spends(one, 20, budget_usd="0.1")
+        assert not await spends(one, 20, budget_usd="0.1")
+        assert not await spends(two, 20, budget_usd="0.1")
+
+
+async def _overwrites_claims(bus: Bus, written: bytes) -> None:
+    name = f"KV_{subjects.BUDGETS}"
+    async with asyncio.timeout(BOUND_S):
+        info = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}, timeout_ms=5_000)
+        for key in [key for key in info["state"]["subjects"] if ".claims." in key]:
+            await bus.publish(key, written)
 
 
 async def test_a_bucket_that_is_removed_is_made_again_and_nothing_is_forgotten(bus: Bus) -> None:

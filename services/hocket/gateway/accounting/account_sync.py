@@ -234,8 +234,11 @@ class AccountSync:
         mine = shared.lines.get(me)
         if known is None and mine is not None:  # this gateway had the account, and forgot it
             shared, mine = shared.without({me}), None
-        if known is not None and known.line is not None and mine is None:  # was declared dead
-            account.spent_usd = _NOTHING
+        if known is not None and known.line is not None and mine is None:
+            # this gateway was declared dead, so that its claim counts as spent; or something foreign
+            # overwrote the account, and another gateway began anew without what was known here
+            known_usd = known.shared.spent_usd - known.line.spent_usd + account.spent_usd
+            shared, account.spent_usd = shared.spent_at_least(known_usd), _NOTHING
         account.claim_usd = _NOTHING if mine is None else mine.claim_usd
         account.published = Published(revision, shared, mine)
         account.others = shared.others(me)

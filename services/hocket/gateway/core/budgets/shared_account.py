@@ -51,6 +51,11 @@ class SharedAccount:
         claimed = sum((one.most_usd for one in others), before_usd)
         return Line(claimed, sum((one.spent_usd for one in others), before_usd))
 
+    @property
+    def spent_usd(self) -> Decimal:
+        """Return what all gateways have spent, as far as they have written it."""
+        return sum((line.spent_usd for line in self.lines.values()), self.gone_usd)
+
     def without(self, dead: Collection[str]) -> Self:
         """Return the account after some gateways have died."""
         gone = {name: line for name, line in self.lines.items() if name in dead}
@@ -70,6 +75,11 @@ class SharedAccount:
         others -= self.lines[name].most_usd if name in self.lines else _NOTHING
         more = metered_usd - mine_usd - others
         return replace(self, gone_usd=more) if more > self.gone_usd else self
+
+    def spent_at_least(self, usd: Decimal) -> Self:
+        """Return the account with what was spent raised to at least what a gateway knows of."""
+        more_usd = usd - self.spent_usd
+        return replace(self, gone_usd=self.gone_usd + more_usd) if more_usd > 0 else self
 
     def charged(self, tools_usd: Decimal) -> Self:
         """Return the account with the charges of tools raised
