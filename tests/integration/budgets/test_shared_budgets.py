@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -458,6 +459,35 @@ async def _overwrites_claims(bus: Bus, written: bytes) -> None:
         info = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}, timeout_ms=5_000)
         for key in [key for key in info["state"]["subjects"] if ".claims." in key]:
             await bus.publish(key, written)
+
+
+async def test_what_a_call_did_not_spend_is_given_back_at_the_end_though_a_write_is_going_on(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    put = BudgetStore.put
+
+    async def slow_put(self: BudgetStore, key: str, *rest: Any) -> int:
+        begun.set()
+        await goes_on.wait()
+        await asyncio.sleep(0.01)
+        return await put(self, key, *rest)
+
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        reserve = partial(gateway.reserve, request(budget_usd="0.05"), KIND, [PRICES])
+        held, more = await reserve(Cancellation()), await reserve(Cancellation())
+        monkeypatch.setattr(BudgetStore, "put", slow_put)
+        gateway.settle(held, Decimal("0.001"))
+        async with asyncio.timeout(BOUND_S):
+            await begun.wait()
+        gateway.settle(more, Decimal("0.001"))
+        stops = asyncio.create_task(running.stops("one"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        goes_on.set()
+        await stops
+        assert await spends(running.starts("two"), 20, budget_usd="0.03")
 
 
 async def test_a_bucket_that_is_removed_is_made_again_and_nothing_is_forgotten(bus: Bus) -> None:

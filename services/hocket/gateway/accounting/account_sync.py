@@ -144,9 +144,13 @@ class AccountSync:
         """Give back unspent claims, within `timeout_s`."""
         for account, _ in list(self._later.values()):
             self.need(account)
-        tasks = {task for _, task in self._running.values()}
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout_s)
+        end_s = asyncio.get_running_loop().time() + timeout_s
+        # a write in progress is followed by another if its account has changed since it began
+        while tasks := {task for _, task in self._running.values()}:
+            left_s = end_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                break
+            await asyncio.wait(tasks, timeout=left_s)
         for _, timer in self._later.values():
             timer.cancel()
         self._later.clear()
