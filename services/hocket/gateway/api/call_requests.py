@@ -8,7 +8,7 @@ from hocket.gateway.core.errors import CallMalformed
 from hocket.schemas import subjects
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.labels import reserved_among
-from hocket.schemas.messages import CallRequest, OpenAIBody
+from hocket.schemas.messages import CallRequest
 
 MAX_ID_CHARS = 512
 MAX_ATTRIBUTION_CHARS = 16_384
@@ -36,15 +36,23 @@ def checked(payload: bytes) -> CallRequest:
         raise CallMalformed(field="attribution", reason=reason)
     if request.chunks_to is not None and not subjects.is_inbox(request.chunks_to):
         raise CallMalformed(field="chunks_to", reason="it is not an inbox of its caller")
-    return request if request.openai is None else _with_checked_body(request, request.openai)
+    return with_checked_body(request)
 
 
-def _with_checked_body(request: CallRequest, openai: OpenAIBody) -> CallRequest:
+def with_checked_body(request: CallRequest) -> CallRequest:
+    """Return a call whose body of OpenAI's API, if it has one, asks for what is counted, or raise
+    CallMalformed."""
+    openai = request.openai
+    if openai is None:
+        return request
+    asked = {"model": request.model, **openai.body}
     try:
-        body = bodies.checked(openai.path, {"model": request.model, **openai.body})
+        body = bodies.checked(openai.path, asked)
     except BodyInvalid as error:
         field = f"openai.body.{error.fields['field']}"
         raise CallMalformed(field=field, reason=error.fields["reason"]) from error
+    if body is asked:
+        return request
     return request.model_copy(update={"openai": openai.model_copy(update={"body": body})})
 
 

@@ -8,8 +8,14 @@ import asyncio
 from functools import partial
 
 from hocket.gateway.api.attribution import check_attribution
+from hocket.gateway.api.call_requests import with_checked_body
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.errors import CallNotAttributable, GatewayFull, ModelNotGranted
+from hocket.gateway.core.errors import (
+    CallMalformed,
+    CallNotAttributable,
+    GatewayFull,
+    ModelNotGranted,
+)
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import CallReply, CallRequest
 
@@ -25,9 +31,10 @@ class InlineCalls:
         """Return the gateway's reply, which may hold a typed error;
         cancelling the caller stops the call."""
         try:
+            request = with_checked_body(request)
             check_attribution(self._capabilities, request)
             reply = self._registry.begin(request, headers)
-        except (CallNotAttributable, GatewayFull, ModelNotGranted) as error:
+        except (CallMalformed, CallNotAttributable, GatewayFull, ModelNotGranted) as error:
             self._registry.refused(error.code)
             return CallReply(call_id=request.call_id, model=request.model, error=error.info())
         told: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.api.call_requests import checked
 from hocket.gateway.api.inline import InlineCalls
-from hocket.gateway.core.errors import GatewayFull
+from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.schemas.capabilities import Capabilities
-from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage, OpenAIBody
 
 REQUEST = CallRequest(
     call_id="c1", model="m", messages=(ChatMessage(role="user", content="?"),), deadline_at_ms=2e14
@@ -22,11 +24,13 @@ class CallRegistry:
         self.reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
         self.cancelled: list[str] = []
         self.refusals: list[str] = []
+        self.begun: list[CallRequest] = []
         self._full = full
 
     def begin(self, request: CallRequest, headers: Any = None) -> asyncio.Future[CallReply]:
         if self._full:
             raise GatewayFull(limit=1, component="gateway", retry_at_ms=5.0)
+        self.begun.append(request)
         return self.reply
 
     def cancel(self, tenant: str, call_id: str, reason: str) -> None:
@@ -79,3 +83,31 @@ async def test_a_call_counts_for_the_run_whose_attempt_its_function_was_given() 
     assert refused.error is not None
     assert refused.error.code == "call_not_attributable"
     assert registry.refusals == ["call_not_attributable"]
+
+
+def _of_openai(**fields: Any) -> CallRequest:
+    body = {"messages": [{"role": "user", "content": "?"}], **fields}
+    return REQUEST.model_copy(
+        update={"messages": (), "openai": OpenAIBody(path="chat/completions", body=body)}
+    )
+
+
+async def test_a_body_that_asks_for_more_than_is_counted_is_refused_as_over_nats() -> None:
+    registry, request = CallRegistry(), _of_openai(n=1_000)
+    with pytest.raises(CallMalformed) as over_nats:
+        checked(request.model_dump_json().encode())
+
+    reply = await InlineCalls(registry).make(request)  # type: ignore[arg-type]
+
+    assert reply.error == over_nats.value.info()
+    assert reply.error.code == "call_malformed"
+    assert registry.refusals == ["call_malformed"]
+    assert not registry.begun
+
+
+async def test_the_counts_of_a_body_are_whole_numbers() -> None:
+    registry = CallRegistry()
+    registry.reply.set_result(CallReply(call_id="c1", model="m", text="yes"))
+    await InlineCalls(registry).make(_of_openai(n=4.0))  # type: ignore[arg-type]
+    (begun,) = registry.begun
+    assert request_content.choices(begun) == 4
