@@ -62,6 +62,8 @@ class Call:
     turn: int = 0
     """How many gateways started this call before this one."""
     cost_usd: Decimal = Decimal(0)
+    tokens: int = 0
+    """What all requests of the call have used so far, including those that failed."""
     queue_ms: float = 0.0
     backend: str = ""
     relay: Relay | None = None

@@ -83,13 +83,11 @@ class Stages:
             return await self._attempts.make(call, model)
         name = self._on.routes().table.canonical(call.model)
         admission = await rates.admit(call.request, name, call.cancellation)
-        reply: CallReply | None = None
+        before = call.tokens
         try:
-            made = await self._attempts.make(call, model)
-            reply = made.reply
+            return await self._attempts.make(call, model)
         finally:
-            rates.settle(admission, reply)
-        return made
+            rates.settle(admission, call.tokens - before)
 
     def _count(self, call: Call, stage: str, made: AttemptResult | None, error: str | None) -> None:
         if self._on.metrics is not None:

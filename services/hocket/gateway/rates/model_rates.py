@@ -17,7 +17,7 @@ from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.errors import ModelRateReached
 from hocket.gateway.core.rates.minute import SLOT_MS, Minute, Slot
 from hocket.gateway.core.rates.rules import Account, RateRule, RateRules
-from hocket.schemas.messages import CallReply, CallRequest, ModelRateState
+from hocket.schemas.messages import CallRequest, ModelRateState
 
 MAX_ACCOUNTS = 10_000
 """The most accounts of tenants and models; beyond that, the least recently used are dropped."""
@@ -79,10 +79,9 @@ class ModelRates:
             one.requests.take(now, 1)
         return Admission(tokens, tuple((one.tokens, one.tokens.take(now, tokens)) for one in used))
 
-    def settle(self, admission: Admission | None, reply: CallReply | None) -> None:
-        """Replace the expected tokens of a call with those used; without a reply, with none."""
+    def settle(self, admission: Admission | None, used: int) -> None:
+        """Replace the expected tokens of a call with those that its attempts used."""
         if admission is not None:
-            used = 0 if reply is None else reply.input_tokens + reply.output_tokens
             for minute, slot in admission.counted:
                 minute.correct(slot, used - admission.expected)
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
+
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,
@@ -29,6 +31,8 @@ from hocket.gateway.core.config.table import (
     PoolSpec,
     RoutingTable,
 )
+from hocket.gateway.core.rates import rules as rates
+from hocket.gateway.core.rates.rules import NO_RATES
 from hocket.gateway.core.routing.breaker import BreakerState
 from hocket.gateway.core.routing.locality import PrefixCache
 from hocket.schemas.errors import ErrorClass
@@ -103,6 +107,7 @@ class Desk:
         self.max_waiting = 1_024
         self.prices: Prices | None = None
         self.budgets = NO_BUDGETS
+        self.rates = NO_RATES
         self.kind: BackendKind = "openai"
         self.prefix_cache: PrefixCache | None = None
         self.opened: list[str] = []
@@ -129,7 +134,8 @@ class Desk:
         choose: Choose = "load" if self.prefix_cache is None else "locality"
         model = ModelSpec(specs, retries=self.retries, choose=choose)
         pool = PoolSpec(self.limit * len(specs), max_waiting=self.max_waiting)
-        return Routes(RoutingTable({"writer": model}, pools={"pool": pool}), served, self.budgets)
+        table = RoutingTable({"writer": model}, pools={"pool": pool})
+        return Routes(table, served, self.budgets, rates=self.rates)
 
     async def make(self, call_id: str = "c", **fields: object) -> CallReply:
         return await asyncio.wait_for(
@@ -416,6 +422,36 @@ async def test_a_reply_tells_what_all_its_attempts_cost() -> None:
     reply = await desk.make()
     assert [record.cost_usd for record in desk.records] == [Decimal(1), Decimal("2.5")]
     assert reply.cost_usd == Decimal("3.5")
+
+
+@pytest.mark.parametrize("answers_at_last", [True, False])
+async def test_the_tokens_of_all_attempts_count_in_the_rates(answers_at_last: bool) -> None:
+    spent = Completion(input_tokens=700, output_tokens=300)
+    torn = BackendBroken(component="a", status=503, reason="torn", spent=spent)
+    desk = Desk(a=raises(lambda: torn), b=answers() if answers_at_last else raises(lambda: torn))
+    desk.rates = rates.read([{"tenant": "*", "tokens_per_min": 10_000_000}], {})
+    desk.calls.replace(desk.routes())
+    await desk.make()
+    (state,) = desk.calls.rates.states()
+    used = [one.input_tokens + one.output_tokens for one in desk.records]
+    assert state.tokens == sum(used) > max(used)
+
+
+async def test_what_a_call_used_before_it_was_stopped_counts_in_the_rates() -> None:
+    spent = Completion(input_tokens=700, output_tokens=300)
+    torn = BackendBroken(component="a", status=503, reason="torn", spent=spent)
+    desk = Desk(a=raises(lambda: torn))
+    desk.retries = 1
+    desk.rates = rates.read([{"tenant": "*", "tokens_per_min": 10_000_000}], {})
+    desk.calls.replace(desk.routes())
+    stopped = Cancellation()
+    making = asyncio.create_task(desk.calls.make(request(), stopped))
+    await until(lambda: len(desk.records) == 1)
+    stopped.cancel("enough")  # in the pause before its only backend is asked again
+    reply = await asyncio.wait_for(making, BOUND_S)
+    assert reply.error is not None
+    assert reply.error.code == "call_cancelled"
+    assert [one.tokens for one in desk.calls.rates.states()] == [1_000]
 
 
 async def test_a_backend_that_fails_again_and_again_is_left_alone_and_tried_later() -> None:

@@ -11,7 +11,6 @@ from hocket.gateway.core.rates.rules import read
 from hocket.gateway.rates.model_rates import ModelRates
 from hocket.schemas.messages import (
     Attribution,
-    CallReply,
     CallRequest,
     ChatMessage,
     OpenAIBody,
@@ -63,7 +62,7 @@ async def test_tokens_are_counted_as_expected_and_then_as_they_were() -> None:
     rig = Rates({"tenant": "acme", "tokens_per_min": 1_000})
     admission = await rig.admit(max_tokens=700)  # and about 100 of the prompt
     await rig.refused(max_tokens=200)
-    rig.rates.settle(admission, CallReply(call_id="c", input_tokens=90, output_tokens=10))
+    rig.rates.settle(admission, 100)
     (state,) = rig.rates.states()
     assert (state.requests, state.tokens) == (1, 100)
     await rig.admit(max_tokens=700)
@@ -71,7 +70,7 @@ async def test_tokens_are_counted_as_expected_and_then_as_they_were() -> None:
 
 async def test_a_call_that_came_to_nothing_has_used_no_tokens() -> None:
     rig = Rates({"tenant": "acme", "tokens_per_min": 1_000})
-    rig.rates.settle(await rig.admit(max_tokens=700), None)
+    rig.rates.settle(await rig.admit(max_tokens=700), 0)
     await rig.admit(max_tokens=700)
 
 

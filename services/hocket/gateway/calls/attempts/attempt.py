@@ -106,6 +106,7 @@ def _add_up(call: Call, queue_ms: float, records: list[RecordedUsage]) -> None:
     call.backend = records[0].backend
     call.queue_ms += queue_ms
     call.cost_usd += sum((record.cost_usd for record in records), Decimal(0))
+    call.tokens += sum(record.input_tokens + record.output_tokens for record in records)
 
 
 def _may_move_on(call: Call, lane: UpstreamRequest) -> bool:
