@@ -131,6 +131,7 @@ async def test_a_call_of_which_one_account_has_no_room_takes_nothing_of_the_othe
         ("completions", {"prompt": [""] * 30, "n": 2, "max_completion_tokens": 50}, 3_030),
         ("chat/completions", {"n": 10}, 2_560),
         ("chat/completions", {"n": 2, "min_tokens": 5_000}, 10_000),
+        ("chat/completions", {"ignore_eos": True}, 16_384),
         ("embeddings", {"input": ""}, 0),
     ],
 )

@@ -17,13 +17,12 @@ from math import sqrt
 
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.routing.history import History, Kind
 from hocket.schemas.messages import CallRequest
 
 USUAL_OUTPUT_TOKENS = 256
 """The length of answer that the base cost assumes."""
-WORST_OUTPUT_TOKENS = 16_384
-"""The length of answer assumed as the worst case if `max_tokens` is not set, nor more demanded."""
 EXPECTED_QUANTILE = 0.9
 DEVIATIONS = 3.0
 """How many standard deviations above the mean are reserved for parallel calls."""

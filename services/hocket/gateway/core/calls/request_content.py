@@ -20,6 +20,8 @@ _TEXT_FILE = "data:text/"
 MAX_CHOICES = 128
 """The most answers one call may ask for; the HTTP API refuses more."""
 MAX_OUTPUT_TOKENS = 10**9
+WORST_OUTPUT_TOKENS = 16_384
+"""The length of answer assumed as the worst case if `max_tokens` is not set, nor more demanded."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _UNREAD = frozenset({"model", "role", "type", "user", "metadata"})
 """Texts of a body or of a message that no model reads."""
@@ -54,7 +56,7 @@ def most_tokens(body: Mapping[str, Any]) -> int | None:
 
 def answer_tokens(request: CallRequest, otherwise: int) -> int:
     """Return how many tokens an answer may have: its limit or, without one, `otherwise`, or as many
-    as the call demands (`min_tokens`)."""
+    as the call demands (`min_tokens`, `ignore_eos`)."""
     return max_tokens(request) or max(otherwise, _least_tokens(request))
 
 
@@ -64,8 +66,17 @@ def usual_tokens(request: CallRequest, usual: int) -> int:
 
 
 def _least_tokens(request: CallRequest) -> int:
-    least = None if request.openai is None else request.openai.body.get("min_tokens")
-    return least if isinstance(least, int) else 0
+    """Return how many tokens an answer has at least.
+
+    With `ignore_eos` an engine writes on up to the limit or, without one, to the end of its context.
+    """
+    if request.openai is None:
+        return 0
+    least = request.openai.body.get("min_tokens")
+    demanded = least if isinstance(least, int) else 0
+    if request.openai.body.get("ignore_eos"):
+        return max(max_tokens(request) or WORST_OUTPUT_TOKENS, demanded)
+    return demanded
 
 
 def choices(request: CallRequest) -> int:

@@ -11,8 +11,8 @@ answer that is derived from how fast the engine wrote others (`core/budgets/deco
 unknown, from a speed that no engine exceeds.
 """
 
-from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS
 from hocket.schemas.messages import CallRequest, Completion
 

@@ -11,7 +11,7 @@ from hocket.gateway.backends.protocol import BackendTimedOut, Chunk, Chunks
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
+from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from support.gateway.routing_rig import BOUND_S, Rig, Scripted, backend, hangs, request, says

@@ -350,6 +350,13 @@ def test_as_many_tokens_as_a_call_demands_are_expected_of_its_answer() -> None:
     assert demands(min_tokens=200_000, max_tokens=9) == demands(max_tokens=9)
     assert demands(min_tokens=5) == demands()
 
+    endless = demands(ignore_eos=True)
+    assert endless.seen_usd == endless.worst_usd == demands().worst_usd
+    assert demands(ignore_eos=True, min_tokens=200_000) == long
+    limited = demands(ignore_eos=True, max_tokens=50_000)
+    assert limited.seen_usd == limited.worst_usd == demands(max_tokens=50_000).worst_usd
+    assert demands(ignore_eos=False) == demands()
+
 
 def test_the_worst_case_is_that_of_the_prices_at_which_a_long_answer_is_dearest() -> None:
     dear_input, dear_output = Prices(Decimal(10), Decimal(1)), Prices(Decimal(1), Decimal(20))

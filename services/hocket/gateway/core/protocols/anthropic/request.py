@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hocket.gateway.core.budgets.estimate import WORST_OUTPUT_TOKENS
-from hocket.gateway.core.calls.request_content import most_tokens
+from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS, most_tokens
 from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
 
