@@ -8,10 +8,11 @@ parameters and the sampling parameters of engines. Any other field is refused, u
 
 Of `tools`, functions are forwarded, because the caller runs them. Tools that a provider runs itself
 (`web_search`, `code_interpreter` ...) cost extra and reach the network; each counts as a field
-`tools.<type>`.
+`tools.<type>`. A `cache_control` with a longer lifetime than the usual one costs more, wherever it
+stands in messages and tools, and counts as a field `cache_control`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hocket.gateway.core.config.table import BackendSpec
@@ -50,7 +51,11 @@ ENGINE_FIELDS = frozenset(
 )
 """Parameters that vLLM, SGLang, llama.cpp and TGI add, for sampling, templates and guided output."""
 
-FUNCTION_KEYS = frozenset({"type", "function", "strict", "cache_control"})
+CACHE_CONTROL = "cache_control"
+USUAL_TTL = "5m"
+"""The lifetime in a prompt cache that a mark without one stands for."""
+
+FUNCTION_KEYS = frozenset({"type", "function", "strict", CACHE_CONTROL})
 """The keys allowed in a function's entry in `tools`."""
 
 KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS
@@ -60,12 +65,20 @@ KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS
 def unusual_fields(request: CallRequest) -> frozenset[str]:
     """Return the fields of a call that are forwarded only to backends that allow them."""
     if request.openai is None:
-        return frozenset(_run_by_providers(request.tools)) if request.tools else frozenset()
+        return frozenset(_of_tools(request.tools)) if request.tools else frozenset()
     body = request.openai.body
     unusual = {name for name in body.keys() - KNOWN_FIELDS if body[name] is not None}
     if tools := body.get("tools"):
-        unusual.update(_run_by_providers(tools))
+        unusual.update(_of_tools(tools))
+    messages = body.get("messages")
+    if isinstance(messages, list) and _is_any_cached_longer(_with_parts(messages)):
+        unusual.add(CACHE_CONTROL)
     return frozenset(unusual)
+
+
+def lives_longer(mark: Mapping[str, Any]) -> bool:
+    """Return whether a cache mark asks for another lifetime than the usual one."""
+    return mark.get("ttl") not in (None, USUAL_TTL)
 
 
 def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendSpec]) -> None:
@@ -74,6 +87,33 @@ def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendS
     if held and all(held):
         fewest = sorted(held, key=len)[0]
         raise FieldNotPassed(field=shown_text(min(fewest)), model=model)
+
+
+def _with_parts(messages: list[Any]) -> Iterator[Any]:
+    """Yield messages, their parts and their tool calls."""
+    for message in messages:
+        yield message
+        if isinstance(message, dict):
+            for name in ("content", "tool_calls"):
+                parts = message.get(name)
+                if isinstance(parts, list):
+                    yield from parts
+
+
+def _is_any_cached_longer(holders: Iterable[Any]) -> bool:
+    for holder in holders:
+        if isinstance(holder, dict) and CACHE_CONTROL in holder:
+            mark = holder[CACHE_CONTROL]
+            if isinstance(mark, dict) and lives_longer(mark):
+                return True
+    return False
+
+
+def _of_tools(tools: Any) -> Iterator[str]:
+    """Yield, as field names, what is unusual in `tools`."""
+    yield from _run_by_providers(tools)
+    if isinstance(tools, list | tuple) and _is_any_cached_longer(tools):
+        yield CACHE_CONTROL
 
 
 def _run_by_providers(tools: Any) -> Iterator[str]:

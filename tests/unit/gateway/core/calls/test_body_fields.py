@@ -116,15 +116,46 @@ def test_tools_that_providers_run_go_where_the_configuration_says() -> None:
         check_passed("m", fields(tools=[{"type": "mcp"}]), [spec])
 
 
+LONG = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+TEXT = {"type": "text", "text": "Hi"}
+TURN = {"role": "user", "content": [TEXT]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [TURN, TURN | LONG]},
+        {"messages": [TURN | {"content": [TEXT, TEXT | LONG]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [FUNCTION | LONG]}]},
+        {"tools": [FUNCTION, FUNCTION | LONG]},
+    ],
+)
+def test_a_longer_life_in_the_cache_goes_only_where_the_configuration_says(
+    body: dict[str, Any],
+) -> None:
+    assert fields(**body) == {"cache_control"}
+    with pytest.raises(FieldNotPassed, match="`cache_control`"):
+        check_passed("m", fields(**body), [backend("a")])
+    check_passed("m", fields(**body), [backend("a", "cache_control")])
+
+
+@pytest.mark.parametrize("mark", [{"type": "ephemeral"}, {"ttl": "5m"}, {"ttl": None}, None, 7])
+def test_the_usual_life_in_the_cache_goes_on(mark: Any) -> None:
+    usual = {"cache_control": mark}
+    parts = [TEXT | usual, 7, "x"]
+    messages = [TURN | usual, TURN | {"content": parts}, TURN | {"content": "x"}, 7]
+    assert fields(messages=messages, tools=[FUNCTION | usual]) == frozenset()
+
+
 def test_tools_of_a_call_that_is_not_in_openais_shape_are_looked_at_too() -> None:
     call = CallRequest(
         call_id="c",
         model="m",
         prompt="p",
-        tools=({"type": "web_search"}, FUNCTION),
+        tools=({"type": "web_search"}, FUNCTION | LONG),
         deadline_at_ms=1_800_000_000_000,
     )
-    assert unusual_fields(call) == {"tools.web_search"}
+    assert unusual_fields(call) == {"tools.web_search", "cache_control"}
 
 
 def test_a_call_goes_only_where_all_its_fields_may() -> None:

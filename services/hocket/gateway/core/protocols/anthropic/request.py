@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.gateway.core.calls.body_fields import CACHE_CONTROL, lives_longer
 from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS, most_tokens
 from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
 
 DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
 """The limit on the answer if the call sets none; Anthropic requires one."""
-CACHE_CONTROL = "cache_control"
-USUAL_TTL = "5m"
 ANSWER_TOOL = "answer"
 _WRAPPED = "value"
 _TOOL_ID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -147,7 +146,7 @@ class _CacheMarks:
         mark = holder.get(CACHE_CONTROL)
         if not isinstance(mark, dict):
             return {}
-        if mark.get("ttl") not in (None, USUAL_TTL) and not self._any_life:
+        if lives_longer(mark) and not self._any_life:
             reason = f"it costs more; name `{CACHE_CONTROL}` in the backend's `pass_fields`"
             raise NotTranslatable(f"{where}.{CACHE_CONTROL}.ttl", reason)
         return {CACHE_CONTROL: mark}
