@@ -132,7 +132,8 @@ def usage(found: Any, *, writes: bool = True) -> Completion:
         input_tokens=_count(found, "prompt_tokens"),
         output_tokens=_count(found, "completion_tokens"),
         cached_tokens=_count(details, "cached_tokens"),
-        cache_write_tokens=_count(details, "cache_write_tokens"),
+        cache_write_tokens=_count(details, "cache_write_tokens")
+        or _count(found, "cache_creation_input_tokens"),  # of a LiteLLM proxy
         estimated=found.get("prompt_tokens") is None
         or (writes and found.get("completion_tokens") is None),
     )
