@@ -131,10 +131,11 @@ async def test_a_provider_s_pace_is_kept() -> None:
         assert await asked(issuer) == (
             "",
             [2.0, 2.0, 2.0 + INTERVAL_S, 2.0 + INTERVAL_S],
-            [DeviceCode("https://login.example/device", "WDJB-MJHT", None)],
+            [DeviceCode("https://login.example/device", "WDJB-MJHT", None, 600.0)],
         )
         assert (await asked(issuer, interval=None))[1] == [INTERVAL_S]
         assert (await asked(issuer, interval=0.001))[1] == [1.0]
+        assert (await asked(issuer, interval=10**400, expires_in=10**400))[1] == [60.0]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,7 @@ async def test_a_refusal_is_told(refusal: str, reason: str) -> None:
         {"user_code": "W" * 65},
         {"device_code": None},
         {"expires_in": "soon"},
+        {"expires_in": float("nan")},
         {"verification_uri": "http://login.example/device"},
         {"verification_uri": "https://login.example/\x1b[2J"},
         {"verification_uri_complete": "javascript:alert(1)"},
@@ -176,7 +178,7 @@ async def test_a_code_ends_and_not_each_provider_has_one() -> None:
         assert await asked(issuer, expires_in=1) == (
             "the code has expired",
             [],
-            [DeviceCode("https://login.example/device", "WDJB-MJHT", None)],
+            [DeviceCode("https://login.example/device", "WDJB-MJHT", None, 1.0)],
         )
         issuer.device_code = None
         client = ProviderClient(issuer.url, AUDIENCE)

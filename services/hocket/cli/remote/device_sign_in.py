@@ -34,19 +34,19 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceCode:
-    """Where a person signs in, and the code to enter there. `whole_address` includes the code, if the
-    provider has such an address."""
+    """Where a person signs in, the code to enter there, and how long it is valid. `whole_address`
+    includes the code, if the provider has such an address."""
 
     address: str
     code: str
     whole_address: str | None
+    lasts_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
     shown: DeviceCode
     device_code: str
-    until_s: float
     interval_s: float
 
 
@@ -68,8 +68,8 @@ def sign_in_elsewhere(
         "device_code": begun.device_code,
         "client_id": client.client_id,
     }
-    interval_s = begun.interval_s
-    while time.monotonic() + interval_s < begun.until_s:
+    interval_s, until_s = begun.interval_s, time.monotonic() + begun.shown.lasts_s
+    while time.monotonic() + interval_s < until_s:
         sleep(interval_s)
         try:
             answer = asked(metadata.token_endpoint, form)
@@ -96,21 +96,22 @@ def _begun(client: ProviderClient, answer: Mapping[str, Any]) -> _Begun:
         and code.isprintable()
         and isinstance(device_code, str)
         and isinstance(lasts_s, int | float)
+        and lasts_s > 0
     ):
         raise ProviderSignInFailed(reason="the identity provider gave no code for a device")
     whole = answer.get("verification_uri_complete")
     interval_s = answer.get("interval", INTERVAL_S)
-    if not isinstance(interval_s, int | float):
+    if not (isinstance(interval_s, int | float) and interval_s > 0):
         interval_s = INTERVAL_S
     return _Begun(
         DeviceCode(
             _printable(safe(address, client.issuer)),
             code,
             _printable(safe(whole, client.issuer)) if isinstance(whole, str) else None,
+            float(min(lasts_s, MAX_WAIT_S)),
         ),
         device_code,
-        time.monotonic() + min(lasts_s, MAX_WAIT_S),
-        min(max(float(interval_s), MIN_INTERVAL_S), MAX_INTERVAL_S),
+        float(min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)),
     )
 
 

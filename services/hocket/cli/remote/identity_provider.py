@@ -26,6 +26,8 @@ DISCOVERY = "/.well-known/openid-configuration"
 TIMEOUT_S = 15.0
 MAX_ANSWER_BYTES = 512 * 1024
 MAX_REASON_CHARS = 200
+LAST_S = 253_402_300_799
+"""The last second of the year 9999."""
 MARGIN_S = 60.0
 """How long before its expiry a token is renewed."""
 
@@ -149,7 +151,8 @@ def tokens_of(
     ends_s = claims.get("exp")
     if isinstance(ends_s, bool) or not isinstance(ends_s, int | float):
         raise ProviderSignInFailed(reason="the ID token does not say when it expires (`exp`)")
-    return ProviderTokens(token, float(ends_s), refresh if isinstance(refresh, str) else None)
+    ends_s = float(min(ends_s, LAST_S))
+    return ProviderTokens(token, ends_s, refresh if isinstance(refresh, str) else None)
 
 
 def _claims(token: str) -> Mapping[str, Any]:

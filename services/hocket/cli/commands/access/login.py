@@ -124,6 +124,7 @@ def _signed_in_elsewhere(known: Context) -> Context:
     """Return a context with the token of a user who signed in there on another device."""
     from hocket.cli.remote.device_sign_in import DeviceCode, sign_in_elsewhere
     from hocket.cli.remote.kept_token import with_tokens
+    from hocket.cli.terminal.console import notes
 
     client = _client(known)
 
@@ -131,6 +132,8 @@ def _signed_in_elsewhere(known: Context) -> Context:
         typer.echo(f"Open {code.address} on any device and enter the code {code.code}")
         if code.whole_address is not None:
             typer.echo(f"or open {code.whole_address}")
+        minutes = round(code.lasts_s / 60)
+        notes.print(f"Waiting for you to sign in there. The code is valid for {minutes} min.")
 
     return with_tokens(known, client, sign_in_elsewhere(client, show))
 
