@@ -68,11 +68,24 @@ def _cut(name: str) -> Method:
     """Return a method whose result is a part of the text."""
     method: Method = getattr(str, name)
 
-    def call(meter: Meter, text: str, *args: str | None) -> str:
+    def call(meter: Meter, text: str, part: str) -> str:
         meter.text(len(text))
-        for arg in args:
-            pay_search(meter, text, arg if isinstance(arg, str) else "")
-        result: str = method(text, *args)
+        pay_search(meter, text, _text(part))
+        result: str = method(text, part)
+        return result
+
+    return call
+
+
+def _stripped(name: str) -> Method:
+    """Return a method that compares the characters at the ends with each of those to remove."""
+    method: Method = getattr(str, name)
+
+    def call(meter: Meter, text: str, chars: str | None = None) -> str:
+        meter.text(len(text))
+        if chars is not None:
+            meter.spend((len(text) * len(_text(chars)) >> 6) + 1)
+        result: str = method(text, chars)
         return result
 
     return call
@@ -208,7 +221,8 @@ TEXT_METHODS: dict[str, Method] = {
         name: _case(name)
         for name in ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
     },
-    **{name: _cut(name) for name in ("lstrip", "removeprefix", "removesuffix", "rstrip", "strip")},
+    **{name: _cut(name) for name in ("removeprefix", "removesuffix")},
+    **{name: _stripped(name) for name in ("lstrip", "rstrip", "strip")},
     **{name: _padded(name) for name in ("center", "ljust", "rjust", "zfill")},
     **{name: _search(name, pay_search) for name in ("count", "find", "index")},
     **{name: _search(name, pay_search_from_right) for name in ("rfind", "rindex")},
