@@ -44,7 +44,10 @@ from hocket.schemas.templates.budget import MAX_TOGETHER_OPERATIONS
 def work_off(t: Transition) -> None:
     """Do all the work that an event causes."""
     run, todo, account = t.run, t.todo, t.account
+    resumed = False
     while todo and run.status == RUNNING:
+        if run.paused_at_ms is not None and resume_deadline(t):  # before the next step begins
+            resumed = True
         _work_on(t, *todo.popleft())
         if account.operations > FREE_EVENT_OPERATIONS or run.size_bytes > MAX_RUN_STATE_BYTES:
             _check_bounds(t)
@@ -55,6 +58,8 @@ def work_off(t: Transition) -> None:
         run.operations = operations
         t.run_changed = True
     if run.paused_at_ms is not None and resume_deadline(t):
+        resumed = True
+    if resumed:
         watch_again(t)
     if run.reuse is not None:
         t.commands = without_withdrawn(t.commands)

@@ -100,7 +100,7 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
     wait_ms = backoff_ms(
         retry, error, run_id=run.run_id, step=step.key, attempt=tried, now_ms=t.now_ms
     )
-    if wait_ms is None or t.now_ms + wait_ms >= run.deadline_at_ms:
+    if wait_ms is None or t.now_ms + wait_ms >= run.latest_deadline_at_ms:
         t.keep(step)
         t.fail(step, error)
         return
@@ -160,7 +160,7 @@ def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
     deadline."""
     waited_ms = t.now_ms - step.ready_at_ms
     wait_ms = asked_anew_ms(waited_ms, run_id=t.run.run_id, step=step.key)
-    if t.now_ms + wait_ms >= t.run.deadline_at_ms:
+    if t.now_ms + wait_ms >= t.run.latest_deadline_at_ms:
         t.keep(step)
         t.fail(step, error)
         return

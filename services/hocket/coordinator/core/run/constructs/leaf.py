@@ -66,7 +66,7 @@ def dispatch(
     if held is None and not _may_spend(t, step):
         return None
     forecast = t.forecast_of(step)
-    deadline_at_ms = run.deadline_at_ms
+    deadline_at_ms = run.deadline_seen_at_ms(t.now_ms)
     step.state = DISPATCHED
     step.attempt = attempt
     step.dispatched_at_ms = t.now_ms
@@ -100,7 +100,8 @@ def _dispatch_of(
     t: Transition, step: Step, forecast: NodeForecast, *, judged: bool, again: bool
 ) -> Dispatch:
     start_by: float | None = None
-    if judged and t.plan.judges and step.link == NODE and may_be_spared(t, step.node):
+    judged = judged and t.plan.judges and t.run.paused_at_ms is None
+    if judged and step.link == NODE and may_be_spared(t, step.node):
         start_by = start_by_at_ms(t, step.node, forecast.expectation)
     return Dispatch(
         t.run,

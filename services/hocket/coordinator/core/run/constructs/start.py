@@ -74,7 +74,7 @@ def _is_wanted(step: Step) -> bool:
 
 def _set_deadline(t: Transition, step: Step) -> None:
     """Give a container the deadline and slack that a leaf gets when it is dispatched."""
-    forecast, deadline_at_ms = t.forecast_of(step), t.run.deadline_at_ms
+    forecast, deadline_at_ms = t.forecast_of(step), t.run.deadline_seen_at_ms(t.now_ms)
     step.deadline_at_ms = forecast.deadline_at_ms(deadline_at_ms)
     step.slack_ms = forecast.slack_ms(deadline_at_ms, t.now_ms)
 

@@ -74,9 +74,9 @@ class Dispatch:
         again: bool,
     ) -> None:
         node = step.node
-        deadline_at_ms = run.deadline_at_ms
         dispatched_at_ms, slack_ms = step.dispatched_at_ms, step.slack_ms
         assert dispatched_at_ms is not None
+        deadline_at_ms = run.deadline_seen_at_ms(dispatched_at_ms)
         assert slack_ms is not None
         key, attempt = step.key, step.attempt
         self.run = run
@@ -102,7 +102,7 @@ class Dispatch:
                 run.tenant, run.run_id, key, attempt, dispatched_at_ms
             )
         self._input = step.input
-        timeout_ms = min(node.timeout_ms, max(1.0, deadline_at_ms - dispatched_at_ms))
+        timeout_ms = min(node.timeout_ms, max(1.0, run.latest_deadline_at_ms - dispatched_at_ms))
         more = ""
         if run.budget_usd is not None:
             more = _budgets(run, run.budget_usd, is_capable=step.capable)
@@ -196,18 +196,18 @@ def cancel_attempt(run: Run, step: Step, reason: str) -> CancelAttempt:
 
 def _head(run: Run) -> str:
     """Return what the messages of all steps of a run share as long as its deadline is the same."""
-    head = run.message_head
-    if head is not None and head[0] == run.deadline_at_ms:
+    head, deadline_at_ms = run.message_head, run.latest_deadline_at_ms
+    if head is not None and head[0] == deadline_at_ms:
         return head[1]
     owner, labels = run.owner, run.labels
     text = (
-        f'{{"run_id":{_text(run.run_id)},"run_deadline_at_ms":{run.deadline_at_ms!r},'
+        f'{{"run_id":{_text(run.run_id)},"run_deadline_at_ms":{deadline_at_ms!r},'
         f'"tenant":{_text(run.tenant)},"pipeline":{_text(run.pipeline)},"version":{run.version},'
         f'"priority":"{run.priority.value}","partition":{owner.partition},"epoch":{owner.epoch},'
     )
     if labels is not None:
         text += f'"labels":{to_json(labels).decode()},'
-    run.message_head = (run.deadline_at_ms, text)
+    run.message_head = (deadline_at_ms, text)
     return text
 
 

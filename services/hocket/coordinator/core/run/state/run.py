@@ -19,6 +19,7 @@ from hocket.coordinator.core.run.plan.nodes import (
 )
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.values import NULL, Json
+from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
@@ -31,7 +32,7 @@ from hocket.schemas.messages import (
     Timing,
     WaitEnded,
 )
-from hocket.schemas.pipeline.node_parts import PlanPolicy
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,6 +479,18 @@ class Run(Seldom):
     def depth(self) -> int:
         """The number of runs above this one."""
         return 0 if self.parent is None else self.parent.depth
+
+    @property
+    def latest_deadline_at_ms(self) -> float:
+        """The latest that the deadline can be after the wait that pauses it."""
+        at_ms = self.deadline_at_ms
+        return at_ms if self.paused_at_ms is None else at_ms + MAX_WAIT_MS
+
+    def deadline_seen_at_ms(self, now_ms: float) -> float:
+        """Return the deadline; while it is paused, what it would be if the wait were over now."""
+        if self.paused_at_ms is None:
+            return self.deadline_at_ms
+        return nearest(self.deadline_at_ms + (now_ms - self.paused_at_ms))
 
     def live(self) -> "list[Step]":
         """Return the steps that have not ended, by key."""
