@@ -132,6 +132,11 @@ async def test_an_archived_pipeline_takes_no_runs_through_any_door(platform: Pla
     with pytest.raises(ApiRefused) as refused:
         await play.version("old")
     assert refused.value.info().code == "pipeline_archived"
+    task = {"pipeline": "old", "input": {}}
+    body = {"cron": "0 0 * * *", "time_zone": "UTC", "task": task}
+    with pytest.raises(ApiRefused) as refused:
+        await asyncio.to_thread(play.api.put, "/v1/schedules/old", body)
+    assert refused.value.info().code == "pipeline_archived"
     bus = await Bus.connect(platform.nats_url, name="test")
     async with asyncio.timeout(BOUND_S):
         while True:  # coordinators take it for a second more
@@ -141,6 +146,11 @@ async def test_an_archived_pipeline_takes_no_runs_through_any_door(platform: Pla
                 break
             await asyncio.sleep(0.2)
     await bus.close()
+    for version in ({}, {"version": 1}):
+        nodes = {"only": {"type": "pipeline", "pipeline": "old", **version}}
+        await play.post("/v1/pipelines", {"pipeline": "calls-old", "nodes": nodes})
+        run = await play.post("/v1/runs", {"pipeline": "calls-old", "wait_ms": 20_000})
+        assert run["error"]["code"] == "pipeline_archived"
     names = await asyncio.to_thread(play.api.get, "/v1/pipelines")
     assert "old" not in {one["pipeline"] for one in names["pipelines"]}
     await play.post("/v1/pipelines/old/unarchive")

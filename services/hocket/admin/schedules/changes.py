@@ -21,7 +21,6 @@ from hocket.kit.access.audit_log import Action
 from hocket.schemas import ids
 from hocket.schemas.administration.schedules import MAX_SCHEDULES, ScheduleBody
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput, PayloadTooLarge
-from hocket.schemas.pipeline.plan import check_input
 from hocket.schemas.rest import RunSubmission
 
 ZERO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
@@ -45,7 +44,7 @@ async def put(
     if_none_match: str | None,
 ) -> tuple[asyncpg.Record, bool]:
     """Create or replace a schedule; return its row, and whether it is new. Raises InvalidInput,
-    PipelineUnknown, PayloadTooLarge, PreconditionFailed and SchedulesFull."""
+    PipelineUnknown, PipelineArchived, PayloadTooLarge, PreconditionFailed and SchedulesFull."""
     await _check(context, caller, body)
     async with _transaction(context) as connection:
         former = await connection.fetchrow(store.LOCKED, caller.tenant, name)
@@ -143,11 +142,10 @@ async def _check(context: Context, caller: Caller, body: ScheduleBody) -> None:
     value = task.input
     if body.time_field is not None:
         value = {**value, body.time_field: times.local(ZERO)}
-    plan_of = context.plans.plan_of
+    submission = RunSubmission(pipeline=task.pipeline, version=task.version, input=value)
     try:
-        _, plan = await plan_of(context.pool, caller.tenant, task.pipeline, task.version)
-        check_input(plan, value)
-        payload_of(RunSubmission(pipeline=task.pipeline, input=value), context.max_task_bytes)
+        await context.plans.check(context.pool, caller.tenant, submission)
+        payload_of(submission, context.max_task_bytes)
     except (InvalidInput, PayloadTooLarge) as error:
         place = f"task.{error.fields['field']}"
         raise type(error)(**{**error.fields, "field": place}) from None

@@ -96,10 +96,10 @@ class RunAcceptance:
 
     async def _entry_for(self, event: RunAccepted) -> Entry:
         catalog = self._services.catalog
-        if event.version:  # chosen when it was accepted
-            entry = await catalog.entry(event.tenant, event.pipeline, event.version)
-        else:
-            entry = await catalog.entry_for(event.tenant, event.pipeline, None, event.run_id)
+        tenant, pipeline, version = event.tenant, event.pipeline, event.version
+        if version and event.parent is None:  # chosen when it was accepted
+            return await catalog.entry(tenant, pipeline, version)
+        entry = await catalog.entry_for(tenant, pipeline, version, event.run_id)
         if event.parent is not None:
             check_input(entry.plan, event.input)
         return entry
