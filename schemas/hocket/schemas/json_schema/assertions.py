@@ -3,12 +3,17 @@ check that reads a whole text or list is charged for it."""
 
 import math
 from collections.abc import Callable, Mapping
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
 from hocket.schemas.json_schema.faults import Fault, shown
 from hocket.schemas.json_schema.nodes import Check, Keyword, Reader
 from hocket.schemas.templates.budget import Meter
+
+DECIMAL_OPERATIONS = 30
+"""Operations charged for dividing two numbers as decimals."""
+_DECIMALS = Context(prec=60, traps=[])
 
 
 def is_number(value: Any) -> bool:
@@ -111,23 +116,28 @@ def _bound(breaks: Callable[[Any, Any], bool], says: str) -> Keyword:
 
 def _multiple_of(reader: Reader, given: Any, schema: Mapping[str, Any]) -> Check:
     def check(meter: Meter, value: Any) -> Fault | None:
-        if is_number(value) and not _is_multiple(value, given):
+        if is_number(value) and not _is_multiple(meter, value, given):
             return Fault(lambda: f"{shown(value)} is not a multiple of {shown(given)}")
         return None
 
     return check
 
 
-def _is_multiple(value: Any, of: Any) -> bool:
+def _is_multiple(meter: Meter, value: Any, of: Any) -> bool:
+    """Tell whether a number is a multiple of another, as decimals: 19.99 is one of 0.01."""
     if not isinstance(of, float):
         return bool(value % of == 0)
     try:
         quotient = value / of
-        return bool(int(quotient) == quotient)
+        is_whole = round(quotient) == quotient
     except OverflowError:
         if isinstance(value, float) and not math.isfinite(value):
             return False
         return (Fraction(value) / Fraction(of)).denominator == 1
+    if is_whole:
+        return True
+    meter.spend(DECIMAL_OPERATIONS)
+    return bool(_DECIMALS.remainder(Decimal(repr(value)), Decimal(repr(of))) == 0)
 
 
 # ---- texts ----------------------------------------------------------------------------------

@@ -121,6 +121,32 @@ def test_a_pipeline_applied_earlier_is_loaded_and_fails_where_it_is_used() -> No
         evaluate({"input": {"x": 1}})
 
 
+@pytest.mark.parametrize(
+    ("value", "of", "allowed"),
+    [
+        (19.99, 0.01, True),
+        (0.3, 0.1, True),
+        (-1.1, 0.1, True),
+        (1e-9, 1e-10, True),
+        (19.995, 0.01, False),
+        (1e300, 0.3, True),
+        (1e308, 0.123456789, False),
+        (7, 0.1, True),
+        (10**300, 0.1, True),
+    ],
+)
+def test_a_multiple_is_one_of_the_decimals_that_are_written(
+    value: float, of: float, allowed: bool
+) -> None:
+    """Prices are multiples of 0.01, although no binary fraction is."""
+    assert (compile_schema({"multipleOf": of}, "input").fault(value) is None) is allowed
+
+
+def test_many_prices_are_checked_as_decimals() -> None:
+    schema = compile_schema({"items": {"multipleOf": 0.01}}, "input")
+    schema.check([n / 100 for n in range(20_000)], "input", "")
+
+
 def test_a_large_honest_value_may_take_more_than_a_small_one() -> None:
     """40,000 numbers are checked; a small value gets no such budget, whatever its schema asks."""
     schema = compile_schema({"items": {"type": "integer", "minimum": 0}}, "input")
