@@ -105,6 +105,10 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, it: str) -> tuple[s
         least = "at least" if kind == "too_short" else "at most"
         bound = context["min_length" if kind == "too_short" else "max_length"]
         return f"the number of entries is {context['actual_length']}", f"Use {least} {bound}."
+    if kind in ("string_too_short", "string_too_long"):
+        least = "at least" if kind == "string_too_short" else "at most"
+        bound = context["min_length" if kind == "string_too_short" else "max_length"]
+        return f"it has {len(given)} characters", f"Use {least} {bound}."
     return _told_of_type(kind, given, it)
 
 

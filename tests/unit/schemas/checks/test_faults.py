@@ -40,6 +40,14 @@ def test_every_fault_of_a_pipeline_is_told_with_its_cure() -> None:
     assert len(error.info().details["others"]) == 3
 
 
+def test_a_text_that_is_too_long_is_told_how_long_it_may_be() -> None:
+    nodes = {"a": {"type": "python", "handler": "m:f"}}
+    flow = {"concurrency": {"limit": 1, "key": "x" * 2_001}}
+    error = refused({"pipeline": "p", "nodes": nodes, "flow": flow})
+    assert fields_of(error) == ["flow.concurrency.key"]
+    assert "it has 2001 characters. Use at most 2000." in str(error)
+
+
 def test_a_field_with_several_forms_is_one_fault() -> None:
     error = refused({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": ["m:f"]}}})
     assert fields_of(error) == ["nodes.a.handler"]
