@@ -65,7 +65,8 @@ def check_policy(
         for at, one in ((place, node), *_instead(node, place)):
             _check_node(one, policy, at, depth)
             if inside := _inside(one):
-                check_policy(inside, policy, field=at, depth=depth + 1)
+                holder = "nodes" if isinstance(one, GraphNode) else "branches"
+                check_policy(inside, policy, field=f"{at}.{holder}", depth=depth + 1)
 
 
 def named_by(node: Node) -> Iterator[tuple[str, str, str]]:
