@@ -318,6 +318,24 @@ async def test_two_who_write_do_not_undo_each_other(rest: Rest) -> None:
     assert nothing.status == 412
 
 
+@pytest.mark.parametrize(
+    ("cron", "reason"),
+    [
+        ("@daily", "it does not have the five fields of a cron expression"),
+        ("0 30 2 * * *", "it does not have the five fields of a cron expression"),
+        ("0 0 31 4 *", "its day of the month is not valid, or not in its months"),
+        ("0 0 * * 9", "its day of the week is not valid"),
+        ("60 * * * *", "its minute is not valid"),
+    ],
+)
+async def test_a_refused_expression_says_what_is_wrong(rest: Rest, cron: str, reason: str) -> None:
+    body = {"cron": cron, "task": {"pipeline": "report"}}
+    answer = await rest.ask("PUT", "/v1/schedules/nightly", json=body)
+    assert (answer.status, answer.body["field"]) == (422, "cron")
+    assert reason in answer.body["detail"]
+    assert "`30 6 * * 1-5`" in answer.body["detail"]
+
+
 async def test_what_cannot_be_is_refused_by_its_field(rest: Rest) -> None:
     refused: list[tuple[dict[str, Any], int, str | None]] = [
         ({"cron": "0 25 * * *"}, 422, "cron"),

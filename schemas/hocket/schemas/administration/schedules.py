@@ -1,12 +1,14 @@
 """Tasks that are submitted on a schedule, and the outcome of each scheduled time."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import Priority
+from hocket.schemas.pipeline.faults import misuse
 from hocket.schemas.rest import (
     BudgetUsd,
     DeadlineMs,
@@ -36,13 +38,22 @@ CatchUp = Literal["none", "one", "all"]
 Overlap = Literal["allow", "skip", "cancel_running", "buffer_one"]
 FiringState = Literal["pending", "buffered", "fired", "skipped", "missed", "failed"]
 Cause = Literal["on_time", "caught_up", "triggered"]
+CRON_FIELDS = "minute, hour, day of the month, month and day of the week, as in `30 6 * * 1-5`"
+_FIVE_FIELDS = r"^[0-9A-Za-z*,/#-]+( [0-9A-Za-z*,/#-]+){4}$"
+
+
+def _five_fields(value: object) -> object:
+    if isinstance(value, str) and not re.match(_FIVE_FIELDS, value):
+        raise misuse(
+            "it does not have the five fields of a cron expression", f"Write {CRON_FIELDS}."
+        )
+    return value
+
+
 Cron = Annotated[
     str,
-    Field(
-        min_length=9,
-        max_length=MAX_CRON_CHARS,
-        pattern=r"^[0-9A-Za-z*,/#-]+( [0-9A-Za-z*,/#-]+){4}$",
-    ),
+    BeforeValidator(_five_fields),
+    Field(min_length=9, max_length=MAX_CRON_CHARS, pattern=_FIVE_FIELDS),
 ]
 """Cron expression with five fields: minute, hour, day of the month, month, day of the week."""
 Zone = Annotated[

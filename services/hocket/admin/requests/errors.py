@@ -252,6 +252,8 @@ def _first_fault(faults: Sequence[Any]) -> ErrorInfo:
         reason, cure = "it is missing", "Add it."
     elif kind == "extra_forbidden":
         reason, cure = "there is no such field", "Remove it, or check its spelling."
+    elif kind == "misuse":
+        reason, cure = fault["ctx"]["reason"], fault["ctx"]["cure"]
     elif kind == "model_attributes_type":
         field, reason = "(body)", "it is not a JSON object"
         cure = "Send one JSON object with the header `Content-Type: application/json`."

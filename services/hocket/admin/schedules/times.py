@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from hocket.schemas import ids
+from hocket.schemas.administration.schedules import CRON_FIELDS
 from hocket.schemas.errors import InvalidInput
 
 LONGEST_REPEAT = timedelta(hours=3)
@@ -48,9 +49,8 @@ class Times:
         except CronSimError as error:
             raise InvalidInput(
                 field=f"{field}cron",
-                reason=str(error) or "it is not a cron expression",
-                cure="Write minute, hour, day of the month, month and day of the week, as in "
-                "`30 6 * * 1-5`.",
+                reason=_reason_of(error),
+                cure=f"Write {CRON_FIELDS}.",
             ) from None
         if first is None:
             raise InvalidInput(
@@ -96,3 +96,13 @@ class Times:
     def local(self, moment: datetime) -> str:
         """Return a moment in local time, with the offset from UTC."""
         return moment.astimezone(ZoneInfo(self.zone)).isoformat()
+
+
+def _reason_of(error: CronSimError) -> str:
+    """Return why an expression is refused: the library names the field, as in `Bad day-of-month`."""
+    bad, _, field = str(error).partition(" ")
+    if bad != "Bad" or not field:
+        return "it is not a cron expression"
+    if field == "day-of-month":
+        return "its day of the month is not valid, or not in its months"
+    return f"its {field.replace('day-of-', 'day of the ')} is not valid"
