@@ -250,9 +250,41 @@ def test_a_list_of_too_many_numbers_is_refused_before_the_loop_stands_still() ->
 
 
 def test_long_integers_count_as_text() -> None:
-    check_ends([10**4_000] * 1_000)
+    check_ends([10**900] * 1_000)
     with pytest.raises(OutputTooLarge):
-        check_ends([10**4_000] * 100_000)
+        check_ends([10**900] * 200_000)
+
+
+class _Short(int):
+    def __abs__(self) -> int:
+        return 0
+
+    def bit_length(self) -> int:
+        return 1
+
+
+_LONG = 1 << 10_000_000  # writing it takes half a minute
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        _LONG,
+        -_LONG,
+        [_LONG],
+        {"n": _LONG},
+        {_LONG: 1},
+        {(_LONG,): 1},
+        {"a": {1: _LONG}},
+        [_Short(_LONG)],
+        {_LONG},
+        {_Short(_LONG): "x"},
+    ],
+    ids=range(10),
+)
+def test_an_integer_that_takes_long_to_write_is_refused_before_it_is_written(output: Any) -> None:
+    with pytest.raises(OutputNotJson, match="more than 1000 digits"):
+        check_ends(output)
 
 
 def test_numbers_in_lists_are_carried_as_anywhere_else() -> None:

@@ -102,8 +102,8 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
 def _number(value: float | None, field: str) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is not None and int.__abs__(value) >= _INTEGER_LIMIT:  # a subclass may override abs
-        raise _not_json(field, f"an integer has more than {MAX_INTEGER_DIGITS} digits")
+    if value is not None:
+        _digits_of(value, field)
     return value
 
 
@@ -134,12 +134,13 @@ def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[
 
 
 def check_ends(value: Any) -> None:
-    """Raise OutputNotJson if a value holds an iterator (a generator), which may never end, and
-    OutputTooLarge if its text is too long; values that are held in several places count each time.
+    """Raise OutputNotJson if a value holds an iterator (a generator), which may never end, or an integer
+    that is too long, which takes minutes to write, and OutputTooLarge if its text is too long; values
+    that are held in several places count each time.
 
     This examines what a JSON encoder reads on its own: dicts, lists, tuples, sets, dataclasses, models,
     their subclasses, and their contents."""
-    if type(value) not in _NUMBERS:
+    if type(value) not in _SCALARS:
         _look_through(value)
 
 
@@ -152,9 +153,6 @@ def _look_through(value: Any) -> None:
         items: Collection[Any]
         if kind in _ARRAYS:
             items = part
-        elif kind is dict:
-            items = part.values()
-            chars += _chars_of_keys(part)
         else:
             items, text_chars = _held_by(part, field)
             chars += text_chars
@@ -168,8 +166,8 @@ def _look_through(value: Any) -> None:
                 chars += len(item)
             elif kind is int:
                 if not -_WORD < item < _WORD:
-                    chars += item.bit_length() // _BITS_PER_DIGIT
-            elif kind not in _NUMBERS:
+                    chars += _digits_of(item, field)
+            elif kind not in _SCALARS:
                 stack.append((item, field))
         seen += 1
         if chars > MAX_TEXT_CHARS:
@@ -178,11 +176,11 @@ def _look_through(value: Any) -> None:
             raise _not_json(field, f"it contains more than {MAX_CONTAINERS} lists and dicts")
 
 
-def _chars_of_keys(part: dict[Any, Any]) -> int:
-    try:
-        return sum(map(len, part))
-    except TypeError:
-        return sum(len(key) for key in part if isinstance(key, str))
+def _digits_of(integer: int, field: str) -> int:
+    """Return an upper bound of an integer's digits; a subclass may override abs and bit_length."""
+    if int.__abs__(integer) >= _INTEGER_LIMIT:
+        raise _not_json(field, f"an integer has more than {MAX_INTEGER_DIGITS} digits")
+    return int.bit_length(integer) // _BITS_PER_DIGIT
 
 
 def _base_of(text: Any) -> Any:
@@ -190,10 +188,14 @@ def _base_of(text: Any) -> Any:
 
 
 def _held_by(part: Any, field: str) -> tuple[Collection[Any], int]:
-    """Return the parts that an encoder would read of a value that is not a plain dict, list, tuple, text
-    or scalar, and the length of the value itself as text."""
+    """Return the parts that an encoder would read of a value that is not a plain list, tuple or scalar,
+    and the length of the value itself, or of its keys, as text."""
+    if isinstance(part, dict):
+        return _held_by_dict(part)
     if isinstance(part, str | bytes | bytearray):
         return (), _base_of(part).__len__(part)
+    if isinstance(part, int):
+        return (), _digits_of(part, field)
     if isinstance(part, Iterator):
         raise _not_json(field, f"a {_kind(part)} yields its items only once, and may never end")
     for base, held in _READ.items():
@@ -204,8 +206,14 @@ def _held_by(part: Any, field: str) -> tuple[Collection[Any], int]:
     return (), 0
 
 
+def _held_by_dict(part: dict[Any, Any]) -> tuple[Collection[Any], int]:
+    try:
+        return dict.values(part), sum(map(str.__len__, dict.keys(part)))
+    except TypeError:  # a key is not text
+        return [*dict.keys(part), *dict.values(part)], 0
+
+
 _READ: Mapping[Any, Callable[[Any], Collection[Any]]] = {
-    dict: lambda part: [*dict.keys(part), *dict.values(part)],
     list: lambda part: [*list.__iter__(part)],
     tuple: lambda part: [*tuple.__iter__(part)],
     set: lambda part: [*set.__iter__(part)],
@@ -221,7 +229,7 @@ def _kind(value: Any) -> str:
 
 _ARRAYS = frozenset({list, tuple})
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
-_NUMBERS = frozenset({int, float, bool, type(None)})
+_SCALARS = frozenset({float, bool, type(None)})
 _WORD = 2**63
 _BITS_PER_DIGIT = 4
 """An upper bound, by which long integers count as text."""
