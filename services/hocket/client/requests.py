@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from hocket.client.errors import AnswerUnreadable, RequestRefused
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import ErrorReply
 
 Document = str | bytes | BaseModel | Mapping[str, Any]
@@ -69,6 +70,27 @@ class ApiRequest:
         return (
             self.body.encode() if isinstance(self.body, str) else to_json(self.body, by_alias=True)
         )
+
+
+def identity_headers(key: str | None, tenant: str | None) -> dict[str, str]:
+    """Return the headers that every request has. Raises InvalidInput, which does not show the key."""
+    headers = {"Accept": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {_sendable('key', key)}"
+    if tenant:
+        headers["X-Hocket-Tenant"] = _sendable("tenant", tenant)
+    return headers
+
+
+def _sendable(field: str, text: str) -> str:
+    text = text.strip()  # a file that holds it ends with a line break
+    if text.isascii() and text.isprintable():
+        return text
+    raise InvalidInput(
+        field=field,
+        reason="it has a line break, or another character that a header cannot carry",
+        cure="Give it on one line, in printable ASCII characters.",
+    )
 
 
 def path_of(*parts: object) -> str:

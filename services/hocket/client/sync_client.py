@@ -12,7 +12,7 @@ import httpx2
 
 from hocket.client.errors import ApiUnreachable, RunNotSucceeded
 from hocket.client.live import LastEvent, RunStream, read_event
-from hocket.client.requests import ApiRequest, pause_s, read_answer
+from hocket.client.requests import ApiRequest, identity_headers, pause_s, read_answer
 from hocket.client.sync_resources import Resources
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunDetail, RunResult, StepDetail
@@ -28,7 +28,8 @@ SUCCEEDED = ("succeeded", "degraded")
 class Hocket(Resources):
     """The REST API of one platform, used with one key. `url`, `key` and `tenant` default to
     HOCKET_API_URL, HOCKET_API_KEY and HOCKET_TENANT; name a tenant only with a key of all tenants. Use
-    it as a context manager, or call `close`.
+    it as a context manager, or call `close`. Raises InvalidInput for a key or a tenant that cannot be
+    sent.
 
     Every call raises RequestRefused with the API's error, ApiUnreachable if there was no answer, or
     AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, and
@@ -44,11 +45,9 @@ class Hocket(Resources):
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.url = (url or os.environ.get(API_ENV) or DEFAULT_URL).rstrip("/")
-        headers = {"Accept": "application/json"}
-        if key := key or os.environ.get(KEY_ENV):
-            headers["Authorization"] = f"Bearer {key}"
-        if tenant := tenant or os.environ.get(TENANT_ENV):
-            headers["X-Hocket-Tenant"] = tenant
+        headers = identity_headers(
+            key or os.environ.get(KEY_ENV), tenant or os.environ.get(TENANT_ENV)
+        )
         self._http = httpx2.Client(headers=headers, transport=transport)
         super().__init__(self._send)
 

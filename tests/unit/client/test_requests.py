@@ -12,11 +12,12 @@ from hocket.client.requests import (
     MAX_TRIES,
     ApiRequest,
     given,
+    identity_headers,
     path_of,
     pause_s,
     read_answer,
 )
-from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.errors import ErrorInfo, InvalidInput
 from hocket.schemas.rest import RunReceipt, RunResult, Sent, StepDetail
 
 URL = "http://hocket.example"
@@ -26,6 +27,16 @@ WRITE = ApiRequest(method="POST", path="/v1/runs/r/signals", body={})
 
 def test_what_a_path_names_is_quoted() -> None:
     assert path_of("runs", "a/b?c", 7) == "/v1/runs/a%2Fb%3Fc/7"
+
+
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown() -> None:
+    assert identity_headers("hk_a_b\n", None)["Authorization"] == "Bearer hk_a_b"
+    for key in ("hk_secret\nhk_other", "hk_secret\u20ac"):
+        with pytest.raises(InvalidInput, match="`key`") as refused:
+            identity_headers(key, None)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(InvalidInput, match="`tenant`"):
+        identity_headers(None, "\xe4")
 
 
 def test_a_query_has_what_is_given() -> None:
