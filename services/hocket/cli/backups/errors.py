@@ -10,6 +10,13 @@ class BackupFolderTaken(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class BackupFolderUnusable(HocketError):
+    """The folder {folder} cannot be written: {reason}. Choose another one for the backup."""
+
+    code = "backup_folder_unusable"
+    error_class = ErrorClass.INVALID
+
+
 class BackupUnreadable(HocketError):
     """The backup {folder} cannot be restored: {reason}. Nothing was changed."""
 

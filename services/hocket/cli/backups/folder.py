@@ -15,10 +15,16 @@ from typing import Any
 import asyncpg
 
 from hocket.cli.backups import messages, tables
-from hocket.cli.backups.errors import BackupFolderTaken, BackupUnreadable, TargetNotEmpty
+from hocket.cli.backups.errors import (
+    BackupFolderTaken,
+    BackupFolderUnusable,
+    BackupUnreadable,
+    TargetNotEmpty,
+)
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations, restorations
+from hocket.kit.postgres.database import DatabaseUnavailable, said
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
@@ -26,16 +32,14 @@ CHUNK_BYTES = 1024 * 1024
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
     """Take a backup into an empty or new folder; return its manifest."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BackupFolderTaken(folder=folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _open_folder(folder)
     began = datetime.now(UTC)
     bus = await Bus.connect(nats_url, name="hocket backup")
     try:
         counts = await messages.copy_out(bus, folder / "nats")
     finally:
         await bus.close()
-    connection = await asyncpg.connect(database_url, timeout=10)
+    connection = await _connected(database_url)
     try:
         copied = await tables.copy_out(connection, folder / "postgres")
     finally:
@@ -70,10 +74,11 @@ async def put_back(
     try:
         if await messages.messages_in(bus):
             raise TargetNotEmpty(what="the streams of this NATS server contain messages")
+        await (await _connected(database_url)).close()
         if await migrations.current(database_url) is not None:
             raise TargetNotEmpty(what="this database already has Hocket's schema")
         await migrations.migrate(database_url)
-        connection = await asyncpg.connect(database_url, timeout=10)
+        connection = await _connected(database_url)
         try:
             await tables.copy_in(connection, folder / "postgres", manifest)
             found = await tables.counted(connection)
@@ -106,6 +111,28 @@ def read(folder: Path) -> dict[str, Any]:
     if broken:
         raise BackupUnreadable(folder=folder, reason=f"{', '.join(broken)} was changed")
     return manifest
+
+
+def _open_folder(folder: Path) -> None:
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise BackupFolderTaken(folder=folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BackupFolderUnusable(folder=folder, reason=error.strerror or str(error)) from error
+
+
+async def _connected(database_url: str) -> asyncpg.Connection:
+    try:
+        return await asyncpg.connect(database_url, timeout=10)
+    except (
+        OSError,
+        TimeoutError,
+        ValueError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+    ) as error:
+        raise DatabaseUnavailable(reason=said(error)) from error
 
 
 def _digest(file: Path) -> str:

@@ -144,17 +144,24 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_url(api_url: str) -> None:
+def check_shape(field: str, api_url: str) -> SplitResult:
+    """Return the parts of the URL of a REST API; raise InvalidInput, naming the field, for any other."""
+    unknown = _invalid(
+        field, "it is not the URL of a platform", "Write https://HOST or https://HOST/PATH."
+    )
     try:
         parts = urlsplit(api_url)
         known = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts)
-    except ValueError:
-        known = False
+    except ValueError as error:
+        raise unknown from error
     has_more = any(mark in api_url for mark in "?#\\") or parts.username is not None
     if not known or has_more or _URL.fullmatch(api_url) is None:
-        raise _invalid(
-            "url", "it is not the URL of a platform", "Write https://HOST or https://HOST/PATH."
-        )
+        raise unknown
+    return parts
+
+
+def _check_url(api_url: str) -> None:
+    parts = check_shape("url", api_url)
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
         raise _invalid(
             "url",

@@ -15,7 +15,7 @@ import typer
 
 from hocket.cli.local.admin_key import read_admin_key
 from hocket.cli.remote.api import Api
-from hocket.cli.remote.contexts import Context, read_contexts
+from hocket.cli.remote.contexts import Context, check_shape, read_contexts
 from hocket.cli.remote.kept_token import kept_key
 from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
@@ -67,9 +67,9 @@ class Target:
     @property
     def key(self) -> str | None:
         """The key for the REST API: from the environment, the context, or the platform running in the
-        data folder, whose key is sent to no other server."""
+        data folder, whose key is sent to no other server. Raises InvalidInput."""
         if named := os.environ.get(KEY_ENV, "").strip():
-            return named
+            return checked_key(KEY_ENV, named)
         if self.context is not None:
             return kept_key(self.context, self.named_context)
         is_own = self.facts is not None and self.api_url == self.facts.api_url
@@ -121,15 +121,30 @@ class Target:
         return self.known_database
 
     def api(self) -> Api:
-        """Return a client of the REST API, or raise PlatformNotFound."""
+        """Return a client of the REST API, or raise PlatformNotFound or InvalidInput."""
         if self.api_url is None:
             raise self._not_found(f"--api or {API_ENV}")
+        if self.named_api is not None:
+            check_shape("--api", self.named_api)
         return Api(self.api_url, self.chosen_tenant, self.key)
 
     def _not_found(self, options: str) -> "PlatformNotFound":
         from hocket.cli.terminal.errors import PlatformNotFound
 
         return PlatformNotFound(data_dir=self.data_dir, options=options)
+
+
+def checked_key(field: str, key: str) -> str:
+    """Return a key that can be sent in a header, or raise InvalidInput, which does not show it."""
+    if key.isascii() and key.isprintable():
+        return key
+    from hocket.schemas.errors import InvalidInput
+
+    raise InvalidInput(
+        field=field,
+        reason="it has a line break, or another character that no key has",
+        cure="Give one key, on one line: hk_<id>_<secret>.",
+    )
 
 
 def target_of(context: typer.Context) -> Target:

@@ -58,6 +58,14 @@ class ApiUnreachable(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class AddressUnusable(HocketError):
+    """The server cannot listen on {host}:{port}: {reason}. Choose others with `--host` and `--port`;
+    port 0 is any free one."""
+
+    code = "address_unusable"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class KeyNeeded(HocketError):
     """This address answers only requests with a key. Send `Authorization: Bearer KEY`, a key of the
     platform (`hocket keys create`)."""

@@ -77,6 +77,9 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             silent.cancel()
             await _check_sessions(pool, url)
             return pool
+        except asyncpg.ClientConfigurationError as error:  # the URL is at fault: waiting is no cure
+            silent.cancel()
+            raise DatabaseUnavailable(reason=said(error)) from error
         except (
             OSError,
             asyncpg.PostgresConnectionError,

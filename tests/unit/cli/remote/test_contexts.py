@@ -22,7 +22,7 @@ MALFORMED = [
     "https://h/ a", "https://h/\x00", "https://%", "https://-", "https://.", "https://a..b",
     "https://*", "https://<h>", "https://\u202eh", "https://\ud800", "https://\xe4.example",
     "https://[v1.a]", "https://h?", "https://h#", "https://h\\@i", "https://" + "a" * 64,
-    "https://h/" + "a" * 5_000,
+    "https://h/" + "a" * 5_000, "https://[::1",
 ]  # fmt: skip
 
 

@@ -43,10 +43,13 @@ def create(
     ] = None,
     days: Annotated[
         float | None,
-        typer.Option(min=0, help="Lifetime in days; without it, the key does not expire."),
+        typer.Option(
+            min=0, max=36_500, help="Lifetime in days; without it, the key does not expire."
+        ),
     ] = None,
     requests_per_s: Annotated[
-        float | None, typer.Option(help="Maximum requests per second, counted in each process.")
+        float | None,
+        typer.Option(min=0, max=1e6, help="Maximum requests per second, counted in each process."),
     ] = None,
     all_tenants: AllTenants = False,
     in_database: Annotated[

@@ -7,7 +7,7 @@ import typer
 
 from hocket.cli.remote.api import Api, path
 from hocket.cli.remote.contexts import LOCAL, Context, Contexts, read_contexts, write_contexts
-from hocket.cli.remote.target import Target, target_of
+from hocket.cli.remote.target import Target, checked_key, target_of
 
 if TYPE_CHECKING:
     from hocket.cli.remote.identity_provider import ProviderClient
@@ -150,7 +150,7 @@ def _asked_key() -> str:
     is_typed = sys.stdin.isatty()
     given = typer.prompt("Key", hide_input=True) if is_typed else sys.stdin.read(MAX_KEY_CHARS)
     key = str(given).strip()
-    if not key or not key.isascii() or not key.isprintable():
+    if not key:
         from hocket.schemas.errors import InvalidInput
 
         raise InvalidInput(
@@ -158,4 +158,4 @@ def _asked_key() -> str:
             reason="nothing was typed" if is_typed else "standard input is empty",
             cure="Provide one: `hocket login < key.txt`, or run it in a terminal.",
         )
-    return key
+    return checked_key("key", key)

@@ -65,7 +65,7 @@ def mcp(
 
 
 def _serve(app: object, host: str, port: int) -> None:
-    """Serve until Ctrl-C or SIGTERM, and print the address."""
+    """Serve until Ctrl-C or SIGTERM, and print the address; raises AddressUnusable."""
     import socket
 
     import uvicorn
@@ -73,7 +73,12 @@ def _serve(app: object, host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            from hocket.cli.terminal.errors import AddressUnusable
+
+            raise AddressUnusable(host=host, port=port, reason=error.strerror or error) from error
         listening.listen()  # before the address is printed, so that clients can connect
         shown = f"[{host}]" if ":" in host else host
         typer.echo(f"MCP at http://{shown}:{listening.getsockname()[1]}/mcp")

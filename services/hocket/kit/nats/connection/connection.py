@@ -57,13 +57,13 @@ class Connection:
         self._error = "no answer"
 
     async def open(self) -> None:
-        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; it recovers from later losses by
-        itself."""
+        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable, or InvalidInput for a URL without
+        servers; it recovers from later losses by itself."""
+        servers, self._tls = server_urls(self._url), tls_of(self._url)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                self._tls = tls_of(self._url)
                 await self.client.connect(
-                    server_urls(self._url),
+                    servers,
                     tls=self._tls,
                     name=self._name,
                     inbox_prefix=self.identity.inbox.encode(),

@@ -1,0 +1,78 @@
+"""What a command cannot use is one line with its field, without a traceback and without secrets."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from hocket.cli.backups import folder as backups
+from hocket.cli.backups.errors import BackupFolderTaken, BackupFolderUnusable
+from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool
+from hocket.schemas.errors import InvalidInput
+from support.shared.commands import run_hocket
+
+SECRET = "hk_0123456789ab_very-secret"
+NOWHERE = "http://127.0.0.1:1"
+
+
+def refused(home: Path, *arguments: str, **settings: str) -> str:
+    env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100", **settings}
+    done = run_hocket(*arguments, env=env, given=settings.get("given", ""))
+    assert done.returncode in (1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("key", [f"{SECRET}\nhk_other", f"{SECRET}\u20ac", f"{SECRET}\x7f"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path, key: str) -> None:
+    said = refused(tmp_path, "--api", NOWHERE, "runs", "list", HOCKET_API_KEY=key)
+    assert "`HOCKET_API_KEY` is not valid" in said
+    assert "very-secret" not in said
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "ftp://h", "http://h:99999", "http://[::1", "h", "http://h#"]
+)
+def test_an_address_that_is_none_is_named(tmp_path: Path, url: str) -> None:
+    assert "`--api` is not valid" in refused(tmp_path, "--api", url, "runs", "list")
+
+
+@pytest.mark.parametrize(
+    "option", [("--days", "1e308"), ("--days", "1e7"), ("--requests-per-s", "nan")]
+)
+def test_a_number_of_a_key_beyond_its_bounds_is_named(
+    tmp_path: Path, option: tuple[str, str]
+) -> None:
+    made = ("keys", "create", "a", "--role", "viewer", *option)
+    assert option[0] in refused(tmp_path, "--api", NOWHERE, *made)
+
+
+def test_an_address_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = refused(tmp_path, "--api", NOWHERE, "mcp", "--http", "--port", port)
+        assert f"127.0.0.1:{port}: Address already in use" in said
+    said = refused(tmp_path, "--api", NOWHERE, "mcp", "--http", "--host", "no.invalid")
+    assert "`--host`" in said
+
+
+async def test_a_backup_says_what_it_cannot_use(tmp_path: Path) -> None:
+    url = "postgresql://a:very-secret@127.0.0.1:1/x"
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(BackupFolderTaken):
+        await backups.take(file, nats_url="nats://127.0.0.1:1", database_url=url)
+    with pytest.raises(BackupFolderUnusable):
+        await backups.take(file / "in", nats_url="nats://127.0.0.1:1", database_url=url)
+    for wrong in (url, "mysql://a:very-secret@h/x", "postgresql://h:port/x"):
+        with pytest.raises(DatabaseUnavailable) as unavailable:
+            await backups._connected(wrong)
+        assert "secret" not in str(unavailable.value)
+
+
+async def test_an_address_of_a_server_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(InvalidInput, match="NATS_URL"):
+        await Bus.connect("nats://:very-secret@[::1", name="test")
+    with pytest.raises(DatabaseUnavailable, match="scheme"):
+        await connect_pool("mysql://a:very-secret@h/x", size=1, name="test")
