@@ -101,6 +101,14 @@ async def test_no_page_of_another_origin_makes_a_call_at_the_gateway(gateway: Ga
     assert told[0] == 200
 
 
+async def test_no_cache_keeps_what_is_for_one_caller(rest: Rest, gateway: Gateway) -> None:
+    for path in ("/v1/runs", "/v1/keys/own", "/v1/pipelines/unknown", "/v1/costs/runs"):
+        told = await asked(rest.url, "GET", path, {"X-Api-Key": rest.key})
+        assert told[1]["cache-control"] == "no-store", path
+    told = await asked(gateway.url.removesuffix("/v1"), "GET", "/v1/models", {})
+    assert (told[0], told[1]["cache-control"]) == (200, "no-store")
+
+
 async def asked(
     url: str, method: str, path: str, headers: dict[str, Any], body: bytes = b""
 ) -> tuple[int, dict[str, str], bytes]:

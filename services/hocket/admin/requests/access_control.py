@@ -99,6 +99,8 @@ class AccessControl:
         async def noted(message: Message) -> None:
             nonlocal begun
             begun = True
+            if message["type"] == "http.response.start":
+                _keep_from_caches(message)
             await send(message)
 
         try:
@@ -158,6 +160,14 @@ class AccessControl:
         per_s = bearer.requests_per_s or self._per_s
         self._limits.take(bearer.key_id, per_s, clock.now_ms() / 1000)
         return bearer
+
+
+def _keep_from_caches(message: Message) -> None:
+    """Forbid storing an answer, unless it says how: it is for the bearer and the tenant of its request,
+    and caches between do not know `X-Api-Key` and `X-Hocket-Tenant`."""
+    headers = message.get("headers", ())
+    if all(name.lower() != b"cache-control" for name, _ in headers):
+        message["headers"] = [*headers, (b"cache-control", b"no-store")]
 
 
 def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Response:

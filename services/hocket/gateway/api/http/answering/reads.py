@@ -33,4 +33,5 @@ class HttpReads:
             return web.Response(body=document_json(), headers=JSON)
         if key is not None:
             key.needs(Permission.MODELS_READ)
-        return answered(self._models.one(rest, key) if rest else self._models.all(key))
+        models = self._models.one(rest, key) if rest else self._models.all(key)
+        return answered(models, {"Cache-Control": "no-store"})  # they are those of the key
