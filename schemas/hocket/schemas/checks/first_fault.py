@@ -1,8 +1,12 @@
 """Pydantic's first complaint, as a field and a reason."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+
+MAX_FAULTS = 100
+"""How many complaints are examined."""
 
 
 class FirstFault(NamedTuple):
@@ -21,3 +25,30 @@ def first_fault(error: ValidationError) -> FirstFault:
     """Return the first complaint of a validation."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return FirstFault(first["loc"], first["msg"])
+
+
+def deepest_fault(error: ValidationError, given: Any) -> FirstFault:
+    """Return the first complaint about a value that may have several forms: that of the form which the
+    value comes closest to. Its place names what was given, without the names of the forms."""
+    told = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
+    found = [FirstFault(_place(one, given), one["msg"]) for one in told]
+    first = found[0].place[:1]
+    return max((one for one in found if one.place[:1] == first), key=lambda one: len(one.place))
+
+
+def _place(told: Mapping[str, Any], given: Any) -> tuple[int | str, ...]:
+    """Return the keys and indexes of a complaint that lead to something given, or missing."""
+    place: list[int | str] = []
+    for part in told["loc"]:
+        if _holds(given, part):
+            given = given[part]
+            place.append(part)
+    missing = told["loc"][-1:] if told["type"] == "missing" else ()
+    return (*place, *missing)
+
+
+def _holds(given: Any, part: int | str) -> bool:
+    if isinstance(given, Mapping):
+        return part in given
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    return is_list and isinstance(part, int) and part < len(given)

@@ -26,7 +26,7 @@ from hocket.gateway.api.http.responses_body import ResponseBody, check_fields
 from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS
 from hocket.gateway.core.protocols.responses.request import RESPONSES
-from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.checks.first_fault import deepest_fault
 from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 
@@ -137,7 +137,7 @@ def checked(path: str, body: dict[str, Any]) -> dict[str, Any]:
     try:
         valid = BODIES[path].model_validate(body)
     except ValidationError as error:
-        fault = first_fault(error)
+        fault = deepest_fault(error, body)
         raise BodyInvalid(field=fault.field("body"), reason=fault.reason) from error
     counts = {name: getattr(valid, name) for name in _COUNTS if isinstance(body.get(name), float)}
     return {**body, **counts} if counts else body

@@ -1,11 +1,14 @@
 """What a body must be to be a call."""
 
+from typing import Any
+
 import pytest
 
 from hocket.gateway.api.http import bodies
 from hocket.gateway.api.http.body_types import BodyInvalid
 from hocket.gateway.core.calls.request_content import choices, most_tokens
-from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, plain
+from hocket.gateway.core.protocols.openai_api import CHAT, COMPLETIONS, EMBEDDINGS, plain
+from hocket.gateway.core.protocols.responses.request import RESPONSES
 from hocket.schemas.messages import OpenAIBody
 from support.gateway.door_rig import MODELS, asks, running, status
 from support.gateway.routing_rig import Rig, request, says
@@ -48,3 +51,30 @@ def test_a_backend_that_gets_plain_parameters_gets_the_limit_that_is_reserved(ot
     body = bodies.read(COMPLETIONS, written)
     call = request(openai=OpenAIBody(path="completions", body=body))
     assert plain(call).max_tokens == most_tokens(body) == 5
+
+
+IMAGE = [{"role": "user", "content": [{"type": "input_image", "image_url": 5}]}]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        (RESPONSES, {"input": IMAGE}, "input.0.content.0.image_url"),
+        (RESPONSES, {"input": [{"type": "message"}]}, "input.0.role"),
+        (RESPONSES, {"input": [{"type": "nothing"}]}, "input.0"),
+        (RESPONSES, {"input": 5}, "input"),
+        (RESPONSES, {}, "input"),
+        (RESPONSES, {"input": "a", "tool_choice": 5}, "tool_choice"),
+        (RESPONSES, {"input": "a", "tools": [{"type": "function"}]}, "tools.0.name"),
+        (EMBEDDINGS, {"input": [["a"]]}, "input.0.0"),
+        (COMPLETIONS, {"prompt": 5}, "prompt"),
+        (CHAT, {"messages": [{"role": "a", "content": 5}]}, "messages.0.content"),
+        (CHAT, {"messages": [{"role": "a", "content": ["b"]}]}, "messages.0.content.0"),
+    ],
+)
+def test_a_fault_is_named_as_the_caller_wrote_it(
+    path: str, fields: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(BodyInvalid) as refused:
+        bodies.checked(path, {"model": "a", **fields})
+    assert refused.value.fields["field"] == field
