@@ -140,6 +140,44 @@ async def test_a_process_of_its_own_drains_on_sigterm(rig: Rig, ear: Ear) -> Non
     assert events == ["worker_started", "worker_drained"]
 
 
+STUBBORN = """
+import asyncio
+from hocket.worker import Worker
+worker = Worker()
+@worker.node("crm.stubborn", timeout_ms=500)
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
+async def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_process(
+    rig: Rig, ear: Ear, tmp_path: Path
+) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hocket.worker.command", "stubborn:worker", "--drain-s", "1",
+        env=os.environ | {"NATS_URL": rig.nats_url, "PYTHONPATH": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        await ear.until_announced({"crm.stubborn": 16})
+        step = await send(rig, "crm.stubborn", timeout_ms=500)
+        error = (await rig.result(step)).error
+        assert error is not None
+        assert error.code == "attempt_timeout"
+        process.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.wait_for(process.communicate(), 30)
+        assert process.returncode == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert b"tasks_not_stopped" in output
+
+
 @pytest.mark.parametrize(
     ("named", "reason"),
     [

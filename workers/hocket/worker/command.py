@@ -22,6 +22,7 @@ from hocket.kit.logs.run_lines import LineHandler, add_run, keeping
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
+from hocket.kit.process.task_stop import ended
 from hocket.schemas.checks.redaction import Redactor
 from hocket.schemas.errors import HocketError
 from hocket.worker.connection import place_of
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         worker = worker_of(given.worker)
         place = place_of(given.nats, given.blobs)
         _configure_logs(place.nats_url)
-        code = asyncio.run(_serve(worker, given))
+        code = asyncio.run(ended(_serve(worker, given)))
     except HocketError as error:
         sys.exit(f"hocket-worker: {error}")
     sys.exit(code)

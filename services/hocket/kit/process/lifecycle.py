@@ -32,7 +32,7 @@ from hocket.kit.process.health_server import HealthServer, write_facts
 from hocket.kit.process.limits import disk_space, gc_tuning, memory
 from hocket.kit.process.limits.disk_space import MIB, DiskSpace
 from hocket.kit.process.settings import Settings
-from hocket.kit.process.task_stop import stop_tasks
+from hocket.kit.process.task_stop import ended, stop_tasks
 from hocket.schemas.errors import HocketError
 
 STOP_TIMEOUT_S = 25.0
@@ -176,7 +176,7 @@ def run(
     telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
-    code = uvloop.run(_serve(name, settings, main, secrets))
+    code = uvloop.run(ended(_serve(name, settings, main, secrets)))
     sys.exit(code)
 
 

@@ -1,7 +1,9 @@
 """Stops tasks within a bounded time, so that a faulty task cannot block a shutdown."""
 
 import asyncio
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import structlog
@@ -10,6 +12,8 @@ CANCEL_AGAIN_S = 1.0
 """A task that still runs this long after its cancellation is cancelled again: a library may have
 swallowed the first one."""
 STOP_S = 10.0
+LEFT_BEHIND_S = 3.0
+"""How long tasks that a process no longer needs may take to end."""
 
 log = structlog.get_logger(__name__)
 
@@ -28,3 +32,14 @@ async def stop_tasks(tasks: Iterable[asyncio.Future[Any]], within_s: float = STO
         names = [task.get_name() for task in running if isinstance(task, asyncio.Task)]
         log.warning("tasks_not_stopped", tasks=sorted(names), within_s=within_s)
     return not running
+
+
+async def ended(work: Awaitable[int]) -> int:
+    """Do the work of a process and return its exit code. If a task then ignores its cancellation (a
+    handler may), end the process with this code, because asyncio would wait for the task forever."""
+    code = await work
+    if not await stop_tasks(asyncio.all_tasks() - {asyncio.current_task()}, LEFT_BEHIND_S):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
