@@ -318,7 +318,7 @@ SERVICES: Mapping[str, NatsPermissions] = {
             *_pulled_by(subjects.EVENTS, WEBHOOKS),
             f"{_API}.STREAM.INFO.{subjects.EVENTS}",
             f"{_API}.STREAM.LIST",
-            f"{_API}.CONSUMER.LIST.{subjects.STEPS}",
+            f"{_API}.CONSUMER.LIST.*",
             f"{_API}.CONSUMER.PAUSE.{subjects.STEPS}.*",
             subjects.GATEWAY_MODELS,
             subjects.GATEWAY_EXPERIMENTS,
