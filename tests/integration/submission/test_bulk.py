@@ -296,6 +296,12 @@ async def test_the_commands_of_the_docs(rest: Rest, tmp_path: Path) -> None:
     assert (submitted.exit_code, "1 of 2 tasks were accepted" in submitted.output) == (1, True)
     previewed = await hocket("bulk-cancel", "--pipeline", "greet", "--preview")
     assert previewed.output.strip() == "4 runs match"
+    for command in ("bulk-cancel", "bulk-retry"):
+        refused = await hocket(command)
+        assert refused.exit_code != 0
+        assert "pass `--all` for all runs of the tenant" in str(refused.exception)
+    everything = await hocket("bulk-cancel", "--all", "--preview")
+    assert everything.output.strip() == "4 runs match"
     async with working(rest):
         said = ("--pipeline", "greet", "--at-most", "5000", "--reason", "wrong input", "--wait")
         cancelled = await hocket("bulk-cancel", *said)

@@ -3,12 +3,15 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hocket.cli.remote.api import Api, path
 from hocket.cli.remote.target import target_of
+
+if TYPE_CHECKING:
+    from hocket.schemas.errors import HocketError
 
 TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
@@ -43,6 +46,9 @@ Preview = Annotated[
     bool, typer.Option("--preview", help="Preview how many runs match, without changing anything.")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the operation to finish.")]
+Every = Annotated[
+    bool, typer.Option("--all", help="Change all runs of the tenant if no option narrows them.")
+]
 
 
 def submit(
@@ -80,12 +86,15 @@ def bulk_cancel(
     min_cost: MinCost = None,
     reason: Annotated[str, typer.Option(help="Why.")] = "",
     at_most: AtMost = 1_000_000,
+    every: Every = False,
     preview: Preview = False,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Cancel all running runs that match."""
     meant = _filter(pipeline, None, hours, labels, None, missed=missed, min_cost=min_cost)
+    if not (meant or every or preview):
+        raise _all_meant()
     change = {"action": "cancel", "filter": meant, "reason": reason, "at_most": at_most}
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
 
@@ -100,12 +109,15 @@ def bulk_retry(
     missed: Missed = False,
     min_cost: MinCost = None,
     at_most: AtMost = 1_000_000,
+    every: Every = False,
     preview: Preview = False,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Retry all matching runs that ended without a complete result."""
     meant = _filter(pipeline, status, hours, labels, error, missed=missed, min_cost=min_cost)
+    if not (meant or every or preview):
+        raise _all_meant()
     change = {"action": "retry", "filter": meant, "at_most": at_most}
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
 
@@ -138,6 +150,16 @@ def bulk_stop(context: typer.Context, operation_id: OperationId, as_json: AsJson
 
     found = target_of(context).api().post(path("bulk", "operations", operation_id, "stop"))
     print_json(found) if as_json else _say(found)
+
+
+def _all_meant() -> "HocketError":
+    from hocket.schemas.errors import InvalidInput
+
+    return InvalidInput(
+        field="filter",
+        reason="no option says which runs are meant",
+        cure="Name them, as with `--pipeline`, or pass `--all` for all runs of the tenant.",
+    )
 
 
 def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_json: bool) -> None:
