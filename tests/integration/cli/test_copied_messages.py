@@ -1,8 +1,15 @@
 """Messages of NATS in a backup: what comes back is what was there, batches too."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from hocket.cli.backups import messages
+from hocket.coordinator.journals.stored_journals import (
+    NO_JOURNAL,
+    JournalEnd,
+    StoredJournals,
+    digest_of,
+)
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.post_batches import MIN_POSTS, Post, PostBatches
 from hocket.kit.nats.streams import ensure_streams
@@ -39,3 +46,25 @@ async def test_a_copy_of_an_earlier_release_lacks_streams(bus: Bus, tmp_path: Pa
     (folder / f"{subjects.TASK_BATCHES}.jsonl").unlink()
     copied = await messages.copy_in(bus, folder)
     assert (copied[subjects.TASKS], copied[subjects.TASK_BATCHES]) == (1, 0)
+
+
+async def test_a_journal_comes_back_and_can_be_continued(bus: Bus, tmp_path: Path) -> None:
+    subject = subjects.journal("r1", "charge")
+    journals, seq = StoredJournals(bus), 0
+    for number, entry in enumerate((b"opened", b"card charged")):
+        end = JournalEnd(0, number, len(entry), number, 1, 1.0, digest_of(entry))
+        seq = await journals.add(subject, entry, end, seq)
+    folder = tmp_path / "nats"
+    assert (await messages.copy_out(bus, folder))[subjects.JOURNALS] == 2
+    await bus.js.delete_stream(subjects.JOURNALS)
+    await ensure_streams(bus)
+    other = StoredJournals(bus)
+    await other.add(subjects.journal("r2", "a"), b"opened", replace(NO_JOURNAL, number=0), 0)
+
+    assert (await messages.copy_in(bus, folder))[subjects.JOURNALS] == 2
+
+    found, more = await other.page(subject, 0)
+    assert ([one.body for one in found], more) == ([b"opened", b"card charged"], False)
+    last = await other.end_of(subject)
+    assert (last.number, last.digest) == (1, digest_of(b"card charged"))
+    await other.add(subject, b"mail sent", replace(last, number=2), last.seq)

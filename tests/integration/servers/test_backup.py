@@ -120,6 +120,26 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
         await source.close()
 
 
+async def test_a_nats_whose_logs_hold_messages_is_not_empty(
+    servers: EmbeddedServers, nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    bus = await Bus.connect(nats_url, name="test")
+    source = await asyncpg.connect(database_url)
+    await source.execute("CREATE DATABASE lost")
+    try:
+        await backups.take(tmp_path / "backup", nats_url=nats_url, database_url=database_url)
+        await ensure_streams(bus)
+        await bus.publish(subjects.log(0, "accepted"), b"{}", msg_id="of a lost run")
+        empty = {"nats_url": nats_url, "database_url": servers.postgres.url_of("lost")}
+        with pytest.raises(TargetNotEmpty, match="streams"):
+            await backups.put_back(tmp_path / "backup", **empty, replicas=1)
+        assert await migrations.current(empty["database_url"]) is None
+    finally:
+        await bus.close()
+        await source.execute("DROP DATABASE lost WITH (FORCE)")
+        await source.close()
+
+
 async def test_a_backup_that_is_not_whole_changes_nothing(
     nats_url: str, database_url: str, tmp_path: Path
 ) -> None:

@@ -10,13 +10,21 @@ from typing import Any
 
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import headers_of
+from hocket.kit.nats.streams import stream_configs
 from hocket.schemas import subjects
 
-STREAMS = (subjects.TASKS, subjects.TASK_BATCHES, subjects.USAGE, subjects.DLQ)
-"""Tasks not yet taken in by a coordinator, usage not yet booked by a ledger, and dead letters. All other
-streams can be rebuilt from these and Postgres."""
-BATCH = "Nats-Batch-"
-"""The prefix of the headers that mark a message as part of a batch; they are dropped."""
+STREAMS = (
+    subjects.TASKS,
+    subjects.TASK_BATCHES,
+    subjects.USAGE,
+    subjects.DLQ,
+    subjects.JOURNALS,
+)
+"""Tasks not yet taken in by a coordinator, usage not yet booked by a ledger, dead letters, and what
+handlers of steps have done so far. All other streams can be rebuilt from these and Postgres."""
+OF_THE_STREAM = ("Nats-Batch-", "Nats-Expected-")
+"""Prefixes of the headers that hold only in the stream for which a message was written: its batch, and
+the sequence that it follows. They are dropped."""
 TIMEOUT_MS = 10_000.0
 _NOT_FOUND = 404
 
@@ -53,9 +61,9 @@ async def copy_in(bus: Bus, folder: Path) -> dict[str, int]:
 
 
 async def messages_in(bus: Bus) -> int:
-    """Return how many messages the streams hold; 0 if there are none."""
+    """Return how many messages the platform's streams hold, also those of which no copy is made."""
     total = 0
-    for stream in STREAMS:
+    for stream in (config["name"] for config in stream_configs()):
         found = await bus.api(f"STREAM.INFO.{stream}", {}, timeout_ms=TIMEOUT_MS)
         total += found.get("state", {}).get("messages", 0)
     return total
@@ -78,7 +86,7 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
             headers = (headers_of(head) if head else None) or {}
             kept = {
                 "subject": message["subject"],
-                "headers": {n: v for n, v in headers.items() if not n.startswith(BATCH)},
+                "headers": {n: v for n, v in headers.items() if not n.startswith(OF_THE_STREAM)},
                 "data": message.get("data", ""),
             }
             out.write(json.dumps(kept) + "\n")
