@@ -238,6 +238,28 @@ async def test_blobs_in_files_go_when_nobody_used_them(tmp_path: Path) -> None:
     assert await blobs.remove_unused(220) == 0
 
 
+async def test_a_kind_that_cannot_be_deleted_does_not_keep_the_others(
+    janitor: Janitor, pool: asyncpg.Pool
+) -> None:
+    """Something of an operator's refuses the deletion of runs: blobs go all the same."""
+    await add_run(pool, "r1", 31)
+    await pool.execute(
+        """
+        CREATE TABLE public.noted (run_id text REFERENCES hocket.run);
+        INSERT INTO public.noted VALUES ('r1');
+        INSERT INTO hocket.tenant_blob (tenant, hash, data, created_at)
+        VALUES ('acme', repeat('a', 64), '', now() - interval '221 days')
+        """
+    )
+    passed = await janitor.make_pass()
+    assert passed is not None
+    assert (passed["runs"], passed["blobs"]) == (0, 1)
+    await pool.execute("DROP TABLE public.noted")
+    passed = await janitor.make_pass()
+    assert passed is not None
+    assert (passed["runs"], passed["blobs"]) == (1, 0)
+
+
 async def test_one_ledger_at_a_time_makes_a_pass_and_says_what_it_did(
     pool: asyncpg.Pool, janitor: Janitor
 ) -> None:

@@ -7,7 +7,9 @@ next, and is repeated later; every deletion is a transaction of its own.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import asyncpg
 import structlog
@@ -104,19 +106,25 @@ class Janitor:
         await day_partitions.make_ahead(connection)
         await usage_partitions.make_ahead(connection, periods.usage)
         await step_days.make_ahead(connection, periods.runs)
-        for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
+
+        async def delete(name: str, days: int, deleting: Callable[[], Awaitable[int]]) -> None:
             if days:
-                passed[name] = days, await self._runs(connection, name, days)
-        if periods.content:
-            for table, name in (("content", "content"), ("log_line", "log_lines")):
-                gone = await day_partitions.drop_behind(connection, table, periods.content)
-                passed[name] = periods.content, gone
-        if periods.usage:
-            passed["usage"] = periods.usage, await self._usage(connection, periods.usage)
+                passed[name] = days, await self._deleted(connection, name, deleting)
+
+        for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
+            await delete(name, days, partial(self._runs, connection, name, days))
+        for table, name in (("content", "content"), ("log_line", "log_lines")):
+            days = periods.content
+            drop = partial(day_partitions.drop_behind, connection, table, days)
+            await delete(name, days, drop)
+        drop_usage = partial(
+            usage_partitions.drop_behind, connection, periods.usage, pause=self._pause
+        )
+        await delete("usage", periods.usage, drop_usage)
         for kind in KINDS:
             days = getattr(periods, kind.period)
-            if days:
-                passed[kind.name] = days, await self._rows(connection, kind, days)
+            delete_rows = partial(retention.deleted, connection, kind, days, pause=self._pause)
+            await delete(kind.name, days, delete_rows)
         passed |= await self._tenants(connection)
         await retention.note(connection, passed)
         rows = {name: number for name, (_, number) in passed.items()}
@@ -127,41 +135,41 @@ class Janitor:
         return rows
 
     async def _runs(self, connection: asyncpg.Connection, name: str, days: int) -> int:
-        self._paused_at_ms = monotonic_ms()
         rejected = name == "rejected"
-        try:
-            gone = 0 if rejected else await step_days.drop_behind(connection, days)
-            return gone + await retention.deleted_runs(
-                connection, days, rejected=rejected, pause=self._pause
-            )
-        except TimeoutError:
-            return self._too_long(name)
-
-    async def _usage(self, connection: asyncpg.Connection, days: int) -> int:
-        self._paused_at_ms = monotonic_ms()
-        try:
-            return await usage_partitions.drop_behind(connection, days, pause=self._pause)
-        except TimeoutError:
-            return self._too_long("usage")
+        gone = 0 if rejected else await step_days.drop_behind(connection, days)
+        return gone + await retention.deleted_runs(
+            connection, days, rejected=rejected, pause=self._pause
+        )
 
     async def _tenants(self, connection: asyncpg.Connection) -> dict[str, tuple[int, int]]:
+        passed: dict[str, tuple[int, int]] = {}
+
+        async def delete() -> int:
+            passed.update(
+                await tenant_periods.delete_old(connection, self._of_tenants, pause=self._pause)
+            )
+            return 0
+
+        await self._deleted(connection, "tenants", delete)
+        return passed
+
+    async def _deleted(
+        self, connection: asyncpg.Connection, name: str, deleting: Callable[[], Awaitable[int]]
+    ) -> int:
+        """Delete what has expired of one kind; return the number of rows, 0 if it fails while the
+        connection lasts: the next kinds do not wait for it."""
         self._paused_at_ms = monotonic_ms()
         try:
-            return await tenant_periods.delete_old(connection, self._of_tenants, pause=self._pause)
-        except TimeoutError:
-            self._too_long("tenants")
-            return {}
-
-    async def _rows(self, connection: asyncpg.Connection, kind: retention.Kind, days: int) -> int:
-        self._paused_at_ms = monotonic_ms()
-        try:
-            return await retention.deleted(connection, kind, days, pause=self._pause)
-        except TimeoutError:
-            return self._too_long(kind.name)
-
-    def _too_long(self, name: str) -> int:
-        log.warning("retention_took_too_long", kind=name, bound_s=retention.STATEMENT_TIMEOUT_S)
-        return 0
+            return await deleting()
+        except STATEMENT_ERRORS as error:
+            if connection.is_closed():
+                raise
+            if isinstance(error, TimeoutError):
+                bound_s = retention.STATEMENT_TIMEOUT_S
+                log.warning("retention_took_too_long", kind=name, bound_s=bound_s)
+            else:
+                log.warning("retention_of_kind_failed", kind=name, reason=said(error))
+            return 0
 
     async def _pause(self) -> None:
         """Leave the database to others for as long as it was last used."""
