@@ -67,7 +67,7 @@ INSERT INTO hocket.webhook_delivery (webhook_id, message_id, tenant, event, run_
 SELECT 'wTENANT', run_id, tenant, 'run.failed', run_id, '{}', now(), now() FROM hocket.run
 WHERE tenant = 'TENANT';
 INSERT INTO hocket.flow_pipeline (tenant, pipeline) VALUES ('TENANT', 'p');
-INSERT INTO hocket.pipeline_release (tenant, name) VALUES ('TENANT', 'p');
+INSERT INTO hocket.pipeline_release (tenant, name, changed_by) VALUES ('TENANT', 'p', 'somebody');
 INSERT INTO hocket.flow_place (run_id, gate, tenant, pipeline, kind, key, rule, accepted_at, since,
     is_last, state)
 SELECT run_id, 0, tenant, 'p', 'concurrency', 'secret', '{"limit": 1}', now(), now(), true, 'waiting'
@@ -86,8 +86,14 @@ ORDER BY 1
 """
 """Partitions are seen through their table, steps and attempts by their runs; rollups and the days that
 changed follow from the others."""
-STAY = {"hocket.api_key", "hocket.audit", "hocket.report_login", "hocket.tenant_grants"}
-"""Who may do what, and what was done."""
+STAY = {
+    "hocket.api_key",
+    "hocket.audit",
+    "hocket.pipeline_release",
+    "hocket.report_login",
+    "hocket.tenant_grants",
+}
+"""Who may do what, and what was done; and which numbers of versions pipelines have had."""
 ACTOR = Actor("os:test", "database")
 
 
@@ -149,6 +155,8 @@ async def test_a_tenants_data_goes_from_every_table_and_no_one_elses(
     assert gone == {name: number for name, number in found.items() if name != "in_flight"}
     assert sum(gone.values()) == sum(before.values())
     assert not any((await rows(owner, "acme")).values())
+    had = "SELECT last_version, changed_by FROM hocket.pipeline_release WHERE tenant = 'acme'"
+    assert [tuple(row) for row in await owner.fetch(had)] == [(1, "")]
     assert await rows(owner, "rival") == others
     assert await rolled(owner, "acme") == 0
     assert await rolled(owner, "rival") == rolled_up

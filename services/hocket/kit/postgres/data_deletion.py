@@ -98,7 +98,6 @@ _WITH_TENANT = {
     "forecasts": ("hocket.outlook", _OF_TENANT),
     "collections": ("retrieval.collection", _OF_TENANT),
     "pipelines": ("hocket.pipeline", _OF_TENANT),
-    "pipeline_releases": ("hocket.pipeline_release", _OF_TENANT),
     "webhook_deliveries": ("hocket.webhook_delivery", _OF_TENANT),
     "webhooks": ("hocket.webhook", _OF_TENANT),
     "schedule_firings": ("hocket.schedule_firing", _OF_TENANT),
@@ -109,6 +108,25 @@ _WITH_TENANT = {
     "flow_pipelines": ("hocket.flow_pipeline", _OF_TENANT),
 }
 """What a tenant has besides runs."""
+_PIPELINES = f"""
+WITH gone AS (
+    DELETE FROM hocket.pipeline WHERE tenant = $1 AND ctid = ANY (ARRAY(
+        SELECT ctid FROM hocket.pipeline WHERE tenant = $1 LIMIT {MAX_ROWS}
+    ))
+    RETURNING tenant, name, version
+), buried AS (
+    INSERT INTO hocket.pipeline_release AS r (tenant, name, last_version)
+    SELECT tenant, name, max(version) FROM gone GROUP BY tenant, name
+    ON CONFLICT (tenant, name) DO UPDATE
+    SET last_version = greatest(r.last_version, excluded.last_version), active_version = NULL,
+        former_version = NULL, canary_version = NULL, canary_share = NULL, canary_since = NULL,
+        canary_rule = NULL, archived_at = NULL, changed_at = now(), changed_by = '',
+        revision = r.revision + 1
+)
+SELECT count(*) FROM gone
+"""
+"""Deletes versions of pipelines, and returns how many. What remains of a pipeline is the number of its
+last version: processes remember versions by number, so a number must not come to mean another one."""
 _MAY_DELETE = "SET hocket.deletes = 'on'"
 """Lets the session delete rows from the daily tables of steps and attempts (migration 0051)."""
 LEGACY_TENANT = "default"
@@ -170,7 +188,10 @@ async def deleted(
     gone["calls"] += await _emptied(connection, "hocket.usage", _SELECTED, *values)
     if selection.label is None:
         for name, (table, which) in _of_tenant(selection.tenant):
-            gone[name] += await _emptied(connection, table, which, selection.tenant)
+            if name == "pipelines":
+                gone[name] += await _without_pipelines(connection, selection.tenant)
+            else:
+                gone[name] += await _emptied(connection, table, which, selection.tenant)
         for report in REPORTS:  # for a label, the ledger rolls up again within minutes
             await _emptied(connection, f"hocket.rollup_{report}", _OF_TENANT, selection.tenant)
     await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
@@ -193,6 +214,14 @@ async def _emptied(connection: asyncpg.Connection, table: str, which: str, *valu
         gone += number
         if number < MAX_ROWS:
             return gone
+
+
+async def _without_pipelines(connection: asyncpg.Connection, tenant: str) -> int:
+    """Delete a tenant's pipelines, in batches; return how many versions there were."""
+    gone = 0
+    while number := await _number(connection, _PIPELINES, tenant):
+        gone += number
+    return gone
 
 
 async def _number(connection: asyncpg.Connection, asked: str, *values: object) -> int:

@@ -22,6 +22,7 @@ class KnownRuns:
     def __init__(self, context: TenureContext) -> None:
         self._store = context.services.store
         self._runs = context.runs
+        self._tenure = context.tenure
         self._position = context.position
         self._looked_up: dict[str, Run | None] = {}
         """What Postgres has of the tasks of one message, which were looked up together."""
@@ -52,6 +53,9 @@ class KnownRuns:
         """Return the run that this task has already begun, if any."""
         run_id = event.run_id
         known = self._runs.get(run_id)
+        if known is not None and await self._was_deleted(event, known):
+            self._runs.forget(run_id)
+            return None
         if known is None and run_id in self._looked_up:
             known = self._looked_up.pop(run_id)
         elif known is None and self._may_be_old(event):
@@ -60,6 +64,16 @@ class KnownRuns:
             self._runs.forget(run_id)
             return None
         return known
+
+    async def _was_deleted(self, event: RunAccepted, run: Run) -> bool:
+        """Tell whether an ended run that is in memory was deleted from Postgres, by retention or on
+        request: its key then begins another run. Intake has looked for it after its end, in vain."""
+        ended_at_ms, checked_at_ms = run.finished_at_ms, event.checked_at_ms
+        if ended_at_ms is None or checked_at_ms is None or checked_at_ms <= ended_at_ms:
+            return False
+        if run.status == RUN_REJECTED or self._tenure.unwritten.of(run.run_id):
+            return False
+        return not await self._store.known([run.run_id])
 
     def _is_new(self, event: RunAccepted) -> bool:
         """Tell whether a task whose run was rejected is a new one, not the same delivered again."""
