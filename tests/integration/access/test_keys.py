@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import asyncpg
 import pytest
 
 from hocket.admin.keys.answering import KeysDoor
-from hocket.kit.access import key_store
+from hocket.kit.access import audit_log, key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.key_source import AskedKeys, DatabaseKeys
@@ -350,6 +351,20 @@ async def test_no_row_of_the_audit_can_be_changed_unseen(rest: Rest, statement: 
     verdict = (await rest.get("/v1/audit/verdict")).body
     assert verdict["status"] == "broken"
     assert verdict["broken_at"] in (2, 3)
+
+
+async def test_no_row_of_the_audit_can_be_added_at_its_end_unseen(rest: Rest) -> None:
+    await made(rest)
+    (last,) = await audit_log.page(rest.pool, after=1, tenant=None, limit=5)
+    row = replace(last, seq=3, action="keys.revoke", previous=last.hash, hash=b"")
+    values = [row.seq, row.at, row.tenant, row.actor, row.address, row.action, row.target]
+    values += [row.before, row.after, row.previous, row.expected_hash]
+    await rest.pool.execute(audit_log.INSERT, *values)
+    verdict = (await rest.get("/v1/audit/verdict")).body
+    assert (verdict["status"], verdict["broken_at"], verdict["rows"]) == ("broken", 3, 2)
+    await rest.pool.execute("DELETE FROM hocket.audit_head")
+    verdict = (await rest.get("/v1/audit/verdict")).body
+    assert (verdict["status"], verdict["broken_at"]) == ("broken", 4)
 
 
 async def test_an_action_that_fails_leaves_no_row(rest: Rest) -> None:

@@ -158,7 +158,7 @@ async def page(pool: asyncpg.Pool, *, after: int, tenant: str | None, limit: int
 async def verified(pool: asyncpg.Pool, head: str | None = None) -> Verdict:
     """Read the whole chain and check that it is intact and, with `head`, that a row with this hash is
     still part of it."""
-    end = await pool.fetchrow(HEAD)
+    before = await pool.fetchrow(HEAD)
     seen, previous, met = 0, ORIGIN, head is None
     async for row in rows(pool):
         reason = _fault(row, seen, previous)
@@ -166,7 +166,15 @@ async def verified(pool: asyncpg.Pool, head: str | None = None) -> Verdict:
             return Verdict(seen, previous.hex(), row.seq, reason)
         seen, previous = row.seq, row.hash
         met = met or row.hash.hex() == head
-    if seen < end["seq"] or (seen == end["seq"] and previous != end["hash"]):
+    after = await pool.fetchrow(HEAD)  # rows may have been written meanwhile, each with the end
+    if before is None or after is None:
+        return Verdict(
+            seen, previous.hex(), seen + 1, "the end of the chain is not stored any more"
+        )
+    if seen > after["seq"]:
+        reason = "it was added behind the end of the chain"
+        return Verdict(after["seq"], after["hash"].hex(), after["seq"] + 1, reason)
+    if seen < before["seq"] or (seen == after["seq"] and previous != after["hash"]):
         return Verdict(seen, previous.hex(), seen + 1, "the last rows are missing")
     if not met:
         return Verdict(seen, previous.hex(), seen + 1, "the row with that hash is no longer there")
