@@ -1,6 +1,8 @@
 """The gateway's metrics for Prometheus. Money is counted in floats here;
 the ledger has exact amounts."""
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hocket.gateway.core.routing.breaker import BreakerState
@@ -158,6 +160,16 @@ class GatewayMetrics:
         self.breaker_open.labels(backend).set(value[state])
         if opened:
             self.breaker_openings.labels(backend).inc()
+
+    def forget_breaker(self, backend: str) -> None:
+        """Report no state for a replica whose breakers are gone: the last one would stay for ever."""
+        with suppress(KeyError):
+            self.breaker_open.remove(backend)
+
+    def forget_arm(self, experiment: str, arm: str) -> None:
+        """Do the same for an arm that is gone."""
+        with suppress(KeyError):
+            self.arm_off.remove(experiment, arm)
 
     def observe(self, record: RecordedUsage) -> None:
         """Count one attempt."""

@@ -77,6 +77,9 @@ class ReplicaHealth:
             else ReplicaBreaker(spec.breaker, _dice_of(spec.key))
             for spec in table.backends()
         }
+        for key, known in before.items():
+            if self._breakers.get(key) is not known and self._metrics is not None:
+                self._metrics.forget_breaker(key)
         for counts in (self._overdue, self._calls):
             for key in [key for key, held in counts.items() if not held]:
                 del counts[key]

@@ -5,7 +5,7 @@ While NATS is unreachable, the write is postponed.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -41,6 +41,14 @@ class ArmSwitches:
         self._publish = publish
         self._metrics = metrics
         self._writing: set[asyncio.Task[None]] = set()
+
+    def use(self, experiments: Iterable[Experiment]) -> None:
+        """Use other experiments from now on; what was reported of arms that are gone is removed."""
+        before = dict(self._arms.items())
+        self._arms.use(experiments)
+        for key, tracked in before.items():
+            if self._arms.get(key) is not tracked and self._metrics is not None:
+                self._metrics.forget_arm(*key)
 
     def switch_off(self, experiment: Experiment, arm: Arm, cause: str, reason: str) -> None:
         """Switch off an arm that this gateway found bad."""

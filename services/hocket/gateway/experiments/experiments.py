@@ -77,7 +77,7 @@ class Experiments:
     def use(self, experiments: Iterable[Experiment], table: RoutingTable) -> None:
         """Use other experiments from now on; unchanged arms keep what is known of them."""
         self._table = table
-        self._arms.use(experiments)
+        self._switches.use(experiments)
         self._by_model = {}
         for experiment in self._arms.experiments():
             self._by_model.setdefault(experiment.model, []).append(experiment)

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import ExperimentUnknown, RoutingInvalid
 from hocket.gateway.core.experiments.arm_choice import Experiment, read
 from hocket.gateway.core.experiments.rollback_rule import Rate, RollbackRule, Tally, fault_of
 from hocket.gateway.experiments.experiments import Experiments
+from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import ArmRolledBack, Attribution, CallRequest, RunFinished
 from support.gateway.routing_rig import Rig, backend, breaks, request, says
@@ -238,10 +240,12 @@ class Gateway:
 
     def __init__(self, town: Town, name: str, found: Experiment | None = None) -> None:
         self.facts: list[str] = []
+        self.registry = CollectorRegistry()
         self.experiments = Experiments(
             FakeMembership(town, name),  # type: ignore[arg-type]
             now_ms=lambda: 0.0,
             publish=self._publish,
+            metrics=GatewayMetrics(self.registry),
         )
         self.experiments.use([found or experiment(50)], TABLE)
 
@@ -261,6 +265,11 @@ class Gateway:
     @property
     def off(self) -> bool:
         return self.experiments.states()[0].arms[1].off
+
+    @property
+    def reported_off(self) -> float | None:
+        labels = {"experiment": "next", "arm": "canary"}
+        return self.registry.get_sample_value("hocket_gateway_arm_off", labels)
 
 
 def of_run(run_id: str, **fields: Any) -> CallRequest:
@@ -356,9 +365,9 @@ async def test_a_reload_keeps_what_is_known_of_the_same_arm_and_forgets_another_
     one = Gateway(town, "one")
     await one.experiments.control("rollback", "next", "canary", "api:me")
     one.experiments.use([experiment(20)], TABLE)
-    assert one.off
+    assert (one.off, one.reported_off) == (True, 1.0)
     one.experiments.use([experiment(20, node="draft")], TABLE)
-    assert not one.off
+    assert (one.off, one.reported_off) == (False, None)
 
 
 async def test_runs_that_do_not_succeed_roll_an_arm_back() -> None:
