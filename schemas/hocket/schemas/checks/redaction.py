@@ -1,5 +1,6 @@
 """Removes secrets from texts that people read: logs and errors. Pure."""
 
+import json
 import re
 from collections.abc import Iterable
 
@@ -16,14 +17,26 @@ def without_url_passwords(text: str) -> str:
 
 
 class Redactor:
-    """Hides the passwords of URLs, and known secrets."""
+    """Hides the passwords of URLs, and known secrets, also as they are written in JSON and by `repr`."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
-        self._secrets = sorted(known, key=len, reverse=True)
+        written = {form for secret in known for form in _written(secret)}
+        self._secrets = sorted(written, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
             if secret in text:
                 text = text.replace(secret, HIDDEN)
         return without_url_passwords(text)
+
+
+def _written(secret: str) -> Iterable[str]:
+    """Return a secret as it is, and with what other notations escape in it: quotes, backslashes, line
+    breaks, and characters beyond ASCII."""
+    return (
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+    )

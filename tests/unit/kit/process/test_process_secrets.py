@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,12 @@ def test_passwords_of_urls_are_hidden(text: str, shown: str) -> None:
 def test_known_secrets_are_hidden_and_short_ones_are_none() -> None:
     redacted = Redactor(["sk-4711-abc", "sk-4711-abc-def", "x", ""])
     assert redacted("key sk-4711-abc-def and sk-4711-abc, x") == "key *** and ***, x"
+
+
+@pytest.mark.parametrize("secret", ['quo"te\\4711', "pässwort-4711", "two\nlines-4711"])
+def test_secrets_are_hidden_as_json_and_repr_write_them(secret: str) -> None:
+    redacted = Redactor([secret])
+    for written in (json.dumps, repr, partial(json.dumps, ensure_ascii=False)):
+        line = redacted(written({"password": secret, "said": f"no {secret}!"}))
+        assert "4711" not in line
+        assert line.count("***") == 2
