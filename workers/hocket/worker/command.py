@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.logs.run_lines import LineHandler, add_run, keeping
+from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
@@ -195,6 +195,7 @@ def _configure_logs(nats_url: str) -> None:
         cache_logger_on_first_use=True,
     )
     shown = logging.StreamHandler(sys.stdout)
+    shown.setFormatter(RedactingFormatter(redacted, logging.BASIC_FORMAT))
     logging.basicConfig(level=logging.WARNING, handlers=[shown, LineHandler(redacted)])
 
 

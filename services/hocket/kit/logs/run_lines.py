@@ -88,6 +88,21 @@ def keeping(
     return keep
 
 
+class RedactingFormatter(logging.Formatter):
+    """Formats what libraries log, with the fields of the current run and without secrets."""
+
+    def __init__(self, redacted: Callable[[str], str], form: str = "%(message)s") -> None:
+        super().__init__(form)
+        self._redacted = redacted
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as a line."""
+        line = super().format(record)
+        if (running := RUNNING.get()) is not None:
+            line += "".join(f" {name}={value}" for name, value in running.log_fields().items())
+        return self._redacted(line)
+
+
 class LineHandler(logging.Handler):
     """Hands what libraries log, without secrets, to the current run."""
 

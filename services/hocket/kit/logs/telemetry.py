@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pydantic_core import to_json
 
-from hocket.kit.logs.run_lines import RUNNING, LineHandler, add_run, keeping
+from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
 from hocket.kit.process.settings import Settings
@@ -78,27 +78,13 @@ def _configure_logs(service: str, settings: Settings) -> None:
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(sys.stdout)
     handler.addFilter(memory.Ending())
-    handler.setFormatter(_RedactingFormatter(redacted))
+    handler.setFormatter(RedactingFormatter(redacted))
     logging.basicConfig(level=logging.WARNING, handlers=[handler, LineHandler(redacted)])
 
 
 def _redacting(redacted: Redactor) -> Callable[[Any, str, Any], str]:
     """Return the last processor of a log line, which hides secrets in the text."""
     return lambda _logger, _method, line: redacted(line)
-
-
-class _RedactingFormatter(logging.Formatter):
-    """Formats what libraries log, with the fields of the current run and without secrets."""
-
-    def __init__(self, redacted: Redactor) -> None:
-        super().__init__("%(message)s")
-        self._redacted = redacted
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        if (running := RUNNING.get()) is not None:
-            line += "".join(f" {name}={value}" for name, value in running.log_fields().items())
-        return self._redacted(line)
 
 
 class _Output:
