@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -214,3 +215,26 @@ async def test_runs_in_flight_and_what_they_repeat_are_not_deleted_under_them(
             "UPDATE hocket.run SET finished_at = now(), status = 'succeeded' WHERE finished_at IS NULL"
         )
     assert await rows(owner, "acme") == before
+
+
+async def test_a_run_that_begins_during_a_deletion_keeps_what_it_needs(
+    owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied = data_deletion._emptied
+
+    async def begun_meanwhile(connection: asyncpg.Connection, table: str, *values: Any) -> int:
+        if table == "hocket.run":
+            await owner.execute(
+                """
+                INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,
+                                        input, accepted_at, deadline_at)
+                VALUES ('acme-new', 0, 'acme', 'p', 1, 'running', 'standard', '{}', now(), now())
+                """
+            )
+        return await emptied(connection, table, *values)
+
+    monkeypatch.setattr(data_deletion, "_emptied", begun_meanwhile)
+    with pytest.raises(DataInUse, match="Only runs that had ended were deleted"):
+        await data_deletion.deleted(owner, Selection("acme"), ACTOR)
+    left = await rows(owner, "acme")
+    assert (left["hocket.run"], left["hocket.pipeline"], left["hocket.tenant_blob"]) == (1, 1, 1)

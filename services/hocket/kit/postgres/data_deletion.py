@@ -26,7 +26,7 @@ TIMEOUT_S = 60.0
 
 class DataInUse(HocketError):
     """{runs} runs of it are in flight. Cancel them (`hocket runs cancel`), or wait until they end,
-    then delete again. Nothing was deleted."""
+    then delete again. {deleted}"""
 
     code = "data_in_use"
     error_class = ErrorClass.INVALID
@@ -170,7 +170,7 @@ async def deleted(
     gone = {} if gone is None else gone
     before = await counted(connection, selection)
     if before["in_flight"]:
-        raise DataInUse(runs=before["in_flight"])
+        raise DataInUse(runs=before["in_flight"], deleted="Nothing was deleted.")
     await _log(connection, actor, selection, "data.delete", {"found": before})
     gone.update(dict.fromkeys((name for name in before if name != "in_flight"), 0))
     await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
@@ -184,6 +184,9 @@ async def deleted(
             gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
         ended = f"{_OF_RUNS} AND finished_at IS NOT NULL"
         gone["runs"] += await _emptied(connection, "hocket.run", ended, selection.tenant, ids)
+    # deleting runs may have taken minutes, and others may have begun: what they need must not go
+    if begun := await _number(connection, _IN_FLIGHT, *values):
+        raise DataInUse(runs=begun, deleted="Only runs that had ended were deleted.")
     gone["content"] += await _emptied(connection, "hocket.content", _CONTENT_OF_CALLS, *values)
     gone["calls"] += await _emptied(connection, "hocket.usage", _SELECTED, *values)
     if selection.label is None:
