@@ -175,15 +175,7 @@ async def deleted(
     gone.update(dict.fromkeys((name for name in before if name != "in_flight"), 0))
     await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
     values = (selection.tenant, selection.labels)
-    while True:
-        rows = await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S)
-        ids = [row["run_id"] for row in rows]
-        if not ids:
-            break
-        for name, (table, which) in _WITH_RUNS.items():
-            gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
-        ended = f"{_OF_RUNS} AND finished_at IS NOT NULL"
-        gone["runs"] += await _emptied(connection, "hocket.run", ended, selection.tenant, ids)
+    await _without_ended_runs(connection, selection, gone)
     # deleting runs may have taken minutes, and others may have begun: what they need must not go
     if begun := await _number(connection, _IN_FLIGHT, *values):
         raise DataInUse(runs=begun, deleted="Only runs that had ended were deleted.")
@@ -199,6 +191,19 @@ async def deleted(
             await _emptied(connection, f"hocket.rollup_{report}", _OF_TENANT, selection.tenant)
     await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
     return gone
+
+
+async def _without_ended_runs(
+    connection: asyncpg.Connection, selection: Selection, gone: dict[str, int]
+) -> None:
+    """Delete the runs of a selection that have ended, with what they have; count it in `gone`."""
+    values = (selection.tenant, selection.labels)
+    while rows := await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S):
+        ids = [row["run_id"] for row in rows]
+        for name, (table, which) in _WITH_RUNS.items():
+            gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
+        ended = f"{_OF_RUNS} AND finished_at IS NOT NULL"
+        gone["runs"] += await _emptied(connection, "hocket.run", ended, selection.tenant, ids)
 
 
 def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:

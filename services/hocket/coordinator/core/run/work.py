@@ -46,8 +46,8 @@ def work_off(t: Transition) -> None:
     run, todo, account = t.run, t.todo, t.account
     resumed = False
     while todo and run.status == RUNNING:
-        if run.paused_at_ms is not None and resume_deadline(t):  # before the next step begins
-            resumed = True
+        # the deadline moves before the next step begins
+        resumed |= run.paused_at_ms is not None and resume_deadline(t)
         _work_on(t, *todo.popleft())
         if account.operations > FREE_EVENT_OPERATIONS or run.size_bytes > MAX_RUN_STATE_BYTES:
             _check_bounds(t)
@@ -57,8 +57,7 @@ def work_off(t: Transition) -> None:
     if operations != run.operations:
         run.operations = operations
         t.run_changed = True
-    if run.paused_at_ms is not None and resume_deadline(t):
-        resumed = True
+    resumed |= run.paused_at_ms is not None and resume_deadline(t)
     if resumed:
         watch_again(t)
     if run.reuse is not None:
