@@ -6,6 +6,7 @@ from hocket.schemas.ids import fraction
 from hocket.schemas.pipeline.handlers import HandlerNotHere
 from hocket.schemas.pipeline.node_parts import Retry
 
+PYTHON = "python"
 MAX_JITTER = 0.5
 ASKED = "retryable"
 """The code of the error by which a handler asks for another attempt (`hocket.workers.errors`)."""
@@ -15,11 +16,21 @@ DEFAULT = Retry()
 
 NOT_HERE = HandlerNotHere.code
 """The code of the error by which a worker passes a step on."""
+TAKEN = "journal_taken"
+"""The code of the error of a worker that found the step's journal with a later attempt
+(`hocket.workers.runtime.journal.errors`)."""
 ASKED_ANEW_MS = (50.0, 5_000.0)
 """The shortest and the longest time until a step that was passed on is handed out again."""
 ASKED_ANEW_SHARE = 0.5
 """The next wait as a share of the time waited so far: the longer a step waits, the less often it is
 handed out."""
+
+
+def is_passed_on(error: ErrorInfo, node_type: str) -> bool:
+    """Tell whether an attempt that ended so did nothing, and is to be handed out again: its worker
+    does not know the handler, or an attempt that was handed out in a lost part of the log has the
+    journal, which gives way to one that is handed out later."""
+    return error.code == TAKEN or (error.code == NOT_HERE and node_type == PYTHON)
 
 
 def matches(patterns: tuple[str, ...], error: ErrorInfo) -> bool:

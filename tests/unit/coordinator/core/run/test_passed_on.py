@@ -1,9 +1,12 @@
 """A step that a worker passes on, because it does not know the handler, waits for one that does."""
 
+import pytest
+
 from hocket.coordinator.core.run.retries import ASKED_ANEW_MS, MAX_JITTER
-from hocket.schemas.messages import TimerFired
+from hocket.schemas.messages import HandlerWait, SignalReceived, TimerFired
 from hocket.schemas.pipeline.handlers import HandlerNotHere
-from support.run_player import START_MS, Play, python
+from hocket.workers.runtime.journal.errors import JournalTaken
+from support.run_player import START_MS, Play, python, request_of
 
 NOT_HERE = HandlerNotHere(handler="m:f", reason="`m` has no `f`").info()
 
@@ -63,4 +66,27 @@ def test_a_failure_after_it_was_passed_on_is_tried_again_as_ever() -> None:
     until_dispatched(play)
     assert play.run.steps["a"].attempt == 2
     play.finish("a", output=1)
+    assert play.run.status == "succeeded"
+
+
+@pytest.mark.parametrize("node", [python(), {"type": "crm.lookup"}], ids=["python", "own type"])
+def test_an_attempt_whose_journal_a_lost_history_has_is_handed_out_again(
+    node: dict[str, str],
+) -> None:
+    """A later attempt of a part of the log that was lost wrote to the journal; the present one ends
+    without doing anything, and one that is handed out later may go on."""
+    play = Play({"a": node})
+    play.finish("a", waits=(HandlerWait(ordinal=1, signal="go"),))
+    play.send(SignalReceived(run_id="r1", signal_id="s", name="go", payload=5))
+    before = request_of(play.dispatched[-1])
+    play.now_ms += 5
+    play.finish("a", error=JournalTaken().info())
+    assert play.run.status == "running"
+    until_dispatched(play)
+    again = request_of(play.dispatched[-1])
+    assert (again.attempt, again.resumption) == (before.attempt, before.resumption)
+    assert again.dispatched_at_ms is not None
+    assert before.dispatched_at_ms is not None
+    assert again.dispatched_at_ms > before.dispatched_at_ms
+    play.finish("a", output=7)
     assert play.run.status == "succeeded"

@@ -7,7 +7,13 @@ from decimal import Decimal
 from hocket.coordinator.core.run.commands import RecordAttempt
 from hocket.coordinator.core.run.constructs.planned import count_cost
 from hocket.coordinator.core.run.plan.nodes import LEAF
-from hocket.coordinator.core.run.retries import NOT_HERE, asked_anew_ms, backoff_ms
+from hocket.coordinator.core.run.retries import (
+    NOT_HERE,
+    TAKEN,
+    asked_anew_ms,
+    backoff_ms,
+    is_passed_on,
+)
 from hocket.coordinator.core.run.state.charges import add_of_sub_run
 from hocket.coordinator.core.run.state.messages import cancel_attempt
 from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Step
@@ -18,7 +24,6 @@ from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished
 
-PYTHON = "python"
 MAX_COUNTED = 64
 """The most paid executions of one step that are remembered, so that a repeated result is recognized."""
 _OUTSIDE = -1
@@ -93,7 +98,7 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
     """Retry a step after a backoff if its policy and the deadline leave room; otherwise let it fail."""
     run = t.run
     retry = step.node.spec.retry
-    if error.code == NOT_HERE and step.node.type == PYTHON:
+    if is_passed_on(error, step.node.type):
         _pass_on(t, step, error)
         return
     tried = event.attempt - step.suspensions
@@ -117,7 +122,7 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
 def attempt_after_backoff(step: Step) -> int:
     """Return the number of a step's next attempt: the same again if its worker passed it on,
     otherwise one more."""
-    if step.error is not None and step.error.code == NOT_HERE:
+    if step.error is not None and step.error.code in (NOT_HERE, TAKEN):
         step.error = None
         return step.attempt
     return step.attempt + 1
@@ -155,9 +160,8 @@ def record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> N
 
 
 def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
-    """Hand an attempt whose worker does not know the handler out again after a while, under the
-    same number: another worker may know it. This is no failure, and goes on until the run's
-    deadline."""
+    """Hand an attempt that its worker passed on out again after a while, under the same number.
+    This is no failure, and goes on until the run's deadline."""
     waited_ms = t.now_ms - step.ready_at_ms
     wait_ms = asked_anew_ms(waited_ms, run_id=t.run.run_id, step=step.key)
     if t.now_ms + wait_ms >= t.run.latest_deadline_at_ms:
