@@ -23,7 +23,7 @@ from support.access.provider_process import (
     ProviderProcess,
     running_provider,
 )
-from support.access.terminal import Terminal
+from support.access.terminal import Terminal, terminal_of
 from support.rest_rig import Rest, running_rest
 
 BOUND_S = 120
@@ -63,11 +63,8 @@ async def visit(address: str) -> int:
 
 @pytest.fixture
 async def terminal(rest: Rest, tmp_path: Path) -> AsyncIterator[Terminal]:
-    terminal = Terminal(tmp_path)
     async with asyncio.timeout(BOUND_S):
-        for words in (("context", "add", "work", rest.url), ("context", "use", "work")):
-            assert (await terminal.run(*words))[0] == 0
-        yield terminal
+        yield await terminal_of(rest.url, tmp_path)
 
 
 async def sign_in(terminal: Terminal, provider: ProviderProcess) -> tuple[str, str]:
@@ -126,10 +123,7 @@ async def at_issuer(
             running_rest(nats_url, database_url, tokens=tokens, cli_client=client) as rest,
             asyncio.timeout(BOUND_S),
         ):
-            terminal = Terminal(home)
-            await terminal.run("context", "add", "work", rest.url)
-            await terminal.run("context", "use", "work")
-            yield issuer, terminal
+            yield issuer, await terminal_of(rest.url, home)
 
 
 async def came_back(issuer: Issuer, terminal: Terminal, **fault: object) -> tuple[int | None, str]:

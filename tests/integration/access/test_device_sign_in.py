@@ -23,7 +23,7 @@ from support.access.provider_process import (
     ProviderProcess,
     running_provider,
 )
-from support.access.terminal import Terminal
+from support.access.terminal import Terminal, terminal_of
 from support.rest_rig import Rest, running_rest
 
 BOUND_S = 120
@@ -51,11 +51,8 @@ async def rest(nats_url: str, database_url: str, provider: ProviderProcess) -> A
 
 @pytest.fixture
 async def terminal(rest: Rest, tmp_path: Path) -> AsyncIterator[Terminal]:
-    terminal = Terminal(tmp_path)
     async with asyncio.timeout(BOUND_S):
-        for words in (("context", "add", "work", rest.url), ("context", "use", "work")):
-            assert (await terminal.run(*words))[0] == 0
-        yield terminal
+        yield await terminal_of(rest.url, tmp_path)
 
 
 async def signed_in(

@@ -42,3 +42,11 @@ class Terminal:
         whole = json.loads(self.file.read_text())
         whole["contexts"]["work"] |= fields
         self.file.write_text(json.dumps(whole))
+
+
+async def terminal_of(platform_url: str, home: Path) -> Terminal:
+    """Return a terminal whose present context is the platform, signed out."""
+    terminal = Terminal(home)
+    for words in (("context", "add", "work", platform_url), ("context", "use", "work")):
+        assert (await terminal.run(*words))[0] == 0
+    return terminal

@@ -101,14 +101,13 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, it: str) -> tuple[s
     if kind in ("literal_error", "enum"):
         values = context["expected"].replace("'", "`")
         return f"{it} is not one of its values", f"Use {values}."
-    if kind in ("too_short", "too_long"):
-        least = "at least" if kind == "too_short" else "at most"
-        bound = context["min_length" if kind == "too_short" else "max_length"]
-        return f"the number of entries is {context['actual_length']}", f"Use {least} {bound}."
-    if kind in ("string_too_short", "string_too_long"):
-        least = "at least" if kind == "string_too_short" else "at most"
-        bound = context["min_length" if kind == "string_too_short" else "max_length"]
-        return f"it has {len(given)} characters", f"Use {least} {bound}."
+    if kind.removeprefix("string_") in ("too_short", "too_long"):
+        counted = f"the number of entries is {context.get('actual_length')}"
+        if kind.startswith("string_"):
+            counted = f"it has {len(given)} characters"
+        if "min_length" in context:
+            return counted, f"Use at least {context['min_length']}."
+        return counted, f"Use at most {context['max_length']}."
     return _told_of_type(kind, given, it)
 
 

@@ -12,8 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from hocket.cli.backups import messages, tables
 from hocket.cli.backups.errors import (
     BackupFolderTaken,
@@ -24,10 +22,11 @@ from hocket.cli.backups.errors import (
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations, restorations
-from hocket.kit.postgres.database import DatabaseUnavailable, said
+from hocket.kit.postgres.database import connected
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
+CONNECT_TIMEOUT_S = 10.0
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
@@ -39,7 +38,7 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
         counts = await messages.copy_out(bus, folder / "nats")
     finally:
         await bus.close()
-    connection = await _connected(database_url)
+    connection = await connected(database_url, CONNECT_TIMEOUT_S)
     try:
         copied = await tables.copy_out(connection, folder / "postgres")
     finally:
@@ -74,11 +73,11 @@ async def put_back(
     try:
         if await messages.messages_in(bus):
             raise TargetNotEmpty(what="the streams of this NATS server contain messages")
-        await (await _connected(database_url)).close()
+        await (await connected(database_url, CONNECT_TIMEOUT_S)).close()
         if await migrations.current(database_url) is not None:
             raise TargetNotEmpty(what="this database already has Hocket's schema")
         await migrations.migrate(database_url)
-        connection = await _connected(database_url)
+        connection = await connected(database_url, CONNECT_TIMEOUT_S)
         try:
             await tables.copy_in(connection, folder / "postgres", manifest)
             found = await tables.counted(connection)
@@ -120,19 +119,6 @@ def _open_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BackupFolderUnusable(folder=folder, reason=error.strerror or str(error)) from error
-
-
-async def _connected(database_url: str) -> asyncpg.Connection:
-    try:
-        return await asyncpg.connect(database_url, timeout=10)
-    except (
-        OSError,
-        TimeoutError,
-        ValueError,
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-    ) as error:
-        raise DatabaseUnavailable(reason=said(error)) from error
 
 
 def _digest(file: Path) -> str:

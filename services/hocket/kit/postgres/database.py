@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 import structlog
 
+from hocket.kit.postgres.errors import AWAY
 from hocket.kit.postgres.pooler import check_sessions
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -96,6 +97,14 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             if loop.time() > deadline:
                 raise DatabaseUnavailable(reason=said(error)) from error
             await asyncio.sleep(RETRY_WAIT_S)
+
+
+async def connected(url: str, timeout_s: float = ATTEMPT_TIMEOUT_S) -> asyncpg.Connection:
+    """Open a single connection, at the first try; raise DatabaseUnavailable."""
+    try:
+        return await asyncpg.connect(url, timeout=timeout_s)
+    except (*AWAY, asyncpg.PostgresError, ValueError) as error:
+        raise DatabaseUnavailable(reason=said(error)) from error
 
 
 async def _check_sessions(pool: asyncpg.Pool, url: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hocket.cli.backups import folder as backups
 from hocket.cli.backups.errors import BackupFolderTaken, BackupFolderUnusable
 from hocket.kit.nats.bus import Bus
-from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool
+from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool, connected
 from hocket.schemas.errors import InvalidInput
 from support.shared.commands import run_hocket
 
@@ -67,7 +67,7 @@ async def test_a_backup_says_what_it_cannot_use(tmp_path: Path) -> None:
         await backups.take(file / "in", nats_url="nats://127.0.0.1:1", database_url=url)
     for wrong in (url, "mysql://a:very-secret@h/x", "postgresql://h:port/x"):
         with pytest.raises(DatabaseUnavailable) as unavailable:
-            await backups._connected(wrong)
+            await connected(wrong)
         assert "secret" not in str(unavailable.value)
 
 

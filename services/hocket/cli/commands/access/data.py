@@ -73,18 +73,12 @@ def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
     import asyncio
     import getpass
 
-    import asyncpg
-
     from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres import data_deletion
-    from hocket.kit.postgres.database import DatabaseUnavailable, said
-    from hocket.kit.postgres.errors import AWAY
+    from hocket.kit.postgres.database import connected
 
     async def done() -> dict[str, int]:
-        try:
-            connection = await asyncpg.connect(url, timeout=5)
-        except (*AWAY, asyncpg.PostgresError) as error:
-            raise DatabaseUnavailable(reason=said(error)) from error
+        connection = await connected(url)
         try:
             if dry_run:
                 return await data_deletion.counted(connection, selection)

@@ -219,12 +219,9 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     import asyncio
     import getpass
 
-    import asyncpg
-
     from hocket.kit.access import key_store
     from hocket.kit.access.audit_log import Actor
-    from hocket.kit.postgres.database import DatabaseUnavailable, said
-    from hocket.kit.postgres.errors import AWAY
+    from hocket.kit.postgres.database import connected
     from hocket.schemas.access.bodies import KeyBody, KeyMade
     from hocket.schemas.checks.first_fault import first_fault
     from hocket.schemas.errors import InvalidInput
@@ -249,10 +246,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     )
 
     async def made() -> dict[str, Any]:
-        try:
-            connection = await asyncpg.connect(database_url, timeout=5)
-        except (*AWAY, asyncpg.PostgresError) as error:
-            raise DatabaseUnavailable(reason=said(error)) from error
+        connection = await connected(database_url)
         try:
             actor = Actor(f"os:{getpass.getuser()}", "database")
             row, key = await key_store.create(connection, wanted, actor)

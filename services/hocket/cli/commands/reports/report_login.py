@@ -123,22 +123,16 @@ def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
     """Run `work` with a database connection; raise DatabaseUnavailable."""
     import asyncio
 
-    import asyncpg
+    from hocket.kit.postgres.database import connected
 
-    from hocket.kit.postgres.database import DatabaseUnavailable, said
-    from hocket.kit.postgres.errors import AWAY
-
-    async def connected() -> T:
-        try:
-            connection = await asyncpg.connect(url, timeout=5)
-        except (*AWAY, asyncpg.PostgresError) as error:
-            raise DatabaseUnavailable(reason=said(error)) from error
+    async def worked() -> T:
+        connection = await connected(url)
         try:
             return await work(connection)
         finally:
             await connection.close()
 
-    return asyncio.run(connected())
+    return asyncio.run(worked())
 
 
 def _url_of(url: str, name: str, password: str) -> str:

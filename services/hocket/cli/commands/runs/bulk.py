@@ -3,15 +3,12 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from hocket.cli.remote.api import Api, path
 from hocket.cli.remote.target import target_of
-
-if TYPE_CHECKING:
-    from hocket.schemas.errors import HocketError
 
 TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
@@ -93,9 +90,8 @@ def bulk_cancel(
 ) -> None:
     """Cancel all running runs that match."""
     meant = _filter(pipeline, None, hours, labels, None, missed=missed, min_cost=min_cost)
-    if not (meant or every or preview):
-        raise _all_meant()
     change = {"action": "cancel", "filter": meant, "reason": reason, "at_most": at_most}
+    _check_meant(change, every=every, preview=preview)
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
 
 
@@ -116,9 +112,8 @@ def bulk_retry(
 ) -> None:
     """Retry all matching runs that ended without a complete result."""
     meant = _filter(pipeline, status, hours, labels, error, missed=missed, min_cost=min_cost)
-    if not (meant or every or preview):
-        raise _all_meant()
     change = {"action": "retry", "filter": meant, "at_most": at_most}
+    _check_meant(change, every=every, preview=preview)
     _begin(target_of(context).api(), change, preview=preview, wait=wait, as_json=as_json)
 
 
@@ -152,14 +147,16 @@ def bulk_stop(context: typer.Context, operation_id: OperationId, as_json: AsJson
     print_json(found) if as_json else _say(found)
 
 
-def _all_meant() -> "HocketError":
-    from hocket.schemas.errors import InvalidInput
+def _check_meant(change: dict[str, Any], *, every: bool, preview: bool) -> None:
+    """Raise InvalidInput if a change without a filter would be of all runs, and nobody says so."""
+    if not (change["filter"] or every or preview):
+        from hocket.schemas.errors import InvalidInput
 
-    return InvalidInput(
-        field="filter",
-        reason="no option says which runs are meant",
-        cure="Name them, as with `--pipeline`, or pass `--all` for all runs of the tenant.",
-    )
+        raise InvalidInput(
+            field="filter",
+            reason="no option says which runs are meant",
+            cure="Name them, as with `--pipeline`, or pass `--all` for all runs of the tenant.",
+        )
 
 
 def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_json: bool) -> None:

@@ -62,4 +62,4 @@ def _seen(candidate: ReplicaCandidate) -> SeenCandidate:
 
 
 def _text(text: str) -> str:
-    return text if text.isascii() and text.isprintable() else str(stored_text(text))
+    return str(stored_text(text))
