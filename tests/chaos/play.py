@@ -66,7 +66,7 @@ class Play:
         for name, number in sorted(self.verdict.counts.items()):
             yield f"{number:6} {name}"
         yield f"everything had ended {self.settled_s:.1f} s after the last fault"
-        for violation in self.verdict.violations[:50]:
+        for violation in self.verdict.violations:
             yield f"VIOLATION {violation}"
         yield f"seed {self.seed}: {len(self.verdict.violations)} violations"
 

@@ -205,6 +205,37 @@ async def test_outputs_and_texts_of_errors_are_told_only_where_they_were_asked_f
     assert (await rest.get(place)).body["body"]["type"].startswith("run.")
 
 
+async def test_who_may_not_see_content_cannot_have_messages_that_were_stored_with_it(
+    rest: Rest, receiver: Receiver
+) -> None:
+    """An operator may change a webhook's URL, and have its messages of the last days sent again."""
+    await put(rest, "whole", URL, content=True)
+    error = ErrorInfo(code="c", message="of Ada", error_class=ErrorClass.PERMANENT)
+    task = await reading(rest)
+    await publish(
+        rest,
+        ended("r1", error=error.model_dump()),
+        ended("r2", "succeeded", output={"name": "Ada"}),
+    )
+    await until_waiting(rest, 2)
+    task.cancel()
+    operator = bearer(await rest.make_key("operator"))
+    changed = {"url": receiver.url}
+    answer = await rest.ask("PUT", "/v1/webhooks/whole", json=changed, headers=operator)
+    assert answer.status == 200, answer.body
+    async with delivering(rest) as sender:
+        await send(sender)
+        for delivery in await deliveries(rest, "whole"):
+            again = f"/v1/webhooks/whole/deliveries/{delivery['message_id']}/redeliver"
+            assert (await rest.ask("POST", again, headers=operator)).status == 202
+        await send(sender)
+    assert [got.body["data"]["run_id"] for got in receiver.got].count("r1") == 2
+    assert len(receiver.got) == 4
+    for got in receiver.got:
+        assert "Ada" not in got.text
+        assert "output" not in got.body["data"]
+
+
 async def test_an_approval_that_waits_is_told_once(rest: Rest, clock: Clock) -> None:
     await put(rest, "people", URL, events=["run.waiting"])
     await put(rest, "index", URL, events=["run.waiting"], pipelines=["index"])

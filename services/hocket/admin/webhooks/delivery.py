@@ -73,8 +73,8 @@ UPDATE hocket.webhook_delivery d SET leased_until = $1 + make_interval(secs => $
     attempts = attempts + 1, tried_at = $1
 FROM mine JOIN hocket.webhook w ON w.webhook_id = mine.webhook_id
 WHERE d.webhook_id = mine.webhook_id AND d.message_id = mine.message_id
-RETURNING d.webhook_id, d.message_id, d.tenant, d.body, d.attempts, w.name, w.url, w.secret,
-    w.former_secret, w.former_until
+RETURNING d.webhook_id, d.message_id, d.tenant, d.body, d.attempts, w.name, w.url, w.content,
+    w.secret, w.former_secret, w.former_until
 """
 """Claim due messages within the limits of their webhook and their tenant, tenants in turn."""
 SETTLE = """
@@ -195,8 +195,9 @@ class Delivering:
                 keys.append(secrets.open(row["former_secret"], owner))
         except SecretUnreadable as error:
             return Outcome(error=str(error))
-        headers = messages.headers(keys, row["message_id"], row["body"], now)
-        return await self._sender.send(row["url"], headers, row["body"])
+        body = row["body"] if row["content"] else messages.without_content(row["body"])
+        headers = messages.headers(keys, row["message_id"], body, now)
+        return await self._sender.send(row["url"], headers, body)
 
     async def _settle(self, row: asyncpg.Record, outcome: Outcome) -> None:
         """Write the outcome of a try, and what it means for the webhook."""

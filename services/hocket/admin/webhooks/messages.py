@@ -22,6 +22,8 @@ ID_DIGITS = 24
 MAX_OUTPUT_BYTES = 65_536
 """A larger output is left out; it can be read from the run."""
 MAX_ERROR_CHARS = 2_000
+CONTENT = ("output", "output_left_out", "about")
+"""The fields of `data` that only webhooks with `content` receive."""
 ENDS: Mapping[str, str] = {
     "succeeded": "run.succeeded",
     "degraded": "run.degraded",
@@ -45,8 +47,7 @@ def id_of_end(run: RunFinished) -> str:
 
 def body(event: str, at: datetime, data: Mapping[str, Any]) -> str:
     """Return the body of a message."""
-    told = {"type": event, "timestamp": _moment(at), "data": data}
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return _text({"type": event, "timestamp": _moment(at), "data": data})
 
 
 def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
@@ -72,6 +73,22 @@ def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
         fits = len(text.encode()) <= MAX_OUTPUT_BYTES
         told |= {"output": run.output if fits else None, "output_left_out": not fits}
     return finished_at, told
+
+
+def without_content(text: str) -> str:
+    """Return a body without what only `content` allows: the webhook may have sent it when the message
+    was stored, and have lost the right since."""
+    told = json.loads(text)
+    data = told["data"]
+    for name in CONTENT:
+        data.pop(name, None)
+    if data.get("error"):
+        data["error"].pop("message", None)
+    return _text(told)
+
+
+def _text(told: Mapping[str, Any]) -> str:
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
 def _error(error: ErrorInfo, *, content: bool) -> dict[str, Any]:
