@@ -17,7 +17,7 @@ PATIENT = {"max_attempts": 20, "backoff_ms": 500, "max_backoff_ms": 5_000, "on":
 """For steps that call a model: a gateway that starts slowly is down for longer than a call waits."""
 ASK = {"type": "llm", "model": "probe", "retry": PATIENT}
 ENGINE = {"type": "llm", "max_tokens": 24, "retry": PATIENT | {"on": ["unavailable", "transient"]}}
-"""A step that calls a model of `chaos.engines`, which has a price. One try in twelve fails there, so that
+"""A step that calls a model of `chaos.engines`, which has a price. One try in twelve fails, so that
 now and then all four of a call do, the last of them as a connection that broke."""
 PAY = {"handler": "chaos.chaos_handlers:pay", "type": "python", "retry": PATIENT}
 CALLING = {"type": "python", "handler": "chaos.chaos_handlers:calling", "retry": PATIENT}

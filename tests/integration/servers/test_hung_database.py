@@ -115,3 +115,32 @@ async def test_what_a_standby_does_not_take_is_no_fault_of_its_values(pool: asyn
             await connection.execute("BEGIN READ ONLY; CREATE TABLE t2 (x int)")
         await connection.execute("ROLLBACK")
     assert meaning_of(refused.value) is Meaning.AWAY
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InternalClientError("another operation is in progress"),
+        asyncpg.AdminShutdownError("terminating connection"),
+        asyncpg.InterfaceError("connection is closed"),
+    ],
+)
+async def test_a_pool_that_loses_its_first_connection_at_once_tries_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Postgres was killed between a process's connection and its first statement, and the process
+    ended."""
+    checked: list[object] = []
+
+    async def check(connection: object, _connect: object) -> None:
+        checked.append(connection)
+        if len(checked) == 1:
+            raise error
+
+    monkeypatch.setattr(database, "check_sessions", check)
+    monkeypatch.setattr(database, "RETRY_WAIT_S", 0.01)
+    async with asyncio.timeout(BOUND_S):
+        pool = await connect_pool(database_url, size=1, name="test")
+        assert await pool.fetchval("SELECT 1") == 1
+    pool.terminate()
+    assert len(checked) == 2

@@ -82,13 +82,10 @@ async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
             silent.cancel()
             raise DatabaseUnavailable(reason=said(error)) from error
         except (
-            OSError,
-            asyncpg.PostgresConnectionError,
-            asyncpg.CannotConnectNowError,
+            *AWAY,
             asyncpg.InvalidAuthorizationSpecificationError,
             asyncpg.InvalidCatalogNameError,
             asyncpg.TargetServerAttributeNotMatched,  # none of several hosts is the primary now
-            TimeoutError,
         ) as error:
             silent.cancel()
             if loop.time() > reported + REPORT_S:
@@ -114,9 +111,6 @@ async def _check_sessions(pool: asyncpg.Pool, url: str) -> None:
             await check_sessions(
                 connection, lambda: asyncpg.connect(url, timeout=ATTEMPT_TIMEOUT_S)
             )
-    except asyncpg.InterfaceError as error:  # the connection was lost in the meantime
-        pool.terminate()
-        raise ConnectionError(said(error)) from error
     except BaseException:
         pool.terminate()
         raise
