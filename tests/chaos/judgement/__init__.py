@@ -13,7 +13,7 @@ Rules (each violation names its rule and what broke it):
 - `attempts`: a step did not reach its number of attempts, or a failed attempt has no row.
 - `path`: an ended run has no critical path, or one that does not add up to its duration.
 - `unbooked`, `invented`, `made-twice`: what a model metered is not in the ledger; no model metered what
-  a row of the ledger says; one gateway process made a call twice.
+  a row of the ledger says; one gateway process made a call twice while it remembered the reply.
 - `misbooked`, `mispriced`: for a call that an engine metered, the ledger has other tokens, or a cost
   that is not the configured price of its tokens; `lost-money`: what an engine metered is in no row, and
   no process that could have booked it died; `left-estimated`: a row is still estimated although the

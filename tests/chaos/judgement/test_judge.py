@@ -119,6 +119,18 @@ def test_a_call_made_twice_by_one_gateway_is_convicted(good: Evidence) -> None:
     assert rules(good) == {"made-twice", "unbooked"}
 
 
+def test_a_call_that_its_gateway_had_forgotten_is_made_again_and_has_a_row_each_time(
+    good: Evidence,
+) -> None:
+    with (good.journals / CALLS).open("a") as file:
+        later_s = ENDED_S + 121.0
+        file.write(f"begun {CALL} {GATEWAY} {later_s}\nended {CALL} {GATEWAY} {later_s}\n")
+    verdict = judge(replace(good, booked=[(CALL, "ok"), (CALL, "ok")]))
+    assert not verdict.violations
+    assert verdict.counts["calls sent again after their gateway had forgotten them"] == 1
+    assert rules(good) == {"unbooked"}
+
+
 def test_a_call_made_again_after_its_gateway_died_has_a_row_each_time(good: Evidence) -> None:
     with (good.journals / CALLS).open("a") as file:
         file.write(f"begun {CALL} {GATEWAY + 1} {ENDED_S}\nended {CALL} {GATEWAY + 1} {ENDED_S}\n")
