@@ -741,6 +741,9 @@ class HeldCall(Message):
 
     tenant: Name = "default"
     call_id: StepKey
+    run_id: Name | None = None
+    step: StepKey | None = None
+    """Whose call it is: an id alone would give one step's reply to another."""
     reply_to: Name
     counts: bool = False
 

@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 from hocket.gateway.api import peers
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.calls.call_key import CallKey
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
@@ -99,7 +100,7 @@ class Living:
 class Nothing:
     """Has no call."""
 
-    def find(self, _tenant: str, _call_id: str) -> None:
+    def find(self, _key: CallKey) -> None:
         return None
 
 
@@ -121,20 +122,20 @@ async def test_once_all_gateways_have_said_no_a_call_is_held_by_nobody(
     inbox = bus.nc.new_inbox()
     for gateway in gateways[:2]:
         await gateway.open()
-    holding = asyncio.create_task(gateways[0].hold("default", "r1:draft:1:1:1", inbox))
+    holding = asyncio.create_task(gateways[0].hold(request(), inbox))
     done, _ = await asyncio.wait({holding}, timeout=0.5)
     assert not done, "the third has not answered, and is waited for"
     holding.cancel()
     await gateways[2].open()
-    assert not await gateways[0].hold("default", "r1:draft:1:1:1", inbox)
+    assert not await gateways[0].hold(request(), inbox)
     living.discard("three")  # it has ended just now, or so it seems after a crash of NATS
     await gateways[2].close()
-    holding = asyncio.create_task(gateways[0].hold("default", "r1:draft:1:1:1", inbox))
+    holding = asyncio.create_task(gateways[0].hold(request(), inbox))
     done, _ = await asyncio.wait({holding}, timeout=0.5)
     assert not done
     holding.cancel()
     monkeypatch.setattr(peers, "LATELY_S", 0.0)
-    assert not await gateways[0].hold("default", "r1:draft:1:1:1", inbox)
+    assert not await gateways[0].hold(request(), inbox)
     for gateway in gateways[:2]:
         await gateway.close()
     for each in buses[1:]:
@@ -147,7 +148,8 @@ async def test_a_gateway_that_comes_back_later_than_others_is_heard(
     class Holder:
         """Has a call that is being made."""
 
-        def find(self, _tenant: str, _call_id: str) -> "asyncio.Future[CallReply]":
+        def find(self, key: CallKey) -> "asyncio.Future[CallReply]":
+            assert key == CallKey.of(request())
             return asyncio.get_running_loop().create_future()
 
     questions: list[bytes] = []
@@ -162,7 +164,7 @@ async def test_a_gateway_that_comes_back_later_than_others_is_heard(
     one = Peers(bus, cast("CallRegistry", None), untold, Living("one", {"one", "other"}))
     other = Peers(late, cast("CallRegistry", Holder()), untold, Living("other", {"one", "other"}))
     try:
-        holding = asyncio.create_task(one.hold("default", "r1:draft:1:1:1", bus.nc.new_inbox()))
+        holding = asyncio.create_task(one.hold(request(), bus.nc.new_inbox()))
         await asyncio.wait_for(asked.wait(), BOUND_S)
         await other.open()
         assert await asyncio.wait_for(holding, BOUND_S)

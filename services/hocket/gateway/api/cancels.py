@@ -49,8 +49,7 @@ class Cancels:
             if count := _reporting.due("cancel_malformed"):
                 log.warning("cancel_malformed", reason=str(malformed(error)), count=count)
             return
-        if self._registry.may_cancel(wanted.tenant, wanted.call_id, wanted.capability):
-            self._registry.cancel(wanted.tenant, wanted.call_id, "someone asked for it")
+        self._registry.cancel_from_outside(wanted)
 
     async def _on_step_cancelled(self, message: Msg) -> None:
         try:

@@ -42,8 +42,7 @@ class InlineCalls:
         try:
             return await told
         except asyncio.CancelledError:
-            who = request.attribution
-            self._registry.cancel(who.tenant, request.call_id, "its caller is no longer waiting")
+            self._registry.cancel(request, "its caller is no longer waiting")
             raise
 
 

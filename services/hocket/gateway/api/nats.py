@@ -22,6 +22,7 @@ from hocket.gateway.api.cancels import Cancels, drained
 from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.calls.call_key import CallKey
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
@@ -105,9 +106,8 @@ class NatsDoor:
         labels = request.attribution.labels
         if labels and reserved_among(labels) and not self._is_ours(message.data, headers):
             request = without_reserved_labels(request)
-        tenant = request.attribution.tenant
         is_lost = subjects.ASKED_AGAIN in headers and (
-            self._registry.find(tenant, request.call_id) is None
+            self._registry.find(CallKey.of(request)) is None
         )
         if is_lost or of_guest:
             begin = self._begin_of_guest if of_guest else self._begin_if_lost
@@ -132,8 +132,7 @@ class NatsDoor:
         self, message: RawMessage, request: CallRequest, is_lost: bool
     ) -> None:
         """Make a call, unless it is a repeated one (`is_lost`) that another gateway holds."""
-        tenant = request.attribution.tenant
-        if is_lost and await self._peers.hold(tenant, request.call_id, message.reply):
+        if is_lost and await self._peers.hold(request, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)
         else:
             self._begin(message, request)

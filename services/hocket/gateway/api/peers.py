@@ -20,11 +20,12 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.calls.call_key import CallKey
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
-from hocket.schemas.messages import CallReply, HeldCall
+from hocket.schemas.messages import CallReply, CallRequest, HeldCall
 
 HELD_TIMEOUT_MS = 300.0
 HELD_TRIES = round(subjects.ASKED_AGAIN_MS / HELD_TIMEOUT_MS)
@@ -85,12 +86,19 @@ class Peers:
         for name in [name for name, at in self._lived_at_s.items() if at < now_s - LATELY_S]:
             del self._lived_at_s[name]
 
-    async def hold(self, tenant: str, call_id: str, reply_to: str) -> bool:
-        """Tell whether another gateway holds a tenant's call; if so,
-        it sends the reply to `reply_to`."""
+    async def hold(self, request: CallRequest, reply_to: str) -> bool:
+        """Tell whether another gateway holds a call; if so, it sends the reply to `reply_to`."""
         if not subjects.is_inbox(reply_to):
             return False
-        held = HeldCall(tenant=tenant, call_id=call_id, reply_to=reply_to, counts=True)
+        who = request.attribution
+        held = HeldCall(
+            tenant=who.tenant,
+            call_id=request.call_id,
+            run_id=who.run_id,
+            step=who.step,
+            reply_to=reply_to,
+            counts=True,
+        )
         asking = _Asking(self._bus, held, self._missing)
         try:
             return await asking.answer()
@@ -112,7 +120,7 @@ class Peers:
             return
         if not subjects.is_inbox(asked.reply_to):
             return
-        reply = self._registry.find(asked.tenant, asked.call_id)
+        reply = self._registry.find(CallKey.of_held(asked))
         if reply is not None:
             self._bus.respond(message.reply, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))

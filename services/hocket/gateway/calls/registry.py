@@ -1,5 +1,5 @@
-"""The calls in progress at this gateway: one per tenant and call id, no matter which API received
-it or how often.
+"""The calls in progress at this gateway: one per call id and owner (`CallKey`), no matter which API
+received it or how often.
 
 A call that is repeated while in progress joins the first; one repeated shortly afterwards gets the
 same reply. Calls beyond `max_calls` are refused with a typed error. `cancel` stops a call wherever
@@ -20,6 +20,7 @@ from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.calls.tracing import TracedCall
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
+from hocket.gateway.core.calls.call_key import CallKey
 from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
@@ -27,7 +28,13 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import HocketError
-from hocket.schemas.messages import Attribution, CallReply, CallRequest, StepCancelled
+from hocket.schemas.messages import (
+    Attribution,
+    CallCancelled,
+    CallReply,
+    CallRequest,
+    StepCancelled,
+)
 
 MAX_CALLS = 1_366
 """The most calls that one gateway holds at once, including queued ones;
@@ -76,7 +83,7 @@ class CallRegistry:
         """Called with each call that reached a backend, and its reply."""
         self._check = check
         """Raises an error if a call must not be made."""
-        self._making: dict[str, _Making] = {}
+        self._making: dict[CallKey, _Making] = {}
         self._of_tenant: Counter[str] = Counter()
         self._owners = CallOwners()
         self._replies: RecentReplies[CallReply] = RecentReplies()
@@ -107,10 +114,10 @@ class CallRegistry:
         errors of the reply. Raises GatewayFull, its subclass TenantFull, and whatever `check`
         raises.
         """
-        who = request.attribution
+        who, key = request.attribution, CallKey.of(request)
         if self._check is not None:
             self._check(request)
-        if (known := self.find(who.tenant, request.call_id)) is not None:
+        if (known := self.find(key)) is not None:
             if ended is not None:
                 ended()
             if tell is not None:
@@ -123,7 +130,6 @@ class CallRegistry:
             self._made(request, cancellation, headers or {}, chunks, reply, tell),
             name=f"call {request.call_id}",
         )
-        key = _key(who.tenant, request.call_id)
         self._making[key] = _Making(task, cancellation, reply)
         self._of_tenant[who.tenant] += 1
         if self._learn is not None:
@@ -134,9 +140,8 @@ class CallRegistry:
             task.add_done_callback(lambda _: ended())
         return reply
 
-    def find(self, tenant: str, call_id: str) -> asyncio.Future[CallReply] | None:
-        """Return the future reply of a tenant's call that is in progress or recent, or None."""
-        key = _key(tenant, call_id)
+    def find(self, key: CallKey) -> asyncio.Future[CallReply] | None:
+        """Return the future reply of a call that is in progress or recent, or None."""
         if (making := self._making.get(key)) is not None:
             self._metrics.repeated.inc()
             return making.reply
@@ -148,13 +153,15 @@ class CallRegistry:
         known.set_result(given)
         return known
 
-    def cancel(self, tenant: str, call_id: str, reason: str) -> None:
-        """Stop a tenant's call if it is in progress here; its reply then holds the typed error."""
-        self._cancel(_key(tenant, call_id), reason)
+    def cancel(self, request: CallRequest, reason: str) -> None:
+        """Stop a call if it is in progress here; its reply then holds the typed error."""
+        self._cancel(CallKey.of(request), reason)
 
-    def may_cancel(self, tenant: str, call_id: str, capability: str | None) -> bool:
-        """Tell whether the holder of this capability may stop a call from outside."""
-        return self._owners.may_cancel(_key(tenant, call_id), capability)
+    def cancel_from_outside(self, cancelled: CallCancelled) -> None:
+        """Stop the calls that somebody names, as far as their capability allows it."""
+        wanted = cancelled.tenant, cancelled.call_id, cancelled.capability
+        for key in self._owners.calls_with(*wanted):
+            self._cancel(key, "someone asked for it")
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of a cancelled attempt, without waiting for its worker to ask."""
@@ -185,7 +192,7 @@ class CallRegistry:
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
-    def _cancel(self, key: str, reason: str) -> None:
+    def _cancel(self, key: CallKey, reason: str) -> None:
         making = self._making.get(key)
         if making is not None:
             making.cancellation.cancel(reason)
@@ -200,7 +207,7 @@ class CallRegistry:
         if held >= TENANT_FACTOR * free:
             raise TenantFull(limit=held, component="gateway", retry_at_ms=retry_at_ms)
 
-    def _ended(self, key: str, who: Attribution) -> None:
+    def _ended(self, key: CallKey, who: Attribution) -> None:
         reply = self._making.pop(key).reply
         self._of_tenant[who.tenant] -= 1
         if not self._of_tenant[who.tenant]:
@@ -233,13 +240,7 @@ class CallRegistry:
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif reply.openai is None:  # clients of the OpenAI API do not repeat a call id
-            key = _key(request.attribution.tenant, request.call_id)
-            self._replies.keep(key, reply, size_bytes(reply), clock.now_ms())
-
-
-def _key(tenant: str, call_id: str) -> str:
-    """Return the key of a call; neither part contains U+0000."""
-    return f"{tenant}\0{call_id}"
+            self._replies.keep(CallKey.of(request), reply, size_bytes(reply), clock.now_ms())
 
 
 def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:

@@ -33,8 +33,8 @@ class CallRegistry:
         self.begun.append(request)
         return self.reply
 
-    def cancel(self, tenant: str, call_id: str, reason: str) -> None:
-        self.cancelled.append(call_id)
+    def cancel(self, request: CallRequest, reason: str) -> None:
+        self.cancelled.append(request.call_id)
 
     def refused(self, code: str) -> None:
         self.refusals.append(code)

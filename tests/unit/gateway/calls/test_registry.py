@@ -1,4 +1,5 @@
-"""Calls that a gateway holds belong to a tenant: nobody joins, stops or is answered another one's."""
+"""Calls that a gateway holds belong to a tenant, and to a step or a key: nobody joins, stops or is
+answered another one's."""
 
 import asyncio
 import itertools
@@ -12,10 +13,11 @@ from prometheus_client import CollectorRegistry
 from hocket.gateway.api.call_requests import checked
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.calls import request_content
+from hocket.gateway.core.calls.call_key import CallKey
 from hocket.gateway.core.calls.unmetered import used
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.schemas.messages import Attribution, CallRequest, Completion
+from hocket.schemas.messages import Attribution, CallCancelled, CallRequest, Completion
 from support.gateway.routing_rig import BOUND_S, Rig, backend, hangs, request, says
 
 MODELS = {"writer": {"backends": [backend("a")]}}
@@ -35,7 +37,52 @@ async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
     for tenant in ("ours", "theirs", "ours"):
         await asyncio.wait_for(calls.begin(wanted(tenant)), BOUND_S)
     assert [one.attribution.tenant for one in rig.records] == ["ours", "theirs"]
-    assert calls.find("nobody", "c") is None
+    assert calls.find(CallKey("nobody", "c")) is None
+
+
+KEYED = [{"hocket.key": name} for name in ("0123456789ab", "ba9876543210")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"run_id": "r1", "step": "look"}, {"run_id": "r1", "step": "verify"}),
+        ({"run_id": "r1", "step": "look"}, {"run_id": "r2", "step": "look"}),
+        ({"run_id": "r1", "step": "look"}, {}),
+        ({"labels": KEYED[0]}, {"labels": KEYED[1]}),
+    ],
+)
+async def test_a_used_id_of_another_step_or_key_is_a_call_of_its_own(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """Ids can be guessed: who names another's would get its reply, or leave it a reply of their own."""
+    rig = Rig(MODELS, a=says("tidal"))
+    calls = registry(rig)
+    for who in (one, other, one):
+        made = calls.begin(request("c", attribution=Attribution(tenant="ours", **who)))
+        await asyncio.wait_for(made, BOUND_S)
+    booked = [record.attribution for record in rig.records]
+    assert [(who.run_id, who.step, who.labels) for who in booked] == [
+        (who.get("run_id"), who.get("step"), who.get("labels")) for who in (one, other)
+    ]
+
+
+async def test_whoever_stops_a_call_stops_none_of_another_step_with_the_same_id() -> None:
+    slow = hangs()
+    calls = registry(Rig(MODELS, a=slow))
+    mine, other = [
+        request(
+            "c", attribution=Attribution(tenant="ours", run_id="r1", step=step), capability=step
+        )
+        for step in ("look", "verify")
+    ]
+    replies = [calls.begin(one) for one in (mine, other)]
+    calls.cancel_from_outside(CallCancelled(tenant="ours", call_id="c", capability="look"))
+    made = await asyncio.wait_for(replies[0], BOUND_S)
+    assert made.error is not None
+    assert made.error.code == "call_cancelled"
+    assert not replies[1].done()
+    await calls.drain(drain_ms=0, flush_ms=5_000)
 
 
 async def test_a_call_is_stopped_by_its_own_tenant_only() -> None:
@@ -43,10 +90,10 @@ async def test_a_call_is_stopped_by_its_own_tenant_only() -> None:
     calls = registry(Rig(MODELS, a=slow))
     reply = calls.begin(wanted("ours"))
     await asyncio.wait_for(slow.called.wait(), BOUND_S)
-    calls.cancel("theirs", "c", "out of spite")
+    calls.cancel(wanted("theirs"), "out of spite")
     await asyncio.sleep(0)
     assert (slow.stopped, reply.done()) == (0, False)
-    calls.cancel("ours", "c", "it is not needed")
+    calls.cancel(wanted("ours"), "it is not needed")
     made = await asyncio.wait_for(reply, BOUND_S)
     assert made.error is not None
     assert made.error.code == "call_cancelled"

@@ -5,6 +5,7 @@ count, bytes and age; a call whose reply was evicted is simply made again.
 """
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from sys import getsizeof
 from typing import Generic, TypeVar
 
@@ -33,23 +34,23 @@ class RecentReplies(Generic[Reply]):
         self._max_replies = max_replies
         self._max_bytes = max_bytes
         self._max_age_ms = max_age_ms
-        self._replies: OrderedDict[str, tuple[float, int, Reply]] = OrderedDict()
+        self._replies: OrderedDict[Hashable, tuple[float, int, Reply]] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._replies)
 
-    def keep(self, call_id: str, reply: Reply, size_bytes: int, now_ms: float) -> None:
+    def keep(self, key: Hashable, reply: Reply, size_bytes: int, now_ms: float) -> None:
         """Remember a reply, and forget the oldest ones beyond the limits."""
-        self._forget(call_id)
-        self._replies[call_id] = (now_ms, size_bytes, reply)
+        self._forget(key)
+        self._replies[key] = (now_ms, size_bytes, reply)
         self._bytes += size_bytes
         while self._replies and self._over(now_ms):
             self._forget(next(iter(self._replies)))
 
-    def find(self, call_id: str, now_ms: float) -> Reply | None:
+    def find(self, key: Hashable, now_ms: float) -> Reply | None:
         """Return the reply to a call, or None if it is no longer remembered."""
-        kept = self._replies.get(call_id)
+        kept = self._replies.get(key)
         if kept is None or now_ms - kept[0] > self._max_age_ms:
             return None
         return kept[2]
@@ -62,8 +63,8 @@ class RecentReplies(Generic[Reply]):
             or now_ms - oldest_ms > self._max_age_ms
         )
 
-    def _forget(self, call_id: str) -> None:
-        kept = self._replies.pop(call_id, None)
+    def _forget(self, key: Hashable) -> None:
+        kept = self._replies.pop(key, None)
         if kept is not None:
             self._bytes -= kept[1]
 

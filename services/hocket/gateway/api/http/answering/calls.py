@@ -105,8 +105,7 @@ class HttpCalls:
         try:
             done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
         except asyncio.CancelledError:
-            tenant = call.attribution.tenant
-            self._registry.cancel(tenant, call.call_id, "its caller disconnected")
+            self._registry.cancel(call, "its caller disconnected")
             raise
         if not done:
             raise GatewayStalled(component="gateway")

@@ -1,0 +1,33 @@
+"""By what a gateway knows a call: its id, and whose call it is.
+
+Callers choose the ids of their calls, so an id alone would let one step of a run, or one key of a
+tenant, have the reply of another's call, or leave it a reply of its own choice.
+"""
+
+from typing import NamedTuple, Self
+
+from hocket.schemas.labels import KEY_LABEL
+from hocket.schemas.messages import CallRequest, HeldCall
+
+
+class CallKey(NamedTuple):
+    """The key of a call: only a repeat by the same step, or with the same platform key, is the same
+    call."""
+
+    tenant: str
+    call_id: str
+    run_id: str | None = None
+    step: str | None = None
+    key_id: str | None = None
+
+    @classmethod
+    def of(cls, request: CallRequest) -> Self:
+        """Return the key of a call."""
+        who = request.attribution
+        key_id = (who.labels or {}).get(KEY_LABEL)
+        return cls(who.tenant, request.call_id, who.run_id, who.step, key_id)
+
+    @classmethod
+    def of_held(cls, held: HeldCall) -> Self:
+        """Return the key of a call that another gateway asks about."""
+        return cls(held.tenant, held.call_id, held.run_id, held.step)
