@@ -105,6 +105,45 @@ async def test_while_a_key_is_rotated_two_secrets_count(rest: Rest) -> None:
         assert (await asked(rest, key["key"])).status == 401
 
 
+async def test_what_a_former_secret_began_ends_with_it(rest: Rest) -> None:
+    """Otherwise whoever has a secret that is being replaced could go on for as long as they like."""
+    first = await made(rest, "admin")
+    place = f"/v1/keys/{first['key_id']}/rotate"
+    second = (await rest.post(place, {"overlap_s": 3})).body
+    assert (await asked(rest, second["key"])).status == 200  # the book knows of the rotation now
+    for path, body in (("/v1/keys", {"name": "x", "role": "viewer"}), (place, None)):
+        answer = await asked(rest, first["key"], path, method="POST", json=body)
+        assert (answer.status, answer.body["field"]) == (403, "expires_at")
+    ticket = await asked(rest, first["key"], "/console/tickets", method="POST")
+    paths = (f"/console/sign-in?ticket={ticket.body['ticket']}", "/console/sign-in")
+    async with bare_session() as bare:
+        async with bare.get(rest.url + paths[0], allow_redirects=False) as reply:
+            cookies = [reply.headers["Set-Cookie"].split(";")[0]]
+        async with bare.post(rest.url + paths[1], json={"key": first["key"]}) as reply:
+            cookies.append(reply.headers["Set-Cookie"].split(";")[0])
+        for cookie in cookies:
+            assert await status_of(bare, rest, {"Cookie": cookie}) == 200
+        streams = [await bare.get(f"{rest.url}/v1/runs/events", headers=bearer(one["key"]))
+                   for one in (first, second)]  # fmt: skip
+        assert [stream.status for stream in streams] == [200, 200]
+        async with asyncio.timeout(BOUND_S):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await streams[0].read()
+        assert (await asked(rest, first["key"])).status == 401
+        assert [await status_of(bare, rest, {"Cookie": one}) for one in cookies] == [401, 401]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(streams[1].read(), 0.5)
+
+
+def bare_session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+
+
+async def status_of(session: aiohttp.ClientSession, rest: Rest, headers: dict[str, str]) -> int:
+    async with session.get(f"{rest.url}/v1/keys/own", headers=headers) as reply:
+        return reply.status
+
+
 async def test_a_revoked_key_is_out_of_every_process_in_time_and_its_streams_end(
     rest: Rest,
 ) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hocket.schemas.access.roles import Permission
@@ -111,6 +111,15 @@ class Principal:
         if named is not None and named != self.tenant:
             raise TenantForbidden(key=self.key_id)
         return self.tenant
+
+    def by_former(self) -> "Principal":
+        """Return the bearer of the former secret: the same, until that secret ends."""
+        return replace(
+            self,
+            secret_sha256=self.former_sha256,
+            former_sha256=b"",
+            expires_at_s=min(self.expires_at_s, self.former_until_s),
+        )
 
     def counts_until_s(self, secret: str) -> float:
         """Return until when (epoch seconds) a secret that is accepted now stays valid."""

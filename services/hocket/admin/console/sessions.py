@@ -2,7 +2,8 @@
 
 A cookie contains the key's id, its expiry, and a keyed hash (MAC) of both and of the stored hash of the
 key's secret. No process stores sessions: revoking, expiry or rotation of a key ends its sessions at
-every process, and so does a change of the platform's own secret.
+every process, and so does a change of the platform's own secret. A session that somebody begins with
+the secret before the last rotation ends with that secret.
 
 A person who signed in at an identity provider has a row among the keys instead (`people_store`); what
 their session may do is derived from their groups at each request.
@@ -51,12 +52,13 @@ class Sessions:
         self._capabilities = capabilities or Capabilities([secrets.token_bytes(32)])
 
     def begin(self, bearer: Principal) -> str:
-        """Return the cookie of a new session."""
-        return self._made("session", bearer, lasting_s(bearer))
+        """Return the cookie of a new session, which lasts no longer than the secret that was shown."""
+        ends_s = min(clock.now_ms() / 1000 + lasting_s(bearer), bearer.expires_at_s)
+        return self._made("session", self.book.of(bearer.key_id) or bearer, ends_s)
 
     def ticket(self, bearer: Principal) -> str:
         """Return a ticket that `redeem` accepts for TICKET_S."""
-        return self._made("ticket", bearer, TICKET_S)
+        return self._made("ticket", bearer, clock.now_ms() / 1000 + TICKET_S)
 
     async def bearer(self, cookie: str, tenant: str | None = None) -> Principal:
         """Return the bearer of a session cookie in a request, which may name a tenant; raise KeyRefused,
@@ -118,8 +120,8 @@ class Sessions:
         )
         return Flow(state, nonce, "".join(verifier), redirect_uri)
 
-    def _made(self, kind: str, bearer: Principal, seconds: int) -> str:
-        ends = int(clock.now_ms() / 1000) + seconds
+    def _made(self, kind: str, bearer: Principal, ends_s: float) -> str:
+        ends = int(ends_s)
         return f"{bearer.key_id}.{ends}.{self._tag(kind, bearer, ends)}"
 
     def _known(self, kind: str, text: str) -> tuple[Principal, float]:
@@ -127,12 +129,12 @@ class Sessions:
         moment, _, tag = rest.partition(".")
         if not (moment.isascii() and moment.isdigit() and len(moment) < 16 and tag.isascii()):
             raise KeyRefused(reason=ENDED)
-        ends = int(moment)
-        bearer = self.book.holder(key_id)
-        is_ours = hmac.compare_digest(tag, self._tag(kind, bearer, ends))
-        if not is_ours or clock.now_ms() / 1000 >= min(ends, bearer.expires_at_s):
-            raise KeyRefused(reason=ENDED)
-        return bearer, float(ends)
+        ends, held = int(moment), self.book.holder(key_id)
+        for bearer in (held, held.by_former()) if kind == "ticket" else (held,):
+            is_ours = hmac.compare_digest(tag, self._tag(kind, bearer, ends))
+            if is_ours and clock.now_ms() / 1000 < min(ends, bearer.expires_at_s):
+                return bearer, float(ends)
+        raise KeyRefused(reason=ENDED)
 
     def _tag(self, kind: str, bearer: Principal, ends: int) -> str:
         secret = sha256(bearer.secret_sha256).digest()

@@ -28,19 +28,24 @@ class HeldKeys:
         found = self.by_id[row.key_id] = row.principal()
         if known is not None and known.secret_sha256 != found.secret_sha256:
             self.lost.set()
-        if known is not None and _ends_sessions(known, found):
+            self._requests.end(row.key_id, kept=(found.secret_sha256, found.former_sha256))
+        if known is not None and known.groups != found.groups:
             self._requests.end(row.key_id)
-        if found.expires_at_s != float("inf"):
-            heapq.heappush(self._ends, (found.expires_at_s, row.key_id))
+        for ends_at_s in _ends_of(found) - _ends_of(known):
+            heapq.heappush(self._ends, (ends_at_s, row.key_id))
 
     def end_expired(self) -> None:
-        """End the requests that are open with expired keys."""
+        """End the requests that are open with expired keys, or with former secrets that have ended."""
         now_s = clock.now_ms() / 1000
         while self._ends and self._ends[0][0] <= now_s:
             _, key_id = heapq.heappop(self._ends)
             found = self.by_id.get(key_id)
             if found is not None and found.expires_at_s <= now_s:
                 self._requests.end(key_id)
+            elif found is not None:
+                is_over = found.former_until_s <= now_s
+                former = found.secret_sha256 if is_over else found.former_sha256
+                self._requests.end(key_id, kept=(found.secret_sha256, former))
 
     def drop(self, key_id: str) -> None:
         """Remove a key, and end the requests that are open with it."""
@@ -49,8 +54,8 @@ class HeldKeys:
         self._requests.end(key_id)
 
 
-def _ends_sessions(known: Principal, found: Principal) -> bool:
-    """Tell whether requests that are open with a key must end: the groups of a person changed, or the
-    former secret is no longer valid."""
-    replaced = known.secret_sha256 not in (found.secret_sha256, found.former_sha256)
-    return replaced or known.groups != found.groups
+def _ends_of(bearer: Principal | None) -> set[float]:
+    """Return the times at which a key, or its former secret, ends."""
+    if bearer is None:
+        return set()
+    return {bearer.expires_at_s, bearer.former_until_s} - {0.0, float("inf")}

@@ -108,8 +108,9 @@ class KeyBook:
         return self.known(text)
 
     def known(self, text: str) -> Principal:
-        """Return the bearer of a key from memory alone, with the errors of `bearer`. A key that was
-        accepted before is found by its text: to hash it takes 1 % of a model call over HTTP."""
+        """Return the bearer of a key from memory alone, with the errors of `bearer`; of a former secret,
+        the bearer until that ends. A key that was accepted before is found by its text: to hash it takes
+        1 % of a model call over HTTP."""
         now_s = clock.now_ms() / 1000
         accepted = self._accepted.get(text)
         if (
@@ -131,10 +132,11 @@ class KeyBook:
         if refused := found.accepts(secret, now_s):
             raise KeyRefused(reason=refused)
         self._used[key_id] = now_s
-        if hmac.compare_digest(hashed(secret), found.secret_sha256):
-            if len(self._accepted) >= MAX_KEYS:
-                self._accepted.clear()
-            self._accepted[text] = found
+        if not hmac.compare_digest(hashed(secret), found.secret_sha256):
+            return found.by_former()
+        if len(self._accepted) >= MAX_KEYS:
+            self._accepted.clear()
+        self._accepted[text] = found
         return found
 
     def still_counts(self, key_id: str, mark: str) -> bool:

@@ -5,6 +5,7 @@ own: either took half as long again.
 """
 
 import asyncio
+from collections.abc import Collection
 from types import TracebackType
 
 import structlog
@@ -23,7 +24,8 @@ class OpenRequests:
     context manager of them all, because it identifies each by its task."""
 
     def __init__(self) -> None:
-        self._open: dict[asyncio.Task[object], str] = {}
+        self._open: dict[asyncio.Task[object], tuple[str, bytes]] = {}
+        """The key of each request, and the hash of the secret that it was opened with."""
         self._endings: dict[asyncio.Task[object], asyncio.TimerHandle] = {}
 
     def open(self, bearer: Principal) -> "OpenRequests":
@@ -31,7 +33,7 @@ class OpenRequests:
         raises KeyRefused."""
         task = asyncio.current_task()
         assert task is not None, "requests are answered in tasks"
-        self._open[task] = bearer.row_id or bearer.key_id
+        self._open[task] = bearer.row_id or bearer.key_id, bearer.secret_sha256
         if bearer.is_token:  # nothing else reports its expiry
             left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
             self._endings[task] = asyncio.get_running_loop().call_later(
@@ -57,14 +59,16 @@ class OpenRequests:
             task.uncancel()
             raise KeyRefused(reason=UNKNOWN) from None
 
-    def end(self, key_id: str) -> None:
-        """Cancel all requests that are open with a key."""
-        for task in [task for task, by in self._open.items() if by == key_id]:
+    def end(self, key_id: str, *, kept: Collection[bytes] = ()) -> None:
+        """Cancel the requests that are open with a key, except those opened with a secret whose hash is
+        in `kept`."""
+        found = self._open.items()
+        for task in [task for task, (by, shown) in found if by == key_id and shown not in kept]:
             del self._open[task]
             log.info("request_ended", reason="its key does not count any more", key=key_id)
             task.cancel()
 
     def _end_request(self, task: asyncio.Task[object]) -> None:
-        if (key_id := self._open.pop(task, None)) is not None:
-            log.info("request_ended", reason="its token has expired", key=key_id)
+        if (opened := self._open.pop(task, None)) is not None:
+            log.info("request_ended", reason="its token has expired", key=opened[0])
             task.cancel()

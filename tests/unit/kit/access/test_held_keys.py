@@ -1,5 +1,7 @@
 """Keys as rows say that they are, and what ends where they go."""
 
+from collections.abc import Collection
+
 import pytest
 
 from hocket.kit.access.held_keys import HeldKeys
@@ -13,14 +15,15 @@ OTHER = "ba9876543210"
 
 
 class Ended(OpenRequests):
-    """Open requests of which only it is noted with which keys they were to end."""
+    """Requests that are open with the secret `s`, of which it is noted with which keys they end."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended: list[str] = []
 
-    def end(self, key_id: str) -> None:
-        self.ended.append(key_id)
+    def end(self, key_id: str, *, kept: Collection[bytes] = ()) -> None:
+        if hashed("s") not in kept:
+            self.ended.append(key_id)
 
 
 def row(secret: str = "s", **fields: object) -> KeyRow:
@@ -55,6 +58,15 @@ async def test_a_secret_that_is_replaced_ends_what_is_open_unless_it_still_count
     fields = {"former_sha256": hashed(former).hex(), "former_until_s": 2e12} if former else {}
     keys, requests = held(row(), row("new", change=2, **fields))
     assert (requests.ended, keys.lost.is_set()) == (ends, True)
+
+
+async def test_what_is_open_with_a_former_secret_ends_when_that_does() -> None:
+    former = {"former_sha256": hashed("s").hex(), "former_until_s": clock.now_ms() / 1000 - 1}
+    keys, requests = held(row(), row("new", change=2, **former))
+    assert requests.ended == []
+    keys.end_expired()
+    keys.end_expired()
+    assert requests.ended == [ID]
 
 
 async def test_what_is_open_with_a_key_whose_time_is_over_ends_once() -> None:

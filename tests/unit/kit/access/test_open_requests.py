@@ -43,6 +43,16 @@ async def test_all_that_is_open_with_a_key_ends_as_refused_and_nothing_else() ->
     requests.end("k2")  # nothing is open any more
 
 
+async def test_what_is_open_with_a_secret_that_still_counts_goes_on() -> None:
+    requests = OpenRequests()
+    old, new = [await following(requests, bearer(secret_sha256=one)) for one in (b"old", b"new")]
+    requests.end("k1", kept=(b"new",))
+    with pytest.raises(KeyRefused):
+        await asyncio.wait_for(old, BOUND_S)
+    assert not new.done()
+    new.cancel()
+
+
 async def test_who_goes_away_by_himself_is_cancelled_and_not_refused() -> None:
     requests = OpenRequests()
     task = await following(requests, bearer())
