@@ -14,6 +14,8 @@ import pytest
 
 from hocket.kit.identity.configured import sign_in_of, token_bearers_of
 from hocket.kit.process.settings import Settings
+from hocket.schemas.access.keys import hashed
+from hocket.schemas.access.roles import Permission
 from support.access.issuer import AUDIENCE, running_issuer
 from support.access.provider_process import (
     CLIENT,
@@ -24,7 +26,7 @@ from support.access.provider_process import (
     ProviderProcess,
     running_provider,
 )
-from support.rest_rig import Rest, running_rest
+from support.rest_rig import Rest, bearer, running_rest
 
 GROUPS = {"builders": "developer@acme", "watchers": "viewer@rival", "platform": "admin@*"}
 PAGE = {"Accept": "text/html"}
@@ -207,6 +209,33 @@ async def test_signed_out_everywhere_and_revoked(rest: Rest, provider: ProviderP
     refused = await browsers[1].ask("GET", await browsers[1].agreed(provider, "cem"))
     assert refused[0] == 403
     assert "revoked" in refused[2]
+
+
+async def test_nobody_signs_in_as_a_person_with_a_secret_of_their_row(
+    rest: Rest, provider: ProviderProcess
+) -> None:
+    """Who may only manage keys could otherwise give themselves the rights of whoever has signed in."""
+    await provider.set_groups("zoe", ["platform"])
+    zoe = Browser(rest)
+    await zoe.sign_in(provider, "zoe")
+    scopes = frozenset({Permission.KEYS_MANAGE, Permission.KEYS_READ})
+    keys = bearer(await rest.make_key("admin", None, scopes=scopes))
+    listed = await rest.get("/v1/keys?all_tenants=true", headers=keys)
+    row = next(one for one in listed.body["keys"] if one["name"] == "zoe")
+    rotated = await rest.post(f"/v1/keys/{row['key_id']}/rotate", headers=keys)
+    assert (rotated.status, rotated.body.get("code")) == (409, "key_of_person")
+    secret = "5" * 64
+    await rest.pool.execute(SECRET_OF, hashed(secret), row["key_id"])
+    await rest.book.looked()
+    key = f"hk_{row['key_id']}_{secret}"
+    assert (await rest.post("/console/sign-in", {"key": key})).status == 401
+    assert (await rest.get("/v1/keys/own", headers=bearer(key))).status == 401
+
+
+SECRET_OF = """
+UPDATE hocket.api_key SET secret_sha256 = $1, change = nextval('hocket.api_key_change')
+WHERE key_id = $2
+"""
 
 
 async def test_an_answer_of_another_sign_in_is_refused(

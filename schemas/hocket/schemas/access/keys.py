@@ -129,11 +129,11 @@ class Principal:
 
     def accepts(self, secret: str, now_s: float) -> str:
         """Return why a secret is refused, or an empty text if it is accepted. It is compared in constant
-        time, whatever else is wrong with the key."""
+        time, whatever else is wrong with the key. No secret is accepted for a person's row."""
         given = hashed(secret)
         is_present = hmac.compare_digest(given, self.secret_sha256)
         is_former = hmac.compare_digest(given, self.former_sha256)
-        if not is_present and not is_former:
+        if self.subject or (not is_present and not is_former):
             return UNKNOWN
         if now_s >= self.expires_at_s:
             return "it has expired"

@@ -117,6 +117,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "bulk_operation_ended": 409,
     "bulk_too_large": 409,
     "key_revoked": 409,
+    "key_of_person": 409,
     "dead_letter_settled": 409,
     "dead_letter_foreign": 409,
     "idempotency_key_reused": 409,

@@ -95,6 +95,14 @@ class KeyRevoked(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class KeyOfPerson(HocketError):
+    """`{key_id}` is a person who signs in at the identity provider, and has no secret that could be
+    rotated. Create a key: `hocket keys create`."""
+
+    code = "key_of_person"
+    error_class = ErrorClass.INVALID
+
+
 class KeysFull(HocketError):
     """There are already {limit} keys. Revoke unused ones: `hocket keys list` shows when each was last
     used."""
@@ -230,10 +238,13 @@ async def rotate(
     connection: asyncpg.Connection, key_id: str, tenant: str | None, overlap_s: float, actor: Actor
 ) -> tuple[asyncpg.Record, str]:
     """Give a key another secret, and return its row and its text. The former secret remains valid for
-    `overlap_s`; earlier ones become invalid. Raises KeyUnknown and KeyRevoked."""
+    `overlap_s`; earlier ones become invalid. Raises KeyUnknown, KeyRevoked and KeyOfPerson: whoever had
+    a secret for a person's row could sign in with that person's rights."""
     secret = secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
         known = await _locked(connection, key_id, tenant)
+        if known["groups"] is not None:
+            raise KeyOfPerson(key_id=key_id)
         after = {"overlap_s": overlap_s}
         await _audit(connection, actor, "keys.rotate", key_id, known["tenant"], after=after)
         row = await connection.fetchrow(ROTATE, key_id, hashed(secret), float(overlap_s))
