@@ -17,6 +17,7 @@ from hocket.coordinator.service import build_coordinator
 from hocket.coordinator.storage.cache_store import CacheStore
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.coordinator.storage.store import Store
+from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process.lifecycle import Health
@@ -58,7 +59,9 @@ class Rig:
         await self.bus.publish(subjects.log(request.partition, result.kind), encoded(result))
 
     @asynccontextmanager
-    async def coordinator(self, name: str) -> AsyncIterator[Coordinator]:
+    async def coordinator(
+        self, name: str, key_book: KeyBook | None = None
+    ) -> AsyncIterator[Coordinator]:
         self.registry = CollectorRegistry()
         leases = Bucket(self.bus, subjects.COORDINATORS)
         coordinator = build_coordinator(
@@ -73,6 +76,7 @@ class Rig:
             partitions=1,
             max_task_bytes=100_000,
             gated=False,
+            key_book=key_book,
         )
         async with leases.watching():
             running = asyncio.create_task(coordinator.run(asyncio.Event()))

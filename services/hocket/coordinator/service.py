@@ -36,6 +36,7 @@ from hocket.coordinator.ownership.leases import Ownership
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
 from hocket.coordinator.partition.partition_set import PartitionSet
+from hocket.coordinator.partition.runs.caller_replies import CallerReplies
 from hocket.coordinator.partition.runs.change_publisher import ChangePublisher
 from hocket.coordinator.partition.shared_services import SharedServices
 from hocket.coordinator.storage.cache_store import CacheStore
@@ -48,6 +49,8 @@ from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
 from hocket.kit.access import grant_store
 from hocket.kit.access.grant_book import GrantBook
+from hocket.kit.access.key_book import KeyBook
+from hocket.kit.access.key_source import DatabaseKeys
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.step_consumers import StepConsumersDoor
 from hocket.kit.nats.kv.bucket import Bucket
@@ -87,6 +90,7 @@ async def main(service: Service) -> None:
     )
     grants = GrantBook(partial(grant_store.changed, pool))
     await grants.load()
+    key_book = KeyBook(DatabaseKeys(pool))
     name = settings.instance or f"{socket.gethostname()}-{os.getpid()}"
     coordinator = build_coordinator(
         bus,
@@ -112,6 +116,7 @@ async def main(service: Service) -> None:
         disk=service.disk,
         grants=grants,
         flow_store=FlowStore(pool),
+        key_book=key_book,
     )
     async with (
         StepConsumersDoor(bus).open(),
@@ -119,6 +124,7 @@ async def main(service: Service) -> None:
         GuestPosts(bus, partitions=settings.partitions).open(),
         leases.watching(),
         grants.running(),
+        key_book.running(),
     ):
         serving = asyncio.create_task(_say_when_settled(service, coordinator))
         sweeping = asyncio.create_task(keep_removing(bus, is_mine=lambda: coordinator.owns(0)))
@@ -154,6 +160,7 @@ def build_coordinator(
     disk: DiskSpace = UNWATCHED,
     grants: GrantBook | None = None,
     flow_store: FlowStore | None = None,
+    key_book: KeyBook | None = None,
 ) -> Coordinator:
     """Assemble a coordinator. `name` must be unique among the coordinators of an installation."""
     durations = Durations(pipeline_store)
@@ -211,6 +218,7 @@ def build_coordinator(
         capabilities=capabilities,
         asks_for_seals=asks_for_seals,
         usage_seals=usage_seals,
+        key_book=key_book,
     )
     owned = PartitionSet(services, name)
     trimmer = LogTrimmer(bus, store, partitions=partitions, is_mine=lambda: TRIMS_LOG in owned)
@@ -247,6 +255,7 @@ def build_coordinator(
         full_because=lambda: capacity.reason,
         over_share=waiting.refusal,
         capabilities=capabilities,
+        key_book=key_book,
     )
     metrics.in_flight.set_function(owned.in_flight)
     metrics.owned.set_function(owned.__len__)
@@ -280,6 +289,7 @@ def build_intake(
     full_because: Callable[[], str] = lambda: "",
     over_share: Callable[[str], HocketError | None] = lambda tenant: None,
     capabilities: Capabilities | None = None,
+    key_book: KeyBook | None = None,
 ) -> Intake:
     """Assemble the intake of a coordinator."""
     posts = AcceptancePosts(LogPosts(bus, capabilities, partitions=partitions))
@@ -288,6 +298,7 @@ def build_intake(
     admission = TaskAdmission(
         bus,
         metrics,
+        replies=CallerReplies(bus, key_book),
         acceptance=TaskAcceptance(catalog, Origins(store, catalog)),
         rejection=rejection,
         overload=overload,

@@ -2,6 +2,7 @@
 events, work; until their key goes."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -18,7 +19,8 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 from hocket.worker import Context, Retryable, Worker
-from support.access.nats_guests import guest, guests_welcome, url_with
+from support.access.nats_guests import Guest, guest, guests_welcome, url_with
+from support.coordinator_rig import Rig as Coordinators
 from support.durable.rig import CAPABILITIES, again, ok, send
 from support.handlers.lead_worker import worker as leads
 from support.rest_rig import Rest, running_rest
@@ -57,6 +59,39 @@ async def test_a_tenant_publishes_tasks_and_hears_of_them(rest: Rest, nats_url: 
         await rest.bus.nc.publish(inbox, b"the end")  # as a coordinator answers
         assert (await asyncio.wait_for(heard.get(), BOUND_S)).data == b"the end"
     assert (await rest.bus.js.stream_info("TASKS")).state.messages == 1
+
+
+async def test_who_may_not_see_content_hears_of_ends_without_their_output(
+    rest: Rest, nats_url: str
+) -> None:
+    """Nor of those of others' runs, by their idempotency keys, nor by way of another tenant's key."""
+    keys = [await rest.make_key(role, "acme") for role in ("developer", "operator")]
+    rival = await rest.make_key("developer", "rival")
+    coordinators = Coordinators(rest.bus, rest.pool)
+    await coordinators.open()
+    async with (
+        coordinators.coordinator("one", rest.book),
+        guest(nats_url, keys[0]) as developer,
+        guest(nats_url, keys[1]) as operator,
+        guest(nats_url, rival) as other,
+    ):
+        assert await output(developer, "order-1", developer) is not None
+        assert await output(operator, "order-1", operator) is None
+        assert await output(operator, "order-2", operator) is None
+        assert await output(operator, "order-2", other) is None
+        assert await output(operator, "order-3", other) is None
+
+
+async def output(publisher: Guest, key: str, hearer: Guest) -> object:
+    """Publish a task of acme, and return the output that another guest is told."""
+    inbox, heard = hearer.client.new_inbox(), asyncio.Queue[Msg]()
+    await hearer.client.subscribe(inbox, cb=heard.put)
+    await hearer.client.flush()
+    headers = {"Hocket-Reply-To": inbox, "Hocket-Idempotency-Key": key}
+    await publisher.client.jetstream().publish("hocket.task.acme.p", b"{}", headers=headers)
+    end = json.loads((await asyncio.wait_for(heard.get(), BOUND_S)).data)
+    assert end["status"] == "succeeded"
+    return end["output"]
 
 
 async def test_a_message_id_of_one_tenant_drops_no_task_of_another(

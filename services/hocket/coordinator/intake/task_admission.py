@@ -17,6 +17,7 @@ from hocket.coordinator.intake.task_acceptance import TaskAcceptance
 from hocket.coordinator.intake.task_message import Task, reply_to
 from hocket.coordinator.intake.task_rejection import TaskRejection
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.partition.runs.caller_replies import CallerReplies
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
@@ -32,6 +33,7 @@ class TaskAdmission:
         bus: Bus,
         metrics: CoordinatorMetrics,
         *,
+        replies: CallerReplies,
         acceptance: TaskAcceptance,
         rejection: TaskRejection,
         overload: Overload,
@@ -41,6 +43,7 @@ class TaskAdmission:
     ) -> None:
         self._bus = bus
         self._metrics = metrics
+        self._replies = replies
         self._acceptance = acceptance
         self._rejection = rejection
         self._overload = overload
@@ -94,6 +97,7 @@ class TaskAdmission:
         inbox = reply_to(task.headers)
         if inbox is None or run.finished_at_ms is None:
             return
-        rejected = run.status == RUN_REJECTED
-        end = encoded(rejection_of(run)) if rejected else end_message(run)
-        self._bus.publish_nowait(inbox, end)
+        if run.status == RUN_REJECTED:
+            self._bus.publish_nowait(inbox, encoded(rejection_of(run)))
+        else:
+            self._replies.send(inbox, run, end_message(run))

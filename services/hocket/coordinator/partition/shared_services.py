@@ -10,13 +10,15 @@ from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.step_cache import StepCache
 from hocket.coordinator.storage.store import Store
+from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
 from hocket.schemas.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedServices:
-    """What all partitions of a coordinator share. `partitions`: how many the installation has."""
+    """What all partitions of a coordinator share. `partitions`: how many the installation has;
+    `key_book`: which keys may see outputs."""
 
     partitions: int
     bus: Bus
@@ -31,3 +33,4 @@ class SharedServices:
     capabilities: Capabilities | None = None
     asks_for_seals: bool = True
     usage_seals: Capabilities | None = None
+    key_book: KeyBook | None = None

@@ -74,6 +74,7 @@ class TenureContext:
                 told=offset.told,
                 keep=tenure.write_watermark,
                 capabilities=services.capabilities,
+                key_book=services.key_book,
             ),
             acknowledgement=TaskAcknowledgement(services.bus, tenure),
         )

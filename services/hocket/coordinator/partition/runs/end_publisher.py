@@ -7,6 +7,7 @@ from typing import Any
 from hocket.coordinator.core.run.ends.critical_path import timing_of
 from hocket.coordinator.core.run.state.messages import end_message, rejection_of
 from hocket.coordinator.core.run.state.run import RUN_DEGRADED, RUN_REJECTED, Run
+from hocket.coordinator.partition.runs.caller_replies import CallerReplies
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.kit.nats.connection.durable_publisher import PubAck
@@ -29,9 +30,10 @@ EVENT_SOURCE = "hocket/coordinator"
 class EndPublisher:
     """Publishes the ends of runs. If an end is too large for a message, its output is left out."""
 
-    def __init__(self, bus: Bus, capabilities: Capabilities | None) -> None:
+    def __init__(self, bus: Bus, capabilities: Capabilities | None, replies: CallerReplies) -> None:
         self._bus = bus
         self._capabilities = capabilities
+        self._replies = replies
 
     def publish(self, run: Run, parent: RunParent | None = None) -> "list[asyncio.Future[PubAck]]":
         """Announce a run's end to everybody; return what the streams will acknowledge. `parent`:
@@ -86,7 +88,7 @@ class EndPublisher:
         self, run: Run, payload: bytes, parent: RunParent | None
     ) -> "list[asyncio.Future[PubAck]]":
         if run.reply_to is not None:
-            self._bus.publish_nowait(run.reply_to, payload)
+            self._replies.send(run.reply_to, run, payload)
         if parent is None:
             return []
         result = result_for(

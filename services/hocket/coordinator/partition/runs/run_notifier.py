@@ -18,8 +18,10 @@ from hocket.coordinator.core.run.ends.notification_watermark import (
 )
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
+from hocket.coordinator.partition.runs.caller_replies import CallerReplies
 from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.storage.store import Store
+from hocket.kit.access.key_book import KeyBook
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
@@ -38,7 +40,8 @@ log = structlog.get_logger(__name__)
 
 class RunNotifier:
     """Announces the ends of one partition's runs, in one tenure. `told` is the watermark that the
-    former owner kept; `keep` writes a new one, and returns when it is written."""
+    former owner kept; `keep` writes a new one, and returns when it is written. `key_book`: which
+    keys may see outputs."""
 
     def __init__(
         self,
@@ -49,12 +52,13 @@ class RunNotifier:
         told: NotificationWatermark,
         keep: Callable[[NotificationWatermark], Awaitable[None]],
         capabilities: Capabilities | None = None,
+        key_book: KeyBook | None = None,
     ) -> None:
         self._number = number
         self._bus = bus
         self._store = store
         self._keep = keep
-        self._publisher = EndPublisher(bus, capabilities)
+        self._publisher = EndPublisher(bus, capabilities, CallerReplies(bus, key_book))
         self._tracker = NotificationTracker(_seen_here(told))
         self._all_told = asyncio.Event()
         self._retelling: asyncio.Task[None] | None = None
