@@ -912,11 +912,12 @@ class SpentAsked(Message):
 
 
 class SpentTold(Message):
-    """What the ledger has of it by now; whether Hocket runs the run, and its budget and labels if there
-    are any."""
+    """What the ledger has of it by now; whether Hocket runs the run, and its pipeline, budget and labels
+    if there are any."""
 
     spent_usd: Money
     run_known: bool = False
+    pipeline: Name | None = None
     budget_usd: Money | None = None
     labels: Labels | None = None
     root_budget: RootBudget | None = None

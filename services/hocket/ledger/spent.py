@@ -37,11 +37,12 @@ SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
        (SELECT r.parent -> 'root_budget' FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1)
            AS root_budget,
        (SELECT r.labels FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS labels,
+       (SELECT r.pipeline FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS pipeline,
        EXISTS (SELECT FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS run_known
 FROM hocket.usage u
 WHERE u.tenant = $1 AND u.run_id = $2
 """
-"""The cost of a run's calls, its budget, the budget at the top of its tree, and its labels."""
+"""The cost of a run's calls, its budget, the budget at the top of its tree, its labels and pipeline."""
 
 SINCE = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd
@@ -127,6 +128,7 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
         return SpentTold(
             spent_usd=row["spent_usd"],
             run_known=row["run_known"],
+            pipeline=row["pipeline"],
             budget_usd=row["budget_usd"],
             labels=None if row["labels"] is None else json.loads(row["labels"]),
             root_budget=_root_budget(row["root_budget"]),

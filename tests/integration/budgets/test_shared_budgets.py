@@ -266,6 +266,32 @@ async def test_a_guest_that_leaves_out_what_it_was_told_of_budgets_spends_no_mor
     assert sum(costs) == Decimal("0.04")
 
 
+@pytest.mark.parametrize("level", ["pipeline", "label"])
+async def test_a_guest_that_names_another_pipeline_or_label_spends_from_those_of_its_run(
+    bus: Bus, level: str
+) -> None:
+    run_id, nothing = "r" + 24 * "d", SpentTold(spent_usd=Decimal(0))
+    limit = Allowance(Decimal("0.05"), "month")
+    rules = {
+        "pipeline": BudgetRules(pipelines={"report": limit}),
+        "label": BudgetRules(labels={"team=search": limit}),
+    }[level]
+    of_run = {"run_known": True, "pipeline": "report", "labels": {"team": "search"}}
+    told = {run_id: nothing.model_copy(update=of_run), "report": nothing, "team": nothing}
+    claimed = Attribution(
+        tenant="acme", run_id=run_id, pipeline="other", labels={"team": "x", "tier": "y"}
+    )
+    async with house(bus, rules=rules, told=told) as running:
+        gateway = running.starts("one")
+        costs = []
+        for _ in range(3):
+            stored = await gateway.as_stored(request(attribution=claimed))
+            costs.append(await spends(gateway, 20, attribution=stored.attribution))
+    who = stored.attribution
+    assert (who.pipeline, who.labels) == ("report", {"team": "search"})
+    assert sum(costs) == Decimal("0.04")
+
+
 def _all(running: House) -> list[Spending]:
     return list(running.gateways.values())
 

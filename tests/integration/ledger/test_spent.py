@@ -71,8 +71,12 @@ async def test_calls_of_the_http_door_have_the_labels_of_the_run_that_they_name(
 
 
 def told(usd: str, budget_usd: str | None = None, *, run_known: bool = False) -> SpentTold:
-    budget = None if budget_usd is None else Decimal(budget_usd)
-    return SpentTold(spent_usd=Decimal(usd), run_known=run_known, budget_usd=budget)
+    return SpentTold(
+        spent_usd=Decimal(usd),
+        run_known=run_known,
+        pipeline="report" if run_known else None,
+        budget_usd=None if budget_usd is None else Decimal(budget_usd),
+    )
 
 
 async def test_the_ledger_tells_what_a_run_a_pipeline_and_a_tenant_spent(

@@ -35,6 +35,7 @@ the first time that the run is named."""
 class _Run:
     budget_usd: Decimal | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    pipeline: str | None = None
     root: RootBudget | None = None
     ask_at_ms: float | None = None
     """When to ask the ledger again; None if the budget is known."""
@@ -93,10 +94,11 @@ class RunBudgets:
         return self.known(request)
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
-        """Return a guest's call with the budgets of its run as stored in Postgres.
+        """Return a guest's call with the budgets, pipeline and labels of its run as stored in Postgres.
 
         A guest may omit or raise the budgets it was given, so the smaller run budget applies, and
-        always the stored one at the top of the tree.
+        always the stored one at the top of the tree. It may also name another pipeline or other
+        labels, whose budgets its call would then spend from.
         """
         who = request.attribution
         if who.run_id is None:
@@ -107,8 +109,15 @@ class RunBudgets:
             await self._asked(key)
         run = self._run(*key)
         usd = _smaller(request.budget_usd, run.budget_usd)
+        if run.is_stored:
+            pipeline, labels = run.pipeline or who.pipeline, dict(run.labels) or None
+            who = who.model_copy(update={"pipeline": pipeline, "labels": labels})
         return request.model_copy(
-            update={"budget_usd": usd, "root_budget": run.root or request.root_budget}
+            update={
+                "budget_usd": usd,
+                "root_budget": run.root or request.root_budget,
+                "attribution": who,
+            }
         )
 
     async def close(self) -> None:
@@ -134,7 +143,7 @@ class RunBudgets:
             await asyncio.sleep(pause_s)
         if told is not None and told.run_known:
             run.budget_usd, run.ask_at_ms = told.budget_usd, None
-            run.labels = told.labels or {}
+            run.labels, run.pipeline = told.labels or {}, told.pipeline
             run.root = told.root_budget
             run.is_stored = True
         else:

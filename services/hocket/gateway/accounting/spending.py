@@ -90,7 +90,7 @@ class Spending:
         )
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
-        """Return a guest's call with the budgets of its run as stored in Postgres."""
+        """Return a guest's call with the budgets, pipeline and labels that Postgres has for its run."""
         return await self._runs.as_stored(request)
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
