@@ -249,6 +249,31 @@ async def test_keys_say_who_comes_and_for_which_models(
                 )
 
 
+async def test_a_key_of_the_configuration_does_not_join_the_call_of_another(
+    servers: EmbeddedServers, tmp_path: Path, upstream: Upstream
+) -> None:
+    keys = [
+        {"name": "ci", "sha256": hashed(SECRET), "tenant": "acme", "models": ["scripted"]},
+        {"name": "guest", "sha256": hashed("hk-guest"), "tenant": "acme", "models": ["guarded"]},
+    ]
+    section = models(upstream, "http://127.0.0.1:9")
+    upstream.answer = upstream.hangs
+    ask: Any = {"messages": ASK, "extra_headers": {"X-Hocket-Call-Id": "c-1"}}
+    async with (
+        running_gateway(servers.nats_url, tmp_path, section, access={"keys": keys}) as gateway,
+        AsyncOpenAI(base_url=gateway.url, api_key=SECRET) as known,
+        AsyncOpenAI(base_url=gateway.url, api_key="hk-guest") as guest,
+    ):
+        first = asyncio.create_task(known.chat.completions.create(model="scripted", **ask))
+        await asyncio.wait_for(upstream.called.wait(), BOUND_S)
+        upstream.called.clear()
+        alone = asyncio.create_task(guest.chat.completions.create(model="guarded", **ask))
+        await asyncio.wait_for(upstream.called.wait(), BOUND_S)
+        upstream.release.set()
+        await asyncio.gather(first, alone)
+    assert len(upstream.bodies) == 2  # `guest` may not call the model of `ci`
+
+
 # ---- what goes wrong ------------------------------------------------------------------------
 
 

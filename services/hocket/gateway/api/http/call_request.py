@@ -50,7 +50,7 @@ def _call_request(
 ) -> CallRequest:
     who = identity.attribution(headers, key, body)
     return CallRequest(
-        call_id=identity.call_id(headers, who.tenant, os.urandom(CALL_ID_BYTES).hex()),
+        call_id=identity.call_id(headers, who.tenant, key, os.urandom(CALL_ID_BYTES).hex()),
         model=body["model"],
         openai=OpenAIBody(path=cast(Any, path), body=body),
         max_tokens=most_tokens(body),

@@ -2,8 +2,8 @@
 
 A run is named by `X-Hocket-Run-Id`, or by headers that agent frameworks send anyway
 (`x-litellm-trace-id`, `x-session-id`). The tenant is that of the key; holders of a key for all
-tenants may name one. Call ids are scoped to the tenant, so nobody can ask for another tenant's
-answer.
+tenants may name one. Call ids are scoped to the tenant and the key, so nobody can ask for the answer
+of another tenant or key.
 """
 
 import re
@@ -16,6 +16,7 @@ from hocket.gateway.core.budgets.price import MAX_USD
 from hocket.gateway.core.config.access import Key
 from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.ids import content_hash
 from hocket.schemas.labels import (
     KEY_LABEL,
     MAX_LABELS,
@@ -79,6 +80,8 @@ MAX_VALUE_CHARS = 256
 MAX_METADATA = 64
 """The most pairs of OpenAI's `metadata` searched for labels; OpenAI allows 16."""
 MAX_PRICE_CHARS = 40
+HOLDER_HEX = 16
+"""Digits of the hash that stands for a key of the configuration in the ids of its calls."""
 DEFAULT_TENANT = "default"
 _NO_BODY: Mapping[str, Any] = {}
 
@@ -109,10 +112,15 @@ def attribution(
     )
 
 
-def call_id(headers: Mapping[str, str], tenant: str, made: str) -> str:
-    """Return the id of a call: the caller's, scoped to its tenant, or the generated one."""
+def call_id(headers: Mapping[str, str], tenant: str, key: Key | None, made: str) -> str:
+    """Return the id of a call: the caller's, scoped to its tenant and to a key from the configuration,
+    or the generated one. Calls with a platform key are told apart by its label."""
     given = _text(headers, CALL_ID)
-    return f"http:{tenant}:{given}" if given else f"http:{made}"
+    if not given:
+        return f"http:{made}"
+    if key is not None and key.bearer is None:
+        return f"http:{tenant}:{content_hash(key.name)[:HOLDER_HEX]}:{given}"
+    return f"http:{tenant}:{given}"
 
 
 def timeout_ms(headers: Mapping[str, str], *, stream: bool) -> float:
