@@ -25,8 +25,10 @@ from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import StepRequested
+from hocket.schemas.structs.steps import read_step
 from hocket.workers.runtime.intake import undeliverable
 from support.forger import Forger, head_of
+from support.worker_rig import Rig
 
 BOUND_S = 60
 TAKEN = 3
@@ -143,6 +145,19 @@ async def test_a_step_whose_run_has_gone_on_without_it_is_not_run_again(bus: Bus
         await dead_letters.redrive(bus, 1)
     assert (await bus.js.stream_info(subjects.STEPS)).state.messages == 0
     assert (await dead_letters.show(bus, 1)).payload == STEP
+
+
+async def test_a_step_that_a_worker_can_read_is_not_run_again_however_it_is_written(
+    bus: Bus,
+) -> None:
+    """A worker takes the attempt 1.0 for 1. Guests can write such letters, to the workers of others."""
+    step = Rig(bus, "").step(tenant="acme")
+    payload = step.model_dump_json().replace('"attempt":1', '"attempt":1.0').encode()
+    assert read_step(payload).attempt == 1
+    await bury(bus, "step", subjects.step("python", "normal"), payload)
+    with pytest.raises(DeadLetterSettled, match=step.run_id):
+        await dead_letters.redrive(bus, 1)
+    assert (await bus.js.stream_info(subjects.STEPS)).state.messages == 0
 
 
 async def test_a_task_that_is_redriven_is_a_task_again_and_no_letter(bus: Bus) -> None:

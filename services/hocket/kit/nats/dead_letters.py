@@ -26,6 +26,7 @@ from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, id_of, sealed
 from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, PayloadTooLarge
+from hocket.schemas.messages import StepRequested
 
 SUBJECT = "Hocket-Dead-Subject"
 ERROR = "Hocket-Dead-Error"
@@ -272,9 +273,8 @@ async def redrive(
         raise DeadLetterForeign(
             seq=seq, subject=letter.subject[:MAX_NAME_CHARS], source=letter.source
         )
-    context = letter.context
-    if letter.source == "step" and {"run_id", "step", "attempt"} <= context.keys():
-        raise DeadLetterSettled(run_id=context["run_id"], step=context["step"])
+    if letter.source == STEP:
+        _check_unreadable(letter)
     headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
     if MSG_ID in letter.headers:  # it was the task's identity, and must remain so
         headers.setdefault(IDEMPOTENCY_KEY, letter.headers[MSG_ID])
@@ -324,6 +324,17 @@ def _is_ours(letter: DeadLetter) -> bool:
         and letter.subject.startswith(start)
         and all(_TOKEN.fullmatch(name) for name in letter.subject.split("."))
     )
+
+
+def _check_unreadable(letter: DeadLetter) -> None:
+    """Raise DeadLetterSettled if a step can be read, by a worker or by name: a worker would run it, and
+    a letter that a guest has forged may be to the workers of any pool."""
+    named = letter.context
+    if {"run_id", "step", "attempt"} <= named.keys():
+        raise DeadLetterSettled(run_id=named["run_id"], step=named["step"])
+    with suppress(ValueError):  # it cannot be read
+        step = StepRequested.model_validate_json(letter.payload)
+        raise DeadLetterSettled(run_id=step.run_id, step=step.step)
 
 
 def _text_of(error: ErrorInfo) -> str:
