@@ -3,11 +3,12 @@
 Each replica has one for all tenants and one for each tenant (`tenant_breakers.py`).
 
 States: *closed* (calls pass), *open* (no call passes until a set time), *half open* (one trial call
-at a time passes, and decides). It opens on consecutive failures, or on the rate of failures or of
-slow calls within a window. A call in flight counts as slow as soon as it exceeds the threshold, so
-a hanging server is noticed before its calls time out. A failed trial reopens it for twice as long,
-up to a bound; a successful one closes it. Open times are jittered by a hash of the replica and the
-number of openings, so that replicas and gateways do not all come back at once.
+passes, and another whenever no trial has ended within the open time; the first to end decides). It
+opens on consecutive failures, or on the rate of failures or of slow calls within a window. A call in
+flight counts as slow as soon as it exceeds the threshold, so a hanging server is noticed before its
+calls time out. A failed trial reopens it for twice as long, up to a bound; a successful one closes
+it. Open times are jittered by a hash of the replica and the number of openings, so that replicas and
+gateways do not all come back at once.
 
 A server that is down is tried again at least every 1.25 times `max_open_ms`, so no operator has to
 wait longer for it to return to service.
@@ -102,7 +103,8 @@ class Breaker:
         """Failed and slow calls of the window as of the last sum, plus those since."""
         self._failed_trials = 0
         self._trials = 0
-        self._trial_since_ms = 0.0
+        self._trying_since_ms = 0.0
+        """When the first trial since it last opened began."""
 
     def admits(self, now_ms: float) -> bool:
         """Tell whether a call may pass now."""
@@ -116,9 +118,10 @@ class Breaker:
         """Record that an admitted call begins."""
         if self.state is BreakerState.CLOSED:
             return
+        if self.state is BreakerState.OPEN:
+            self._trying_since_ms = now_ms
         self.state = BreakerState.HALF_OPEN
         self._trials += 1
-        self._trial_since_ms = now_ms
         self.retry_at_ms = now_ms + self._pause_ms()
 
     def ended(self, outcome: Outcome, now_ms: float, *, began_ms: float) -> None:
@@ -127,7 +130,7 @@ class Breaker:
             self.count(outcome, now_ms)
             if outcome is not Outcome.NOTHING and (self.fails_in_a_row() or self.fails(now_ms)):
                 self.open(now_ms)
-        elif self.state is BreakerState.HALF_OPEN and began_ms >= self._trial_since_ms:
+        elif self.state is BreakerState.HALF_OPEN and began_ms >= self._trying_since_ms:
             self._trials = 0
             if outcome is Outcome.OK:
                 self._close()

@@ -114,6 +114,25 @@ def test_a_trial_that_hangs_lets_another_one_try_later() -> None:
     assert [made.admits(at) for at in (799, 800)] == [False, True]
 
 
+def test_trials_that_take_longer_than_the_time_between_them_close_it_all_the_same() -> None:
+    made, trials = opened(), []
+    for _ in range(5):
+        trials.append(made.retry_at_ms)
+        made.began(trials[-1])
+    made.ended(Outcome.OK, trials[0] + 1_900, began_ms=trials[0])
+    assert made.state is BreakerState.CLOSED
+
+
+def test_of_trials_in_flight_the_first_to_fail_opens_it_again() -> None:
+    made = opened()
+    made.began(400)
+    made.began(800)
+    made.ended(Outcome.FAILED, 900, began_ms=400)
+    assert (made.state, made.retry_at_ms) == (BreakerState.OPEN, 1_700)
+    made.ended(Outcome.FAILED, 950, began_ms=800)
+    assert made.retry_at_ms == 1_700
+
+
 def test_a_trial_that_says_nothing_lets_the_next_call_try() -> None:
     made = opened()
     made.began(400)
