@@ -120,7 +120,7 @@ def usage(found: Any, *, writes: bool = True) -> Completion:
     """Return the token counts of a reply's `usage`, or raise ReplyUnreadable.
 
     They are marked as still to be estimated if `usage` is missing, or lacks the input count or (if
-    the model `writes`) the output count.
+    the model `writes`) the output count. Tokens that only the total holds are output.
     """
     if found is None:
         return Completion(estimated=True)
@@ -128,15 +128,27 @@ def usage(found: Any, *, writes: bool = True) -> Completion:
         raise ReplyUnreadable("`usage` is not an object")
     details = found.get("prompt_tokens_details")
     details = details if isinstance(details, dict) else {}
+    unlisted = _unlisted(found) if writes else 0
     return Completion(
         input_tokens=_count(found, "prompt_tokens"),
-        output_tokens=_count(found, "completion_tokens"),
+        output_tokens=_count(found, "completion_tokens") + unlisted,
         cached_tokens=_count(details, "cached_tokens"),
         cache_write_tokens=_count(details, "cache_write_tokens")
         or _count(found, "cache_creation_input_tokens"),  # of a LiteLLM proxy
         estimated=found.get("prompt_tokens") is None
-        or (writes and found.get("completion_tokens") is None),
+        or (writes and found.get("completion_tokens") is None and not unlisted),
     )
+
+
+def _unlisted(found: Mapping[str, Any]) -> int:
+    """Return the tokens that only `total_tokens` holds.
+
+    xAI and Gemini leave a model's reasoning out of `completion_tokens`, but charge for it as output.
+    """
+    total = found.get("total_tokens")
+    if type(total) is not int or total > MAX_CALL_TOKENS or found.get("prompt_tokens") is None:
+        return 0
+    return max(total - _count(found, "prompt_tokens") - _count(found, "completion_tokens"), 0)
 
 
 def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[str, Any]:

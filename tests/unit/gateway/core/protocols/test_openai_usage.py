@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.core.protocols.openai_api import usage
+from hocket.gateway.core.protocols.openai_api import Assembly, usage
+from hocket.schemas.messages import CallRequest
 
 COUNTS = {"prompt_tokens": 120, "completion_tokens": 7}
 
@@ -24,3 +25,54 @@ def test_what_was_written_to_a_prompt_cache_is_read_wherever_routers_report_it(
     used = usage({**COUNTS, **more})
     assert (used.input_tokens, used.cached_tokens) == (120, 20)
     assert used.cache_write_tokens == written
+
+
+@pytest.mark.parametrize(
+    ("found", "written", "estimated"),
+    [
+        (  # xAI: 10,120 + 1,499 + 2,809 tokens of reasoning
+            {
+                "prompt_tokens": 10_120,
+                "completion_tokens": 1_499,
+                "total_tokens": 14_428,
+                "completion_tokens_details": {"reasoning_tokens": 2_809},
+            },
+            4_308,
+            False,
+        ),
+        ({**COUNTS, "total_tokens": 500}, 380, False),
+        ({"prompt_tokens": 120, "total_tokens": 500}, 380, False),
+        (  # OpenAI: its `completion_tokens` include the reasoning
+            {
+                **COUNTS,
+                "total_tokens": 127,
+                "completion_tokens_details": {"reasoning_tokens": 5},
+            },
+            7,
+            False,
+        ),
+        ({**COUNTS, "total_tokens": 5}, 7, False),
+        ({"prompt_tokens": 120, "total_tokens": 120}, 0, True),
+        ({"completion_tokens": 7, "total_tokens": 127}, 7, True),
+        *(({**COUNTS, "total_tokens": odd}, 7, False) for odd in (None, "127", 500.0, 10**9, True)),
+    ],
+)
+def test_reasoning_that_only_the_total_holds_is_output(
+    found: dict[str, Any], written: int, estimated: bool
+) -> None:
+    used = usage(found)
+    assert (used.output_tokens, used.estimated) == (written, estimated)
+
+
+def test_an_embedding_writes_nothing_whatever_its_total() -> None:
+    used = usage({"prompt_tokens": 120, "total_tokens": 500}, writes=False)
+    assert (used.input_tokens, used.output_tokens, used.estimated) == (120, 0, False)
+
+
+def test_a_stream_is_metered_with_the_reasoning_that_only_the_total_holds() -> None:
+    call = CallRequest(call_id="c", model="m", deadline_at_ms=0)
+    assembly = Assembly(call)
+    assembly.add({"choices": [{"delta": {"content": "5 m"}, "finish_reason": "stop"}]})
+    assembly.add({"choices": [], "usage": {**COUNTS, "total_tokens": 500}})
+    made = assembly.completion()
+    assert (made.input_tokens, made.output_tokens, made.estimated) == (120, 380, False)
