@@ -446,6 +446,25 @@ async def test_tool_calls_are_put_together_from_a_stream(http: HttpWorld) -> Non
     assert [call["id"] for call in made.tool_calls] == ["t1", "t2"]
 
 
+@pytest.mark.parametrize("index", [{"index": 0}, {"index": None}, {}])
+async def test_parallel_tool_calls_under_one_index_stay_apart(
+    http: HttpWorld, index: dict[str, Any]
+) -> None:
+    calls = [
+        {**index, "id": f"t{n}", "function": {"name": "tide", "arguments": part}}
+        for n, part in enumerate(('{"port":"Brest"}', '{"port":"Calais"}'))
+    ]
+    more = {**index, "id": "made up", "function": {"arguments": " "}}
+    http.upstream.answer = http.upstream.streams(
+        *(delta(tool_calls=[call]) for call in (*calls, more)), delta("tool_calls")
+    )
+    made = await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=Seen())
+    assert [call["function"] for call in made.tool_calls] == [
+        {"name": "tide", "arguments": '{"port":"Brest"}'},
+        {"name": "tide", "arguments": '{"port":"Calais"} '},
+    ]
+
+
 @pytest.mark.parametrize(
     ("events", "then", "error"),
     [

@@ -214,6 +214,19 @@ def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) 
     return {"embeddings": vectors, "finish_reason": "stop"}
 
 
+def begins_another(known_id: str, call_id: Any, name: Any) -> bool:
+    """Tell whether a delta begins another tool call although its index is that of a known one.
+
+    Gemini and Ollama send parallel calls under one index. A delta with another id but without a name
+    goes on with the known call: some engines invent an id for each delta.
+    """
+    return bool(known_id and call_id and name) and call_id != known_id
+
+
+_CallKey = tuple[int, int]
+"""A tool call of a stream: its index, and its number among those of the stream."""
+
+
 class Assembly:
     """Assembles the chunks of a stream into a completion."""
 
@@ -221,8 +234,10 @@ class Assembly:
         self._request = request
         self._chat = path_of(request) == CHAT
         self._texts: list[str] = []
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._arguments: dict[int, list[str]] = {}
+        self._calls: dict[_CallKey, dict[str, Any]] = {}
+        self._arguments: dict[_CallKey, list[str]] = {}
+        self._last: dict[int, _CallKey] = {}
+        """The latest call at each index."""
         self._reason = ""
         self._used: Completion | None = None
         self._is_total = not _meters_each_choice(request)
@@ -279,7 +294,7 @@ class Assembly:
             update={
                 "text": text,
                 "data": data,
-                "tool_calls": tuple(self._called(index) for index in sorted(self._calls)),
+                "tool_calls": tuple(self._called(key) for key in sorted(self._calls)),
                 "finish_reason": self._reason,
             }
         )
@@ -317,27 +332,34 @@ class Assembly:
     def _merge(self, delta: Mapping[str, Any]) -> None:
         if len(self._calls) >= MAX_TOOL_CALLS:
             raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
-        index = int(delta.get("index", 0))
+        function = delta.get("function") or {}
+        key = self._key_of(int(delta.get("index") or 0), delta.get("id"), function.get("name"))
         known = self._calls.setdefault(
-            index, {"id": "", "type": "function", "function": {"name": ""}}
+            key, {"id": "", "type": "function", "function": {"name": ""}}
         )
         if delta.get("id"):
             known["id"] = delta["id"]
-        function = delta.get("function") or {}
         known["function"]["name"] = function.get("name") or known["function"]["name"]
         arguments = function.get("arguments") or ""
         if not isinstance(arguments, str):
             raise TypeError("arguments are text")
-        self._arguments.setdefault(index, []).append(arguments)
+        self._arguments.setdefault(key, []).append(arguments)
 
-    def _called(self, index: int) -> dict[str, Any]:
+    def _key_of(self, index: int, call_id: Any, name: Any) -> _CallKey:
+        """Return the key of the tool call that a delta belongs to."""
+        key = self._last.get(index)
+        if key is None or begins_another(self._calls[key]["id"], call_id, name):
+            key = self._last[index] = (index, len(self._calls))
+        return key
+
+    def _called(self, key: _CallKey) -> dict[str, Any]:
         """Return a complete tool call.
 
         Its argument pieces are joined only once, because appending each of very many would take
         quadratic time.
         """
-        call = self._calls[index]
-        function = {**call["function"], "arguments": "".join(self._arguments[index])}
+        call = self._calls[key]
+        function = {**call["function"], "arguments": "".join(self._arguments[key])}
         return {**call, "function": function}
 
 

@@ -190,6 +190,22 @@ def test_chunks_that_make_no_sense_are_passed_over() -> None:
     assert (item["type"], item["name"], item["arguments"]) == ("function_call", "", "")
 
 
+def test_parallel_calls_under_one_index_are_items_of_their_own() -> None:
+    stream = ResponseStream(HEAD)
+    for n, port in enumerate(("Brest", "Calais")):
+        function = {"name": "tide", "arguments": port}
+        list(
+            stream.piece("", chunk(tool_calls=[{"index": 0, "id": f"t{n}", "function": function}]))
+        )
+    events = list(stream.end(reply()))
+    output = events[-1]["response"]["output"]
+    assert [(one["call_id"], one["arguments"]) for one in output] == [
+        ("t0", "Brest"),
+        ("t1", "Calais"),
+    ]
+    assert len({one["id"] for one in output}) == 2
+
+
 def test_thoughts_and_text_by_turns_become_no_more_items_than_are_told_apart() -> None:
     stream = ResponseStream(HEAD)
     began = time.monotonic()

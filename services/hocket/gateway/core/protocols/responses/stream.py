@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hocket.gateway.core.protocols.openai_api import begins_another
 from hocket.gateway.core.protocols.responses import answer
 from hocket.gateway.core.protocols.responses.answer import ResponseHead
 from hocket.gateway.core.protocols.responses.thinking import unsealed
@@ -78,6 +79,8 @@ class ResponseStream:
         self._items: list[_Growing] = []
         self._open: dict[str, _Growing] = {}
         self._calls: dict[int, _Growing] = {}
+        """The latest call at each index."""
+        self._called = 0
         self._number = 0
         self._begun = False
 
@@ -184,9 +187,11 @@ class ResponseStream:
     def _call(self, index: int, call: Mapping[str, Any]) -> Iterator[Event]:
         call_id, name, arguments = answer.called(call)
         item = self._calls.get(index)
-        if item is None:
-            number = len(self._calls)
-            item = _Growing("function_call", 0, f"fc_{self._head.tail}", number, call_id, name)
+        if item is None or begins_another(item.call_id, call_id, name):
+            item = _Growing(
+                "function_call", 0, f"fc_{self._head.tail}", self._called, call_id, name
+            )
+            self._called += 1
             self._calls[index] = yield from self._new(item)
         item.call_id, item.name = item.call_id or call_id, item.name or name
         if arguments:
