@@ -446,6 +446,28 @@ async def test_tool_calls_are_put_together_from_a_stream(http: HttpWorld) -> Non
     assert [call["id"] for call in made.tool_calls] == ["t1", "t2"]
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_text_that_comes_in_parts_with_its_thinking_is_read(
+    http: HttpWorld, streamed: bool
+) -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Let me look it up."}]}
+    parts = [thought, {"type": "text", "text": "ti"}, {"type": "text", "text": "dal"}]
+    if streamed:
+        http.upstream.answer = http.upstream.streams(
+            *(delta(content=[part]) for part in parts[:-1]), delta(content="dal"), delta("stop")
+        )
+    else:
+        message = {"role": "assistant", "content": parts}
+        http.upstream.answer = http.upstream.sends(
+            {"choices": [{"message": message, "finish_reason": "stop"}]}
+        )
+    seen = Seen()
+    made = await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen if streamed else None)
+    assert (made.text, made.finish_reason) == ("tidal", "stop")
+    assert made.output_tokens > 10, "its thinking is estimated, too"
+    assert seen.text == ("tidal" if streamed else "")
+
+
 @pytest.mark.parametrize("index", [{"index": 0}, {"index": None}, {}])
 async def test_parallel_tool_calls_under_one_index_stay_apart(
     http: HttpWorld, index: dict[str, Any]

@@ -155,7 +155,7 @@ def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[s
     try:
         choice = reply["choices"][0]
         message = choice["message"] if chat else choice
-        text = message.get("content" if chat else "text") or ""
+        text = _said(message.get("content" if chat else "text"))
         calls = message.get("tool_calls") or ()
         reason = choice.get("finish_reason") or ""
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -166,6 +166,12 @@ def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[s
     if not _are_objects(calls):
         raise ReplyUnreadable("`tool_calls` is not a list of objects", used)
     return {"text": text, "tool_calls": tuple(calls), "finish_reason": reason}
+
+
+def _said(content: Any) -> Any:
+    """Return the content of a message as text if it comes in parts: Mistral's reasoning models send
+    their thinking and their text like this."""
+    return content_text(content) if isinstance(content, list) else content or ""
 
 
 def _meters_each_choice(request: CallRequest) -> bool:
@@ -183,16 +189,17 @@ def _written_in(reply: Mapping[str, Any], *, chat: bool) -> int:
 
 
 def _written_bytes(message: Mapping[str, Any]) -> int:
-    """Return the bytes that a model wrote in a message or a part of one: text, reasoning (which some
-    engines send under both names), a refusal and tool calls."""
+    """Return the bytes that a model wrote in a message or a part of one: text (in parts, if the model
+    thinks in it), reasoning (which some engines send under both names), a refusal and tool calls."""
     sizes = {
         name: len(text.encode("utf-8", "replace"))
         for name in ("content", "text", "refusal", "reasoning", "reasoning_content")
         if isinstance(text := message.get(name), str)
     }
     reasoning = max(sizes.pop("reasoning", 0), sizes.pop("reasoning_content", 0))
-    calls = message.get("tool_calls")
-    return sum(sizes.values()) + reasoning + (len(str(calls)) if calls else 0)
+    calls, content = message.get("tool_calls"), message.get("content")
+    structured = (calls, content if isinstance(content, list) else None)
+    return sum(sizes.values()) + reasoning + sum(len(str(one)) for one in structured if one)
 
 
 def _are_objects(values: Any) -> bool:
@@ -302,7 +309,7 @@ class Assembly:
     def _taken(self, choice: Mapping[str, Any]) -> str:
         """Add a choice of a chunk; return its text if it is the first choice."""
         delta = choice.get("delta") or {} if self._chat else choice
-        text = delta.get("content" if self._chat else "text") or ""
+        text = _said(delta.get("content" if self._chat else "text"))
         calls = delta.get("tool_calls") or ()
         if not isinstance(text, str):
             raise ReplyUnreadable("the content is not text", self.spent)

@@ -222,6 +222,16 @@ def test_thoughts_and_text_by_turns_become_no_more_items_than_are_told_apart() -
     assert time.monotonic() - began < BOUND_S
 
 
+def test_text_that_comes_in_parts_streams_as_text() -> None:
+    stream = ResponseStream(HEAD)
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    for content in ([thought], [{"type": "text", "text": "ti"}], "dal"):
+        list(stream.piece("", chunk(content=content)))
+    events = list(stream.end(reply(text="tidal")))
+    (item,) = events[-1]["response"]["output"]
+    assert item["content"][0]["text"] == "tidal"
+
+
 def test_a_refusal_streams_as_one() -> None:
     stream = ResponseStream(HEAD)
     events = [*stream.piece("", chunk(refusal="N")), *stream.piece("", chunk(refusal="o."))]

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hocket.gateway.core.protocols.openai_api import begins_another
+from hocket.gateway.core.protocols.openai_api import begins_another, content_text
 from hocket.gateway.core.protocols.responses import answer
 from hocket.gateway.core.protocols.responses.answer import ResponseHead
 from hocket.gateway.core.protocols.responses.thinking import unsealed
@@ -147,9 +147,9 @@ class ResponseStream:
         thought, blocks = answer.said_of_thinking(delta)
         if thought or blocks:
             yield from self._thinking(thought, blocks)
-        for name, kind in (("content", "message"), ("refusal", "refusal")):
-            if isinstance(delta.get(name), str):
-                yield from self._text(kind, delta[name])
+        yield from self._text("message", content_text(delta.get("content")))
+        if isinstance(delta.get("refusal"), str):
+            yield from self._text("refusal", delta["refusal"])
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
