@@ -13,6 +13,7 @@ from hocket.gateway.backends.protocol import (
     Backend,
     BackendBroken,
     BackendError,
+    BackendRateLimited,
     BackendRefused,
     BackendReplyMalformed,
     BackendUnreachable,
@@ -460,6 +461,19 @@ async def test_a_stream_that_fails_before_it_says_anything_leaves_room_for_anoth
         with pytest.raises(BackendBroken) as failed:
             await backend.call(as_it_came(), timeout_ms=LONG_MS, chunks=take)
     assert (taken, failed.value.may_move_on) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("rate_limit_error", BackendRateLimited), ("invalid_request_error", BackendRefused)],
+)
+async def test_an_error_in_a_stream_has_the_class_of_its_type(
+    upstream: AnthropicUpstream, kind: str, error: type[BackendError]
+) -> None:
+    said = {"type": "error", "error": {"type": kind, "message": "no luck"}}
+    upstream.answer = upstream.streams(started(), said)
+    with pytest.raises(error, match="no luck"):
+        await streamed(upstream, as_it_came())
 
 
 async def test_the_key_comes_back_in_no_error(upstream: AnthropicUpstream) -> None:

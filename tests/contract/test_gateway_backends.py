@@ -615,6 +615,37 @@ async def test_a_broken_completion_is_an_error(http: HttpWorld, body: Any) -> No
         await http.backend.call(chat(), timeout_ms=LONG_MS)
 
 
+@pytest.mark.parametrize("way", ["whole", "stream", "whole instead of a stream"])
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"code": 429, "message": "Provider returned error"}, BackendRateLimited),
+        ({"code": "429", "message": "Provider returned error"}, BackendRateLimited),
+        ({"code": 400, "message": "Provider returned error"}, BackendRefused),
+        ({"code": 502, "message": "Provider returned error"}, BackendBroken),
+        ({"type": "invalid_request_error", "message": "Provider returned error"}, BackendRefused),
+        ({"code": "x", "type": 5, "message": "Provider returned error"}, BackendBroken),
+        ({"code": 200, "message": "Provider returned error"}, BackendBroken),
+        ("Provider returned error", BackendBroken),
+    ],
+)
+async def test_an_error_instead_of_an_answer_is_what_it_says_and_costs_nothing(
+    http: HttpWorld, said: Any, error: type[BackendError], way: str
+) -> None:
+    answer = http.upstream.streams if way == "stream" else http.upstream.sends
+    http.upstream.answer = answer({"error": said})
+    seen = None if way == "whole" else Seen()
+    with pytest.raises(error, match="Provider returned error") as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert failed.value.spent == Completion()
+
+
+async def test_an_answer_beside_an_error_is_an_answer(http: HttpWorld) -> None:
+    choice = {"message": {"content": "tidal"}, "finish_reason": "stop"}
+    http.upstream.answer = http.upstream.sends({"error": "", "choices": [choice]})
+    assert (await http.backend.call(chat(), timeout_ms=LONG_MS)).text == "tidal"
+
+
 async def test_a_broken_completion_that_was_metered_says_what_it_used(http: HttpWorld) -> None:
     http.upstream.answer = http.upstream.sends({"choices": [], "usage": {"prompt_tokens": 40}})
     with pytest.raises(BackendReplyMalformed) as failed:

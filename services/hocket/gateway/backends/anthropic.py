@@ -12,7 +12,7 @@ import aiohttp
 from opentelemetry import propagate
 from pydantic_core import to_json
 
-from hocket.gateway.backends.http_endpoint import MAX_REASON_CHARS, HttpEndpoint
+from hocket.gateway.backends.http_endpoint import HttpEndpoint
 from hocket.gateway.backends.openai_http import EVENT_STREAM, REQUEST_ID
 from hocket.gateway.backends.protocol import (
     BackendBroken,
@@ -144,7 +144,7 @@ class AnthropicBackend:
         """Return the chunks for an event, also adding them to `assembly`;
         usage is sent with the last one."""
         if event.get("type") == "error":
-            raise self._broken(event.get("error"))
+            raise self._endpoint.reported(event.get("error"), "stream")
         try:
             made = stream.add(event)
             pieces = [assembly.add(one) for one in made]
@@ -162,11 +162,6 @@ class AnthropicBackend:
         if stream.ended and metered is not None and as_it_came:
             found.append(Chunk("", openai=metered, is_usage=True, output_tokens=written))
         return found
-
-    def _broken(self, said: Any) -> BackendBroken:
-        message = said.get("message") if isinstance(said, dict) else said
-        reason = self._endpoint.redacted(str(message))[:MAX_REASON_CHARS]
-        return BackendBroken(component=self._spec.name, status="stream", reason=reason)
 
     async def _at_once(
         self,

@@ -54,6 +54,15 @@ KEEPALIVE_TIMEOUT_S = 30.0
 REST_MS = 1_000.0
 """How long a backend rests after a 429 without Retry-After."""
 MAX_REST_MS = 300_000.0
+_STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+}
+"""The statuses of errors that a reply with status 200 reports, by their `type`, if they give none."""
 
 
 _WHOLE = Completion(output_tokens=MAX_REPLY_BYTES // BYTES_PER_TOKEN, estimated=True)
@@ -160,6 +169,18 @@ class HttpEndpoint:
         """Return the error for a malformed reply."""
         told = self.redacted(reason)
         return BackendReplyMalformed(component=self._component, reason=told, **fields)
+
+    def reported(self, said: Any, status: int | str) -> BackendError:
+        """Return the error that a reply with status 200, or an event of a stream, reports.
+
+        Routers do so if a provider fails once they have answered; its own status is the `code`.
+        """
+        fields = said if isinstance(said, dict) else {}
+        reason = self._told(str(fields.get("message") or said))
+        code = _status_of(fields)
+        if code is None:
+            return BackendBroken(component=self._component, status=status, reason=reason)
+        return self._error_of(code, reason, {})
 
     def redacted(self, text: str) -> str:
         """Return a text of the server with the key removed."""
@@ -291,11 +312,11 @@ class HttpEndpoint:
         return self.redacted(reason)[:MAX_REASON_CHARS]
 
     def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
-        fields: dict[str, Any] = {
-            "component": self._component,
-            "status": status,
-            "reason": self._told(_reason(content, MAX_REASON_CHARS + len(self._secret))),
-        }
+        reason = self._told(_reason(content, MAX_REASON_CHARS + len(self._secret)))
+        return self._error_of(status, reason, headers)
+
+    def _error_of(self, status: int, reason: str, headers: Mapping[str, str]) -> BackendError:
+        fields: dict[str, Any] = {"component": self._component, "status": status, "reason": reason}
         if status == 429:
             now_ms = self._now_ms()
             rest_ms = _rest_ms(headers.get("retry-after"), now_ms)
@@ -307,6 +328,17 @@ class HttpEndpoint:
         if status < 400 or status in (404, 405):
             return BackendMisconfigured(**fields)
         return BackendRefused(**fields)
+
+
+def _status_of(error: Mapping[str, Any]) -> int | None:
+    """Return the status that a reported error stands for: its `code`, as a number or (of a LiteLLM
+    proxy) as text, or that of its `type`; None if neither tells."""
+    code = error.get("code")
+    if isinstance(code, str) and len(code) == 3 and code.isascii() and code.isdigit():
+        code = int(code)
+    if type(code) is int and 400 <= code <= 599:
+        return code
+    return _STATUSES.get(str(error.get("type")))
 
 
 def _encoding(response: aiohttp.ClientResponse) -> str | None:

@@ -1,18 +1,18 @@
 """A backend for an OpenAI-compatible HTTP endpoint: chat, completions, embeddings, streams.
 
-A stream that ends without a finish reason, or that contains an error, is an error. If an endpoint
-sends a complete reply although a stream was requested, that reply is accepted.
+A stream that ends without a finish reason, or that contains an error, is an error, and so is an
+error with status 200; one instead of an answer costs nothing. If an endpoint sends a complete reply
+although a stream was requested, that reply is accepted.
 """
 
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 from opentelemetry import propagate
 from pydantic_core import to_json
 
-from hocket.gateway.backends.http_endpoint import MAX_REASON_CHARS, HttpEndpoint
+from hocket.gateway.backends.http_endpoint import HttpEndpoint
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendError,
@@ -94,8 +94,13 @@ class OpenAIBackend:
             ) as response:
                 began = True
                 if response.content_type != EVENT_STREAM:
-                    return await self._at_once(request, response, chunks)
+                    content = await self._endpoint.bounded(response)
+                    began = False  # a whole reply says itself what it cost
+                    return await self._at_once(request, content, chunks)
                 async for event in self._endpoint.events(response):
+                    if (said := event.get("error")) is not None:
+                        began = assembly.began
+                        raise self._endpoint.reported(said, "stream")
                     await chunks(self._chunk(request, event, assembly))
         except BackendError as error:
             if began and not (error.spent.input_tokens or error.spent.output_tokens):
@@ -111,10 +116,6 @@ class OpenAIBackend:
         return assembly.completion()
 
     def _chunk(self, request: CallRequest, event: dict[str, Any], assembly: Assembly) -> Chunk:
-        if (said := event.get("error")) is not None:
-            message = said.get("message") if isinstance(said, dict) else said
-            reason = self._endpoint.redacted(str(message))[:MAX_REASON_CHARS]
-            raise BackendBroken(component=self._spec.name, status="stream", reason=reason)
         try:
             piece = assembly.add(event)
         except ReplyUnreadable as error:
@@ -126,16 +127,18 @@ class OpenAIBackend:
             output_tokens=assembly.spent.output_tokens,
         )
 
-    async def _at_once(
-        self, request: CallRequest, response: aiohttp.ClientResponse, chunks: Chunks
-    ) -> Completion:
-        made = self._read(request, await self._endpoint.bounded(response))
+    async def _at_once(self, request: CallRequest, content: bytes, chunks: Chunks) -> Completion:
+        made = self._read(request, content)
         await chunks(Chunk(made.text, output_tokens=made.output_tokens))
         return made
 
     def _read(self, request: CallRequest, content: bytes) -> Completion:
+        reply = self._endpoint.object_of(content)
+        said = reply.get("error")
+        if said is not None and not reply.get("choices") and "data" not in reply:
+            raise self._endpoint.reported(said, 200)
         try:
-            return completion(request, self._endpoint.object_of(content))
+            return completion(request, reply)
         except ReplyUnreadable as error:
             spent = error.spent or Completion(estimated=True)
             if spent.estimated:

@@ -254,6 +254,11 @@ class Assembly:
         self._pieces = self._bytes = 0
 
     @property
+    def began(self) -> bool:
+        """Whether anything was written or metered."""
+        return self._pieces > 0 or self._used is not None
+
+    @property
     def ended(self) -> bool:
         """Whether the finish reason has arrived."""
         return bool(self._reason)
