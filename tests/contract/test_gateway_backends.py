@@ -508,6 +508,13 @@ async def test_a_stream_that_breaks_is_an_error_that_says_what_it_spent(
     assert (seen.text, failed.value.spent.output_tokens) == ("ti", 1)
 
 
+async def test_signs_of_life_in_a_stream_are_passed_over(http: HttpWorld) -> None:
+    http.upstream.answer = http.upstream.streams(TIDAL[0], b"", b" ", *TIDAL[1:], b"")
+    seen = Seen()
+    made = await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert (made.text, seen.text) == ("tidal", "tidal")
+
+
 async def test_a_cancelled_stream_closes_its_connection(http: HttpWorld) -> None:
     http.upstream.answer = http.upstream.streams(delta(content="ti"), then="hang")
     began = asyncio.Event()

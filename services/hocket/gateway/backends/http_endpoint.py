@@ -221,9 +221,9 @@ class HttpEndpoint:
             for number, line in enumerate(lines, 1):
                 if number % LINES_AT_ONCE == 0:
                     await asyncio.sleep(0)
-                if not line.startswith(b"data:"):
-                    continue  # an empty line, a comment, or a field that this API does not use
-                data = line[5:].strip()
+                data = line[5:].strip() if line.startswith(b"data:") else b""
+                if not data:
+                    continue  # an empty line, a comment, a sign of life, or a field not used here
                 if data == b"[DONE]":
                     return
                 yield self.object_of(data)
