@@ -372,6 +372,21 @@ async def test_an_answer_in_a_schema_comes_by_a_tool_and_reads_as_text(
         assert tool["input_schema"]["$defs"] == {"P": {}}, "references still point somewhere"
 
 
+@pytest.mark.parametrize(
+    ("thinking", "choice"),
+    [
+        ({"type": "disabled"}, {"type": "tool", "name": "answer"}),
+        ({"type": "enabled", "budget_tokens": 1_024}, {"type": "auto"}),
+        ({"type": "adaptive"}, {"type": "auto"}),
+    ],
+)
+async def test_only_a_model_that_thinks_is_free_not_to_answer_in_a_schema(
+    upstream: AnthropicUpstream, thinking: dict[str, Any], choice: dict[str, Any]
+) -> None:
+    body = await sent(upstream, response_format={"type": "json_object"}, thinking=thinking)
+    assert body["tool_choice"] == choice
+
+
 # ---- errors ---------------------------------------------------------------------------------
 
 

@@ -82,7 +82,7 @@ def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bo
         made["system"] = system
     made |= {name: body[name] for name in _AS_THEY_ARE if body.get(name) is not None}
     made |= _renamed(body)
-    tools, answer_tool = _tools(body, marks, thinks="thinking" in made)
+    tools, answer_tool = _tools(body, marks, thinks=_thinks(made.get("thinking")))
     made |= tools
     for name in pass_fields - _TRANSLATED:
         if name in body:
@@ -90,6 +90,11 @@ def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bo
     if stream:
         made["stream"] = True
     return Outgoing(made, answer_tool)
+
+
+def _thinks(thinking: Any) -> bool:
+    """Return whether a call enables thinking."""
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
 _ANSWER_BY = "Give your answer by calling this tool."
