@@ -372,6 +372,16 @@ async def test_an_answer_in_a_schema_comes_by_a_tool_and_reads_as_text(
         assert tool["input_schema"]["$defs"] == {"P": {}}, "references still point somewhere"
 
 
+@pytest.mark.parametrize("parts", [(), ("",), ("{}",)])
+async def test_an_empty_object_is_an_answer_in_a_stream_too(
+    upstream: AnthropicUpstream, parts: tuple[str, ...]
+) -> None:
+    events = block(0, tool_use("answer", {}), *map(json_delta, parts))
+    upstream.answer = upstream.streams(started(), *events, *ended("tool_use"))
+    made, _ = await streamed(upstream, as_it_came(response_format={"type": "json_object"}))
+    assert made.text == "{}"
+
+
 @pytest.mark.parametrize(
     ("thinking", "choice"),
     [

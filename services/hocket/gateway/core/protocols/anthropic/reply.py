@@ -211,6 +211,8 @@ class EventStream:
         elif block.is_answer and self._answer is not None and self._answer.wrapped:
             value = unwrapped(self._answer, answer_value("".join(block.texts)))
             yield {"content": json.dumps(value, ensure_ascii=False)}, None
+        elif block.is_answer and not block.spoke:
+            yield {"content": "{}"}, None
 
     def _meter(self, found: Any) -> None:
         """Update the counts, which always cover the whole message so far."""
