@@ -382,6 +382,32 @@ async def test_an_empty_object_is_an_answer_in_a_stream_too(
     assert made.text == "{}"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("answers", [0, 1, 2])
+async def test_what_a_model_says_before_its_answer_in_a_schema_is_left_out(
+    upstream: AnthropicUpstream, answers: int, stream: bool
+) -> None:
+    ports = ("Brest", "Calais")[:answers]
+    if stream:
+        events = block(0, text("I "), text_delta("answer:"))
+        for at, port in enumerate(ports, start=1):
+            events += block(at, tool_use("answer", {}), json_delta(f'{{"port": "{port}"}}'))
+        upstream.answer = upstream.streams(started(), *events, *ended())
+    else:
+        calls = [tool_use("answer", {"port": port}) for port in ports]
+        upstream.answer = upstream.sends(message(text("I answer:"), *calls))
+    thinking = {"type": "enabled", "budget_tokens": 1_024}
+    request = as_it_came(response_format={"type": "json_object"}, thinking=thinking)
+    if stream:
+        made, chunks = await streamed(upstream, request)
+        assert "".join(chunk.text for chunk in chunks) == made.text
+    else:
+        async with built(upstream) as backend:
+            made = await backend.call(request, timeout_ms=LONG_MS)
+    assert made.text == ('{"port": "Brest"}' if answers else "I answer:")
+    assert (made.tool_calls, made.finish_reason) == ((), "stop")
+
+
 @pytest.mark.parametrize(
     ("thinking", "choice"),
     [

@@ -70,7 +70,10 @@ def chat_completion(
 
 
 def _message(blocks: list[dict[str, Any]], answer: AnswerTool | None) -> dict[str, Any]:
+    """Return the message of some blocks; if the answer tool was called, its text is the first call's
+    answer alone."""
     texts: list[str] = []
+    answers: list[str] = []
     calls: list[dict[str, Any]] = []
     thought: list[dict[str, Any]] = []
     for block in blocks:
@@ -78,12 +81,12 @@ def _message(blocks: list[dict[str, Any]], answer: AnswerTool | None) -> dict[st
         if kind == "text":
             texts.append(block.get("text") or "")
         elif kind == "tool_use" and answer is not None and block.get("name") == answer.name:
-            texts.append(_json(unwrapped(answer, block.get("input"))))
+            answers.append(_json(unwrapped(answer, block.get("input"))))
         elif kind == "tool_use":
             calls.append(_call(block, _json(block.get("input") or {})))
         elif kind in ("thinking", "redacted_thinking"):
             thought.append(block)
-    message: dict[str, Any] = {"role": "assistant", "content": _joined(texts)}
+    message: dict[str, Any] = {"role": "assistant", "content": _joined(answers[:1] or texts)}
     message |= _thinking(thought)
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
@@ -107,6 +110,8 @@ class _Block:
     kind: str
     number: int = 0
     is_answer: bool = False
+    is_spare: bool = False
+    """Whether it is an answer after the first."""
     spoke: bool = False
     texts: list[str] = field(default_factory=list)
     whole: dict[str, Any] = field(default_factory=dict)
@@ -121,6 +126,9 @@ class EventStream:
         self._id = head.call_id
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int] = {}
+        self._held: list[str] = []
+        """Text that is left out if the answer tool is called: what a model that thinks says first."""
+        self._answered = False
         self._calls = 0
         self._spoke = False
         self.ended = False
@@ -157,6 +165,8 @@ class EventStream:
             self._meter(event.get("usage"))
             reason = event["delta"].get("stop_reason")
             if reason is not None:
+                if self._held and not self._answered:
+                    yield {"content": "".join(self._held)}, None
                 yield {}, _reason(reason, calls=self._calls > 0)
         elif kind == "message_stop":
             self.ended = True
@@ -170,12 +180,14 @@ class EventStream:
         block = self._blocks[index] = _Block(kind)
         if kind == "tool_use":
             block.is_answer = self._answer is not None and found.get("name") == self._answer.name
-            if not block.is_answer:
+            if block.is_answer:
+                block.is_spare, self._answered = self._answered, True
+            else:
                 block.number = self._calls
                 self._calls += 1
                 yield {"tool_calls": [{"index": block.number, **_call(found, "")}]}, None
         elif kind == "text" and found.get("text"):
-            yield {"content": found["text"]}, None
+            yield from self._said(found["text"])
         elif kind in ("thinking", "redacted_thinking"):
             block.whole = dict(found)
 
@@ -184,8 +196,8 @@ class EventStream:
     ) -> Iterator[tuple[dict[str, Any], str | None]]:
         kind = delta.get("type")
         if kind == "text_delta":
-            yield {"content": delta["text"]}, None
-        elif kind == "input_json_delta" and delta["partial_json"]:
+            yield from self._said(delta["text"])
+        elif kind == "input_json_delta" and delta["partial_json"] and not block.is_spare:
             block.spoke = True
             if not block.is_answer:
                 function = {"arguments": delta["partial_json"]}
@@ -200,6 +212,12 @@ class EventStream:
         elif kind == "signature_delta":
             block.whole["signature"] = delta["signature"]
 
+    def _said(self, text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
+        if self._answer is None:
+            yield {"content": text}, None
+        else:
+            self._held.append(text)
+
     def _done(self, block: _Block) -> Iterator[tuple[dict[str, Any], str | None]]:
         if block.kind in ("thinking", "redacted_thinking"):
             if block.texts:
@@ -208,6 +226,8 @@ class EventStream:
         elif block.kind == "tool_use" and not block.is_answer and not block.spoke:
             call = {"index": block.number, "function": {"arguments": "{}"}}
             yield {"tool_calls": [call]}, None
+        elif block.is_spare:
+            return
         elif block.is_answer and self._answer is not None and self._answer.wrapped:
             value = unwrapped(self._answer, answer_value("".join(block.texts)))
             yield {"content": json.dumps(value, ensure_ascii=False)}, None
