@@ -113,8 +113,11 @@ class HedgedRequest:
                 self._stop_loser(asking)
             await asyncio.wait(self._not_behind(asking))
         except asyncio.CancelledError:  # the call was stopped
+            reason = self._stopped.reason or "the gateway gave up"
             for lane in self._lanes:
-                lane.cancellation.cancel(self._stopped.reason or "the gateway gave up")
+                lane.cancellation.cancel(
+                    reason, self._stopped.error if self._stopped.asked else None
+                )
             await asyncio.wait(asking)
         for task in asking:
             if task is not self.behind:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
+from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.hedging import HedgeRule, HedgeTokens
 from hocket.schemas.messages import CallRequest, Completion
-from support.gateway.routing_rig import Rig, Scripted, backend, hangs, request, says
+from support.gateway.routing_rig import NOW_MS, Rig, Scripted, backend, hangs, request, says
 
 KIND = ("writer", "report", "draft")
 
@@ -166,6 +167,21 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
         ("c", "a", "cancelled", "call"),
         ("c:h", "b", "cancelled", "call"),
     ]
+
+
+@pytest.mark.parametrize("hedge", [False, True])
+async def test_requests_that_run_out_of_time_are_booked_as_such_hedged_or_not(
+    monkeypatch: pytest.MonkeyPatch, hedge: bool
+) -> None:
+    monkeypatch.setattr(upstream, "READ_ON_MS", 10.0)
+    backends = [backend(name, stops_on_disconnect=False) for name in ("a", "b")]
+    rule = {"hedge": {"min_ms": 1}} if hedge else {}
+    rig = known(Rig({"writer": {**rule, "backends": backends}}, a=hangs(), b=hangs()))
+    reply = await rig.make(deadline_at_ms=NOW_MS + 100)
+    assert reply.error is not None
+    assert reply.error.code == "backend_timed_out"
+    assert {(one.status, one.error_code) for one in rig.records} == {("error", "backend_timed_out")}
+    assert len(rig.records) == 1 + hedge
 
 
 @given(
