@@ -54,7 +54,7 @@ class Hedging:
         left_ms = call.request.deadline_at_ms - self._on.now_ms()
         with upstream.timed_out_at_deadline(call.cancellation, first.slot.spec, left_ms):
             delay_ms = self._delay_ms(call, model, kind, first)
-            if delay_ms is not None:
+            if delay_ms is not None and not call.cancellation.asked:
                 return await self._hedged(call, model, kind, first, delay_ms)
             await self._requests.ask(call, first)
             return first, None, None

@@ -11,8 +11,8 @@ from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.hedging import HedgeRule, HedgeTokens
-from hocket.schemas.messages import CallRequest, Completion
-from support.gateway.routing_rig import NOW_MS, Rig, Scripted, backend, hangs, request, says
+from hocket.schemas.messages import CallOpened, CallRequest, Completion
+from support.gateway.routing_rig import NOW_MS, Rig, Said, Scripted, backend, hangs, request, says
 
 KIND = ("writer", "report", "draft")
 
@@ -167,6 +167,22 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
         ("c", "a", "cancelled", "call"),
         ("c:h", "b", "cancelled", "call"),
     ]
+
+
+async def test_a_call_stopped_while_it_is_announced_asks_nobody() -> None:
+    cancellation = Cancellation()
+
+    class Stopping(Rig):
+        async def open(self, opened: CallOpened) -> Said:
+            cancellation.cancel("its caller disconnected")
+            return await super().open(opened)
+
+    rig = known(Stopping(models(), a=says("no"), b=says("no")))
+    reply = await rig.make(cancellation=cancellation)
+    assert reply.error is not None
+    assert reply.error.code == "call_cancelled"
+    assert rig.backends["a"].requests == rig.backends["b"].requests == []
+    assert rig.booked() == [("c", "a", "cancelled", "call")]
 
 
 @pytest.mark.parametrize("hedge", [False, True])
