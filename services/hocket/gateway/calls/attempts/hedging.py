@@ -75,11 +75,18 @@ class Hedging:
 
         racing = asyncio.ensure_future(hedged.run(ask, join, delay_ms))
         reads_on = any(spec.reads_on for spec in model.backends)
-        lane, other = await call.cancellation.guard(
-            racing,
-            reads_on_ms=upstream.READ_ON_MS if reads_on else 0.0,
-            followers=(first.cancellation, second.cancellation),
-        )
+        try:
+            lane, other = await call.cancellation.guard(
+                racing,
+                reads_on_ms=upstream.READ_ON_MS if reads_on else 0.0,
+                followers=(first.cancellation, second.cancellation),
+            )
+        except HocketError:
+            if not racing.cancelled():
+                raise
+            first.cancellation = call.cancellation  # stopped before it began: nobody is asked
+            await ask(first)
+            return first, None, None
         if other is not None and self._on.metrics is not None:
             self._on.metrics.hedges.labels(call.model, "won" if lane is second else "lost").inc()
         return lane, other, hedged.behind

@@ -1,6 +1,7 @@
 """Hedging: when a second replica is asked, who wins, what the loser is booked as, and how often."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -169,12 +170,19 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
     ]
 
 
-async def test_a_call_stopped_while_it_is_announced_asks_nobody() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_call_stopped_while_it_is_announced_or_right_after_asks_nobody(
+    at_once: bool,
+) -> None:
     cancellation = Cancellation()
 
     class Stopping(Rig):
         async def open(self, opened: CallOpened) -> Said:
-            cancellation.cancel("its caller disconnected")
+            stop = partial(cancellation.cancel, "its caller disconnected")
+            if at_once:
+                stop()
+            else:
+                asyncio.get_running_loop().call_soon(stop)
             return await super().open(opened)
 
     rig = known(Stopping(models(), a=says("no"), b=says("no")))
@@ -183,6 +191,7 @@ async def test_a_call_stopped_while_it_is_announced_asks_nobody() -> None:
     assert reply.error.code == "call_cancelled"
     assert rig.backends["a"].requests == rig.backends["b"].requests == []
     assert rig.booked() == [("c", "a", "cancelled", "call")]
+    assert rig.calls.scheduler.demand("a") == (0, 0), "its place is free again"
 
 
 @pytest.mark.parametrize("hedge", [False, True])
