@@ -72,7 +72,7 @@ class ModelRates:
         used = [self._account(account, rule) for account, rule in held]
         tokens = _expected_tokens(request)
         while (slot := self._room_at(used, tokens)) > self._slot():
-            self._check(request, model, used, slot)
+            self._check(request, model, slot, self._refuses(used, tokens))
             await self._wait(used, slot, cancellation)
         now = self._slot()
         for one in used:
@@ -118,21 +118,30 @@ class ModelRates:
         now = self._slot()
         return max(
             minute.room_at(now, amount, limit)
-            for minute, amount, limit in self._limits(used, tokens)
+            for _, minute, amount, limit in self._limits(used, tokens)
         )
 
-    def _limits(self, used: list[_Used], tokens: int) -> Iterator[tuple[Minute, int, int]]:
+    def _refuses(self, used: list[_Used], tokens: int) -> bool:
+        """Return whether an account without room lets nobody wait."""
+        now = self._slot()
+        return any(
+            rule.beyond == "refuse" and minute.room_at(now, amount, limit) > now
+            for rule, minute, amount, limit in self._limits(used, tokens)
+        )
+
+    def _limits(
+        self, used: list[_Used], tokens: int
+    ) -> Iterator[tuple[RateRule, Minute, int, int]]:
         shares = self._shares()
         for one in used:
             rule = one.rule
             if rule.requests_per_min is not None:
-                yield one.requests, 1, max(1, rule.requests_per_min // shares)
+                yield rule, one.requests, 1, max(1, rule.requests_per_min // shares)
             if rule.tokens_per_min is not None:
-                yield one.tokens, tokens, max(1, rule.tokens_per_min // shares)
+                yield rule, one.tokens, tokens, max(1, rule.tokens_per_min // shares)
 
-    def _check(self, request: CallRequest, model: str, used: list[_Used], slot: int) -> None:
+    def _check(self, request: CallRequest, model: str, slot: int, refuses: bool) -> None:
         at_ms = slot * SLOT_MS
-        refuses = any(one.rule.beyond == "refuse" for one in used)
         if refuses or at_ms >= request.deadline_at_ms:
             raise ModelRateReached(
                 model=model,

@@ -108,6 +108,22 @@ async def test_a_rule_that_refuses_lets_nobody_wait() -> None:
     assert (await rig.refused("globex", within_s=120)).code == "model_rate_reached"
 
 
+async def test_a_rule_that_refuses_and_has_room_lets_a_call_wait_for_another_rule() -> None:
+    rig = Rates(
+        {"tenant": "acme", "requests_per_min": 1},
+        {"model": "writer", "requests_per_min": 2, "beyond": "refuse"},
+    )
+    await rig.admit()
+    rig.now_ms += 60_080
+    waiting = asyncio.create_task(rig.admit(within_s=5))
+    await asyncio.sleep(0)  # it begins
+    assert [state.waiting for state in rig.rates.states()] == [1, 1]
+    rig.now_ms += 60
+    assert await waiting is not None
+    await rig.admit("globex")
+    await rig.refused("globex", within_s=120)
+
+
 async def test_gateways_share_a_rate_evenly() -> None:
     rig = Rates({"tenant": "acme", "requests_per_min": 7}, gateways=3)
     await rig.admit()
