@@ -60,6 +60,8 @@ async def read_routes(path: Path | None, before: Routes | None = None) -> Routes
         tried = read_experiments(content.get("experiments"), os.environ, table)
     with faults.part():
         rules = hook_rules.read(content.get("hooks"), os.environ, table)
+    with faults.part():
+        rates = rate_rules.of_models(rates, table)
     faults.check()
     hooks = await _hooks(rules, before)
     for name in table.without_effect:

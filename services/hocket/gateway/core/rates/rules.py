@@ -2,14 +2,15 @@
 
 Every rule that matches a call applies, each with its own account. A rule without `tenant` (or
 `model`) covers all of them together; `*` covers, separately, each one that no other rule with the
-same `model` (or `tenant`) names.
+same `model` (or `tenant`) names. A rule for an alias is for its model.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.gateway.core.config.table import RoutingTable
 
 EACH = "*"
 MAX_RULES = 1_000
@@ -78,13 +79,40 @@ def read(section: Any, environment: Mapping[str, str]) -> RateRules:
         )
         raise wrong("rates", "it is not a list of rules", cure)
     rules = [_rule(Fields(entry, f"rates[{n}]", environment)) for n, entry in enumerate(section)]
+    _check_each_once(rules)
+    return RateRules(tuple(rules))
+
+
+def of_models(rules: RateRules, table: RoutingTable) -> RateRules:
+    """Return the rules with each alias replaced by its model; raise RoutingInvalid if a rule names a
+    model that gets no calls: one that is not in the table, or a cascade, whose stages get them."""
+    named = [_of_model(rule, f"rates[{n}].model", table) for n, rule in enumerate(rules.rules)]
+    _check_each_once(named)
+    return RateRules(tuple(named))
+
+
+def _of_model(rule: RateRule, where: str, table: RoutingTable) -> RateRule:
+    name = rule.model
+    if name is None or name == EACH or name in table.unserved:
+        return rule
+    model = table.models.get(table.canonical(name))
+    if model is None:
+        cure = f"Use one of: {', '.join(table.names())}."
+        raise wrong(where, f"there is no model `{name}`", cure)
+    if model.cascade is not None:
+        cure = f"Name its stages: {', '.join(model.cascade.stages)}."
+        raise wrong(where, f"`{name}` is a cascade, whose calls are those of its stages", cure)
+    return replace(rule, model=table.canonical(name))
+
+
+def _check_each_once(rules: Sequence[RateRule]) -> None:
+    """Raise RoutingInvalid if two rules are for the same tenant and model."""
     seen: dict[Account, int] = {}
     for n, rule in enumerate(rules):
         first = seen.setdefault((rule.tenant, rule.model), n)
         if first != n:
             reason = f"`rates[{first}]` is for the same tenant and model"
             raise wrong(f"rates[{n}]", reason, "Set both limits in one of them.")
-    return RateRules(tuple(rules))
 
 
 def _rule(entry: Fields) -> RateRule:

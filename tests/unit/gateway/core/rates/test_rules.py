@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.rates.rules import NO_RATES, RateRules, read
+from hocket.gateway.core.rates.rules import NO_RATES, RateRules, of_models, read
 
 
 def rules(*section: dict[str, Any]) -> RateRules:
@@ -40,6 +41,48 @@ def test_a_rule_for_each_is_not_for_who_is_named() -> None:
     assert rule.requests_per_min == 100
     ((account, rule),) = found.of("globex", "writer")
     assert (account, rule.requests_per_min) == (("globex", "writer"), 1)
+
+
+TABLE = parse(
+    {
+        "writer": {"backends": [{"base_url": "http://a/v1", "model": "m"}]},
+        "small": {"backends": [{"base_url": "http://b/v1", "model": "m"}]},
+        "editor": "writer",
+        "careful": {"cascade": {"models": ["small", "writer"], "accept": "answer.text"}},
+    },
+    {},
+)
+
+
+def test_a_rule_for_an_alias_is_for_its_model() -> None:
+    found = of_models(
+        rules(
+            {"model": "editor", "requests_per_min": 1},
+            {"model": "*", "requests_per_min": 2},
+            {"tenant": "acme", "requests_per_min": 3},
+        ),
+        TABLE,
+    )
+    assert accounts(found, "globex", "writer") == [(None, "writer")]
+    assert accounts(found, "globex", "small") == [(None, "small")]
+
+
+@pytest.mark.parametrize(
+    ("models", "field", "reason"),
+    [
+        (("writer", "poet"), "rates[1].model", "no model `poet`"),
+        (("careful",), "rates[0].model", "is a cascade"),
+        (("writer", "editor"), "rates[1]", "same tenant and model"),
+    ],
+)
+def test_a_rule_that_would_limit_nothing_is_refused(
+    models: tuple[str, ...], field: str, reason: str
+) -> None:
+    found = rules(*({"model": model, "requests_per_min": 1} for model in models))
+    with pytest.raises(RoutingInvalid) as raised:
+        of_models(found, TABLE)
+    assert raised.value.fields["field"] == field
+    assert reason in raised.value.fields["reason"]
 
 
 def test_without_the_section_nothing_is_held() -> None:
