@@ -205,6 +205,22 @@ async def test_events_of_openai_streams_and_bodies_are_masked_and_restored() -> 
     assert (heard, arguments) == (f"to {MAIL} <", json.dumps({"to": MAIL}))
 
 
+async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
+    body = {
+        "model": "writer",
+        "messages": [{"role": "user", "content": "Who wrote it?"}],
+        "documents": [{"title": "Mail", "text": f"from {MAIL}"}],
+        "user": MAIL,
+        "safety_identifier": MAIL,
+    }
+    wanted = request(openai={"path": "chat/completions", "body": body})
+    changed = await PiiHook({}).before(wanted)
+    assert changed.request.openai is not None
+    sent = changed.request.openai.body
+    assert sent["documents"] == [{"title": "Mail", "text": "from <EMAIL_1>"}]
+    assert (sent["user"], sent["safety_identifier"]) == ("<EMAIL_1>", "<EMAIL_1>")
+
+
 def _event(delta: dict[str, Any], reason: str | None = None) -> Chunk:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     return Chunk(delta.get("content", ""), openai={"choices": [choice]})

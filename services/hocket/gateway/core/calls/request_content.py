@@ -125,6 +125,7 @@ def texts(request: CallRequest) -> Iterator[str]:
         yield from _plain(body.get("messages"))
         yield from _plain(body.get("prompt"))
         yield from _plain(body.get("input"))
+        yield from _plain(body.get("documents"))
 
 
 def _plain(value: Any) -> Iterator[str]:

@@ -12,7 +12,17 @@ from hocket.schemas.messages import CallRequest, Completion
 
 Change = Callable[[str], str]
 
-_BODY_FIELDS = ("messages", "prompt", "input", "user", "metadata", "prediction", "suffix")
+_BODY_FIELDS = (
+    "messages",
+    "prompt",
+    "input",
+    "documents",
+    "user",
+    "safety_identifier",
+    "metadata",
+    "prediction",
+    "suffix",
+)
 _SCHEME = "data:"
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
 
