@@ -27,6 +27,7 @@ from hocket.gateway.core.protocols.openai_api import (
     Assembly,
     ReplyUnreadable,
     completion,
+    limit_field,
     outgoing,
     path_of,
 )
@@ -47,6 +48,7 @@ class OpenAIBackend:
             headers["Authorization"] = f"Bearer {secret}"
         elif secret:
             headers[spec.key_header] = secret
+        self._limit_field = limit_field(spec.base_url)
         self._query = f"?api-version={quote(spec.api_version)}" if spec.api_version else ""
         self._endpoint = HttpEndpoint(
             spec.name,
@@ -66,7 +68,8 @@ class OpenAIBackend:
         propagate.inject(headers)
         if chunks is not None and path != EMBEDDINGS:
             return await self._streamed(request, path, headers, timeout_ms, chunks)
-        content = _encoded(outgoing(request, self._spec.target, stream=False))
+        body = outgoing(request, self._spec.target, stream=False, limit_field=self._limit_field)
+        content = _encoded(body)
         reply = await self._endpoint.send(
             "POST", path + self._query, content, headers=headers, timeout_ms=timeout_ms
         )
@@ -84,8 +87,13 @@ class OpenAIBackend:
         timeout_ms: float,
         chunks: Chunks,
     ) -> Completion:
-        usage = self._spec.usage_in_stream
-        body = outgoing(request, self._spec.target, stream=True, usage_in_stream=usage)
+        body = outgoing(
+            request,
+            self._spec.target,
+            stream=True,
+            usage_in_stream=self._spec.usage_in_stream,
+            limit_field=self._limit_field,
+        )
         assembly = Assembly(request)
         began = False
         try:

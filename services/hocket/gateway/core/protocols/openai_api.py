@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from hocket.gateway.core.calls.prompt import chat_messages
 from hocket.gateway.core.calls.request_content import choices, most_tokens
@@ -16,6 +17,7 @@ from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
+OPENAI_HOST = "api.openai.com"
 BYTES_PER_TOKEN = 4
 MAX_CALL_TOKENS = 100_000_000
 """More tokens than any model handles in one call; a larger count is not believed."""
@@ -51,11 +53,30 @@ def path_of(request: CallRequest) -> str:
     return EMBEDDINGS if request.embed else CHAT
 
 
+def limit_field(base_url: str) -> str:
+    """Return the field in which a server takes the most tokens of an answer.
+
+    OpenAI's newer models refuse `max_tokens`, and its older ones take its new name as well; most
+    other servers know only the old one.
+    """
+    host = urlsplit(base_url).hostname or ""
+    is_openai = host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")
+    return "max_completion_tokens" if is_openai else "max_tokens"
+
+
 def outgoing(
-    request: CallRequest, model: str, *, stream: bool, usage_in_stream: bool = True
+    request: CallRequest,
+    model: str,
+    *,
+    stream: bool,
+    usage_in_stream: bool = True,
+    limit_field: str = "max_tokens",
 ) -> dict[str, Any]:
     """Return the request body that sends a call to `model`."""
-    body = _as_it_came(request, model) if request.openai is not None else _written(request, model)
+    if request.openai is not None:
+        body = _as_it_came(request, model)
+    else:
+        body = _written(request, model, limit_field)
     if not stream:
         body.pop("stream", None)
         body.pop("stream_options", None)
@@ -73,7 +94,7 @@ def _as_it_came(request: CallRequest, model: str) -> dict[str, Any]:
     return {**request.openai.body, "model": model}
 
 
-def _written(request: CallRequest, model: str) -> dict[str, Any]:
+def _written(request: CallRequest, model: str, limit_field: str) -> dict[str, Any]:
     if request.embed:
         return {"model": model, "input": list(request.embed), "encoding_format": "float"}
     body: dict[str, Any] = {
@@ -81,7 +102,7 @@ def _written(request: CallRequest, model: str) -> dict[str, Any]:
         "messages": chat_messages(request.messages, request.documents),
     }
     if request.max_tokens is not None:
-        body["max_tokens"] = request.max_tokens
+        body[limit_field] = request.max_tokens
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.tools:

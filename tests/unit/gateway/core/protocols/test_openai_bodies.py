@@ -1,0 +1,57 @@
+"""What is sent to OpenAI-compatible servers."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hocket.gateway.backends.http_endpoint import HttpEndpoint, Reply
+from hocket.gateway.backends.openai_http import OpenAIBackend
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.schemas.messages import CallRequest, ChatMessage, OpenAIBody
+
+ANSWER = b'{"choices": [{"message": {"content": "tidal"}, "finish_reason": "stop"}]}'
+
+
+async def sent(monkeypatch: pytest.MonkeyPatch, base_url: str, **fields: Any) -> dict[str, Any]:
+    """Return the body that a call becomes for a server."""
+    bodies: list[Any] = []
+
+    async def send(_: HttpEndpoint, __: str, ___: str, content: bytes, **____: Any) -> Reply:
+        bodies.append(json.loads(content))
+        return Reply({}, ANSWER)
+
+    monkeypatch.setattr(HttpEndpoint, "send", send)
+    backend = OpenAIBackend(BackendSpec("b", "openai", "m", base_url=base_url), lambda: 0.0)
+    call = CallRequest(call_id="c", model="writer", deadline_at_ms=0, **fields)
+    try:
+        await backend.call(call, timeout_ms=1_000)
+    finally:
+        await backend.close()
+    return dict(bodies[0])
+
+
+@pytest.mark.parametrize(
+    ("base_url", "field"),
+    [
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+        ("https://eu.api.openai.com/v1", "max_completion_tokens"),
+        ("http://gpu-a:8000/v1", "max_tokens"),
+        ("https://notapi.openai.com.example/v1", "max_tokens"),
+        ("https://myapi.openai.com/v1", "max_tokens"),
+    ],
+)
+async def test_openai_gets_the_limit_of_an_answer_under_its_new_name(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, field: str
+) -> None:
+    messages = (ChatMessage(role="user", content="How high?"),)
+    body = await sent(monkeypatch, base_url, messages=messages, max_tokens=50)
+    assert {name: body[name] for name in body if name.startswith("max_")} == {field: 50}
+
+
+async def test_a_body_that_came_from_outside_keeps_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = OpenAIBody(path="chat/completions", body={"messages": [], "max_tokens": 50})
+    body = await sent(monkeypatch, "https://api.openai.com/v1", openai=given)
+    assert body == {"model": "m", "messages": [], "max_tokens": 50}
