@@ -103,6 +103,7 @@ class Reservations:
         deadline_at_ms: float,
         cancellation: Cancellation,
     ) -> Reservation:
+        cancellation.check()
         loop = asyncio.get_running_loop()
         waiter = _Waiter(
             deadline_at_ms, next(self._arrivals), accounts, estimate, loop.create_future()

@@ -2,8 +2,9 @@
 
 States: alone (only the first request is running), joined (a second one is running too), decided
 (one has answered or sent its first chunk, and the other is stopped), over. If one fails, the other
-is awaited. Only one request, the first to send a chunk, streams to the caller; chunks of the other
-are dropped. Stopping the call stops both.
+is awaited, unless it has no slot yet: it may be waiting for money that the first has reserved. Only
+one request, the first to send a chunk, streams to the caller; chunks of the other are dropped.
+Stopping the call stops both.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import Completion
 
 LOST = "the other request was faster"
+FAILED = "the first request failed"
 _NOTHING = Completion()
 
 
@@ -47,6 +49,8 @@ class UpstreamRequest:
     slot: Slot | None = None
     prepared: Prepared | None = None
     """The call as rewritten by hooks, if any apply."""
+    placed: bool = False
+    """Whether it has a slot and is about to be made."""
     announced: Announced | None = None
     before: tuple[str, ...] = ()
     """The replicas asked earlier in this call."""
@@ -133,6 +137,8 @@ class HedgedRequest:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if spoken in done or any(lane.answered for lane in self._done(asking)):
                     return
+                if asking[0].done() and not self._lanes[1].placed:
+                    self._lanes[1].cancellation.cancel(FAILED)
         finally:
             spoken.cancel()
 

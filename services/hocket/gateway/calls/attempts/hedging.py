@@ -116,12 +116,14 @@ class Hedging:
         try:
             prices = (spec.prices for spec in model.backends)
             reservation = await spending.reserve(call.request, kind, prices, lane.cancellation)
+            lane.cancellation.check()
             slot = self._on.scheduler.place_now(
                 placement_request(call, kind, self._on.scheduler),
                 frozenset(spec.key for spec in model.backends),
             )
             if slot is None:
                 return
+            lane.placed = True
             await self._requests.prepare(call, lane, slot)
             await self._announcements.announce(call, lane, slot, reservation)
             lane.slot = slot

@@ -170,6 +170,18 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
     ]
 
 
+async def test_a_request_that_fails_does_not_wait_for_a_hedge_that_waits_for_its_money() -> None:
+    async def fails_late(_: CallRequest, __: Chunks | None) -> Completion:
+        await asyncio.sleep(0.05)
+        raise BackendBroken(component="a", status=503, reason="no luck")
+
+    rig = known(Rig(models(), a=Scripted(fails_late), b=says("tidal")))
+    async with asyncio.timeout(10):  # the deadline is a minute away
+        reply = await rig.make(max_tokens=1_000, budget_usd="0.0015")
+    assert (reply.text, reply.backend) == ("tidal", "b")
+    assert rig.booked() == [("c", "a", "error", "call"), ("c:r1", "b", "ok", "call")]
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_call_stopped_while_it_is_announced_or_right_after_asks_nobody(
     at_once: bool,
