@@ -51,10 +51,12 @@ class Hedging:
     ) -> Answered:
         """Ask the replica of the first lane, and another one if that takes too long."""
         assert first.slot is not None
-        left_ms = call.request.deadline_at_ms - self._on.now_ms()
-        with upstream.timed_out_at_deadline(call.cancellation, first.slot.spec, left_ms):
-            delay_ms = self._delay_ms(call, model, kind, first)
-            if delay_ms is not None and not call.cancellation.asked:
+        spec, left_ms = first.slot.spec, call.request.deadline_at_ms - self._on.now_ms()
+        delay_ms = self._delay_ms(call, model, kind, first)
+        hedges = delay_ms is not None and not call.cancellation.asked
+        reads_on = any(one.reads_on for one in (model.backends if hedges else (spec,)))
+        with upstream.timed_out_at_deadline(call.cancellation, spec, left_ms, reads_on=reads_on):
+            if delay_ms is not None and hedges:
                 return await self._hedged(call, model, kind, first, delay_ms)
             await self._requests.ask(call, first)
             return first, None, None

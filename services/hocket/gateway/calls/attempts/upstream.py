@@ -78,9 +78,11 @@ def used(request: CallRequest, lane: UpstreamRequest, speeds: DecodeSpeeds) -> C
 
 
 @contextmanager
-def timed_out_at_deadline(stop: Cancellation, spec: BackendSpec, left_ms: float) -> Iterator[None]:
-    """Release the caller when its deadline passes inside the block, if the reply is read on."""
-    if not spec.reads_on:
+def timed_out_at_deadline(
+    stop: Cancellation, spec: BackendSpec, left_ms: float, *, reads_on: bool
+) -> Iterator[None]:
+    """Release the caller when its deadline passes inside the block, if a reply may be read on."""
+    if not reads_on:
         yield
         return
     late = BackendTimedOut(component=spec.name, timeout_ms=round(left_ms))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.backends.protocol import BackendBroken, Chunk, Chunks
+from hocket.gateway.backends.protocol import BackendBroken, BackendTimedOut, Chunk, Chunks
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.hedging import HedgeRule, HedgeTokens
@@ -168,6 +168,24 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
         ("c", "a", "cancelled", "call"),
         ("c:h", "b", "cancelled", "call"),
     ]
+
+
+async def test_the_deadline_holds_for_a_second_request_that_is_read_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def times_out(_: CallRequest, __: Chunks | None) -> Completion:
+        await asyncio.sleep(0.1)
+        raise BackendTimedOut(component="a", timeout_ms=100)
+
+    monkeypatch.setattr(upstream, "READ_ON_MS", 10.0)
+    backends = [backend("a"), backend("b", stops_on_disconnect=False)]
+    section = {"writer": {"hedge": {"min_ms": 1}, "backends": backends}}
+    rig = known(Rig(section, a=Scripted(times_out), b=hangs()))
+    async with asyncio.timeout(10):
+        reply = await rig.make(deadline_at_ms=NOW_MS + 100)
+    assert reply.error is not None
+    assert reply.error.code == "backend_timed_out"
+    assert rig.backends["b"].stopped == 1
 
 
 async def test_a_request_that_fails_does_not_wait_for_a_hedge_that_waits_for_its_money() -> None:
