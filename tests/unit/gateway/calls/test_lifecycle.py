@@ -46,6 +46,7 @@ from hocket.schemas.messages import (
     Priority,
 )
 from hocket.schemas.structs.usage import RecordedUsage
+from support.gateway.routing_rig import Rig, breaks, says
 
 NOW_MS = 1_800_000_000_000.0
 BOUND_S = 60.0
@@ -549,6 +550,27 @@ async def test_a_model_with_retries_asks_the_same_backend_again_after_a_pause() 
         ("c", "a", "error", "backend_broken"),
         ("c:r1", "a", "error", "backend_broken"),
     ]
+
+
+@pytest.mark.parametrize("retries", [0, 1, None])
+async def test_litellms_fallbacks_are_asked_when_its_retries_are_used_up(
+    retries: int | None,
+) -> None:
+    entries = [
+        {
+            "model_name": model,
+            "litellm_params": {"model": "openai/m"},
+            "model_info": {"id": backend},
+        }
+        for model, backend in (("writer", "a"), ("writer", "b"), ("spare", "c"), ("other", "d"))
+    ]
+    router = {"fallbacks": [{"writer": ["spare"]}], "num_retries": retries}
+    rig = Rig(
+        {"model_list": entries, "router_settings": router}, a=breaks(), b=breaks(), c=says("x")
+    )
+    reply = await rig.make()
+    assert (reply.text, reply.backend) == ("x", "c")
+    assert rig.table.table.models["other"].retries == retries
 
 
 async def test_a_full_room_sends_away_the_least_urgent() -> None:

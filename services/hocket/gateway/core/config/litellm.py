@@ -137,14 +137,16 @@ def _read_models(
         else:
             builder.add_alias(str(alias), aliases.text(alias), aliases.at(str(alias)))
     builder.models |= {model: ModelSpec(tuple(served)) for model, served in backends.items()}
+    retries = _retries(router, settings)
     for model, served in backends.items():
+        others = tuple(
+            one for one in fallbacks.get(model, ()) if one != model and builder.may_serve(one)
+        )
+        enough = retries
+        if retries is not None and others:  # LiteLLM falls back even after its last retry
+            enough = min(max(retries, len(served)), MAX_RETRIES)
         builder.models[model] = ModelSpec(
-            tuple(served),
-            choose=choose,
-            retries=_retries(router, settings),
-            fallbacks=tuple(
-                one for one in fallbacks.get(model, ()) if one != model and builder.may_serve(one)
-            ),
+            tuple(served), choose=choose, retries=enough, fallbacks=others
         )
         builder.fallback_fields[model] = f"{router.where}.fallbacks"
 
