@@ -64,6 +64,8 @@ class Call:
     cost_usd: Decimal = Decimal(0)
     tokens: int = 0
     """What all requests of the call have used so far, including those that failed."""
+    count_later: Callable[[int], None] | None = None
+    """Counts the tokens of requests that end after the call in the rates; None if there are none."""
     queue_ms: float = 0.0
     backend: str = ""
     relay: Relay | None = None

@@ -83,6 +83,7 @@ class Stages:
             return await self._attempts.make(call, model)
         name = self._on.routes().table.canonical(call.model)
         admission = await rates.admit(call.request, name, call.cancellation)
+        call.count_later = partial(rates.add, admission)
         before = call.tokens
         try:
             return await self._attempts.make(call, model)

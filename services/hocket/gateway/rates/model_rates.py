@@ -85,6 +85,12 @@ class ModelRates:
             for minute, slot in admission.counted:
                 minute.correct(slot, used - admission.expected)
 
+    def add(self, admission: Admission | None, used: int) -> None:
+        """Count tokens that a call has used after it was settled."""
+        if admission is not None:
+            for minute, slot in admission.counted:
+                minute.correct(slot, used)
+
     def states(self) -> tuple[ModelRateState, ...]:
         """Return this gateway's usage of each rate, for the most recently used accounts."""
         now, shares = self._slot(), self._shares()

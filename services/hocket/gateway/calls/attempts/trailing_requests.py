@@ -58,12 +58,14 @@ class TrailingRequests:
         asking: "asyncio.Task[None]",
         reservation: Reservation | None,
     ) -> None:
-        cost_usd = NOT_SPENT
+        cost_usd, count = NOT_SPENT, call.count_later
         try:
             await asking
             await self._announcements.stored(call, lane)
             record = self._records.record(call, lane, "speculation")
             cost_usd = record.cost_usd
+            if count is not None:
+                count(record.input_tokens + record.output_tokens)
         finally:
             self._on.spending.settle(reservation, cost_usd)
         log_finished(lane, record)

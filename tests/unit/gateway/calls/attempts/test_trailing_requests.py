@@ -1,6 +1,7 @@
 """Calls whose caller has gone: what is read on, for how long, what is booked that nobody metered."""
 
 import asyncio
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS
+from hocket.gateway.core.rates import rules as rates
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from support.gateway.routing_rig import BOUND_S, Rig, Scripted, backend, hangs, request, says
@@ -183,6 +185,24 @@ async def test_the_loser_of_a_hedge_keeps_nobody_waiting_and_is_booked_as_metere
     assert (lost.kind, lost.status, lost.cost_usd) == ("speculation", "cancelled", Decimal("1.5"))
     left_usd = rig.calls.spending.left_usd(request(budget_usd="10"))
     assert left_usd == 10 - sum(one.cost_usd for one in rig.records)
+
+
+async def test_the_tokens_of_a_loser_that_is_read_on_count_in_the_rates() -> None:
+    late = Late()
+    rig = Rig(models("a", "b", hedge=True), a=late.backend, b=says("tidal"))
+    limits = rates.read([{"tenant": "*", "tokens_per_min": 10_000_000}], {})
+    rig.calls.replace(replace(rig.table, rates=limits))
+    for _ in range(20):
+        rig.calls.scheduler.durations.add(KIND, "a", 5.0)
+    await rig.make(max_tokens=100)
+    (state,) = rig.calls.rates.states()
+    assert state.tokens == 2_000
+    late.release.set()
+    async with asyncio.timeout(BOUND_S):
+        while len(rig.records) < 2:  # noqa: ASYNC110 - a list tells nobody
+            await asyncio.sleep(0)
+    (state,) = rig.calls.rates.states()
+    assert state.tokens == 1_502_000
 
 
 @pytest.mark.parametrize("drain_ms", [1_000 * BOUND_S, 0.0])
