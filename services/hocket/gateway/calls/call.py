@@ -58,6 +58,8 @@ class Call:
     prepared: dict[tuple[str, ...], Prepared] = field(default_factory=dict)
     """The call as rewritten by the hooks, keyed by where their rules are configured."""
     tried: list[str] = field(default_factory=list)
+    too_dear: set[str] = field(default_factory=set)
+    """Fallbacks for whose prices the budgets have no room."""
     attempts: int = 0
     turn: int = 0
     """How many gateways started this call before this one."""

@@ -99,3 +99,4 @@ class Stages:
 
 def _begin(call: Call, model: str, relay: Relay | None) -> None:
     call.model, call.tried, call.prompt, call.relay = model, [], NO_PROMPT, relay
+    call.too_dear.clear()

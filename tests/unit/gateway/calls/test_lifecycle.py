@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
+from typing import Literal
 
 import pytest
 
@@ -46,7 +47,8 @@ from hocket.schemas.messages import (
     Priority,
 )
 from hocket.schemas.structs.usage import RecordedUsage
-from support.gateway.routing_rig import Rig, breaks, says
+from support.gateway.routing_rig import Rig, backend, breaks, says
+from support.gateway.routing_rig import request as routing_request
 
 NOW_MS = 1_800_000_000_000.0
 BOUND_S = 60.0
@@ -658,6 +660,43 @@ async def test_a_call_to_an_unpriced_model_under_a_budget_is_free_or_refused_as_
         reply = await desk.make(unpriced, budget_usd="0.01")
         codes.append(reply.error.code if reply.error else "")
     assert codes == ["", "model_unpriced"]
+
+
+@pytest.mark.parametrize(
+    ("prices", "unpriced", "asks"),
+    [
+        ({"output_usd_per_mtok": "1000"}, "allow", False),
+        ({"output_usd_per_mtok": "1"}, "allow", True),
+        ({}, "allow", True),
+        ({}, "refuse", False),
+    ],
+)
+@pytest.mark.parametrize("own", ["fails", "rests", "does not suit"])
+async def test_a_fallback_is_asked_only_if_the_budget_has_room_at_its_own_price(
+    prices: dict[str, str], unpriced: Literal["allow", "refuse"], asks: bool, own: str
+) -> None:
+    models = {
+        "writer": {"backends": [backend("a")], "fallbacks": ["spare"]},
+        "spare": {"backends": [backend("b", prices=prices, residency="eu")]},
+    }
+    rig = Rig(models, a=breaks(), b=says("tidal"))
+    rig.calls.replace(replace(rig.table, budgets=BudgetRules(unpriced=unpriced)))
+    if own == "rests":
+        rig.calls.scheduler.health.rest("a", rig.now_ms + 1e6)
+    requires = {"residency": "eu"} if own == "does not suit" else {}
+    reply = await rig.make(max_tokens=1_000, budget_usd="0.01", requires=requires)
+    assert len(rig.backends["b"].requests) == asks
+    if asks:
+        assert reply.text == "tidal"
+    else:
+        assert reply.error is not None
+        refused = "model_unpriced" if unpriced == "refuse" else "budget_exceeded"
+        codes = {"fails": "backend_broken", "rests": "backends_busy", "does not suit": refused}
+        assert reply.error.code == codes[own]
+    assert rig.calls.scheduler.demand("b") == (0, 0)
+    assert rig.calls.spending.left_usd(routing_request(budget_usd="0.01")) == Decimal("0.01") - sum(
+        one.cost_usd for one in rig.records
+    )
 
 
 async def test_an_error_tells_what_is_left_of_time_and_money() -> None:

@@ -24,6 +24,7 @@ def placement_request(call: Call, kind: Kind, scheduler: CallScheduler) -> Place
         until_ms=request.deadline_at_ms,
         tenant=request.attribution.tenant,
         fields=call.fields,
+        too_dear=frozenset(call.too_dear),
     )
     return PlacementRequest(
         facts,

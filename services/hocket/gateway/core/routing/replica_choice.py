@@ -45,6 +45,8 @@ class CallFacts:
     tenant: str = ""
     fields: frozenset[str] = frozenset()
     """Unusual fields of the body, which are sent only to backends configured to pass them on."""
+    too_dear: frozenset[str] = frozenset()
+    """Replicas for whose prices the budgets of the call have no room."""
 
 
 @dataclass(slots=True)
@@ -281,6 +283,8 @@ def _refusal(
         return Obstacle.TRIED, "was tried already"
     if unfit := _unfit(model, spec, call):
         return Obstacle.UNFIT, unfit
+    if spec.key in call.too_dear:
+        return Obstacle.UNFIT, "costs more than the budgets have room for"
     if (drained := view.drained.get(spec.key)) is not None:
         return Obstacle.DRAINED, f"is drained {drained}".rstrip()
     if (cold := view.cold.get(spec.key)) is not None:
