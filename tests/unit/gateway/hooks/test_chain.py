@@ -19,7 +19,7 @@ from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.gateway.hooks.pii import PiiHook
 from hocket.gateway.hooks.protocol import Changed
 from hocket.schemas.messages import CallRequest, Completion, Document
-from support.gateway.routing_rig import Rig, Scripted, backend, request, says
+from support.gateway.routing_rig import Rig, Scripted, backend, breaks, request, says
 
 MODELS = {
     "writer": {"backends": [backend("ours")]},
@@ -232,6 +232,14 @@ async def test_a_hook_for_serverless_backends_leaves_our_own_alone() -> None:
     await rig.make("c2", model="theirs", **asks(MAIL))
     sent = [rig.backends[name].requests[0].messages[0].content for name in ("ours", "t")]
     assert sent == [MAIL, "<EMAIL_1>"]
+
+
+async def test_a_hook_for_a_model_sees_the_calls_that_come_to_it_as_a_fallback() -> None:
+    section = {**MODELS, "writer": {**MODELS["writer"], "fallbacks": ["theirs"]}}
+    rig = with_hooks(Rig(section, ours=breaks(), t=says("b")), {"use": "pii", "models": ["theirs"]})
+    reply = await rig.make(**asks(MAIL))
+    sent = [rig.backends[name].requests[0].messages[0].content for name in ("ours", "t")]
+    assert (reply.text, sent) == ("b", [MAIL, "<EMAIL_1>"])
 
 
 class Slow:

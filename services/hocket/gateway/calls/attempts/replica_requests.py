@@ -26,8 +26,9 @@ class ReplicaRequests:
         routes = self._on.routes()
         if not routes.hooks:
             return
-        aliases = routes.table.aliases
-        names = {aliases.get(name, name) for name in (call.model, call.request.model)}
+        table = routes.table
+        names = {table.canonical(name) for name in (call.model, call.request.model)}
+        names |= table.models_with(slot.spec)
         hooks = hooks_for(routes.hooks, slot.spec, names)
         if not hooks:
             return

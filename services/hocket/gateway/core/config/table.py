@@ -204,6 +204,15 @@ class RoutingTable:
         """Return a model's own name, given that name or an alias."""
         return self.aliases.get(name, name)
 
+    def models_with(self, spec: BackendSpec) -> frozenset[str]:
+        """Return the names of the models that a replica serves: its own, though a call may have come
+        to it as a fallback; none if it is not in the table."""
+        return frozenset(
+            name
+            for name, model in self.models.items()
+            if any(one.key == spec.key for one in model.backends)
+        )
+
     def backends_of(self, model: str) -> tuple[BackendSpec, ...]:
         """Return the replicas behind a model or alias; raise ModelUnknown."""
         return self.model(model).backends
