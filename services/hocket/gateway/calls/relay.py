@@ -2,7 +2,10 @@
 
 Once a chunk with text has been sent, no other backend may be asked, because the caller has seen it.
 If a call is stopped and its backend cannot report usage, what was relayed up to then is recorded.
+How long the backend had to wait for the caller is measured, because that is not the backend's time.
 """
+
+import asyncio
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.calls.cancellation import Cancellation
@@ -16,6 +19,8 @@ class Relay:
         self._taker = taker
         self._stopped = stopped
         self._output_tokens = 0
+        self._held_up_s = 0.0
+        self._taking_since_s: float | None = None
         self.began = False
 
     async def __call__(self, chunk: Chunk) -> None:
@@ -24,7 +29,17 @@ class Relay:
             return  # nobody is listening; the reply is read only for its usage
         if chunk.text or chunk.openai is not None:
             self.began = True
-        await self._taker(chunk)
+        self._taking_since_s = asyncio.get_running_loop().time()
+        try:
+            await self._taker(chunk)
+        finally:
+            self._held_up_s, self._taking_since_s = self.held_up_ms() / 1000, None
+
+    def held_up_ms(self) -> float:
+        """Return how long the backend has waited for the caller to take its chunks."""
+        since_s = self._taking_since_s
+        taking_s = 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+        return (self._held_up_s + taking_s) * 1000
 
     @property
     def spent(self) -> Completion:

@@ -20,6 +20,9 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 
+LOOK_S = 0.1
+"""The least time after which a call that its reader held up is looked at again."""
+
 log = structlog.get_logger()
 
 
@@ -114,8 +117,7 @@ class ReplicaHealth:
         self._breakers[spec.key].began(slot.tenant, slot.began_ms)
         slow_ms = self._slow_ms(spec)
         if slow_ms is not None and spec.breaker.enabled:
-            loop = asyncio.get_running_loop()
-            self._timers[slot] = loop.call_later(slow_ms / 1000, self._on_slow, slot)
+            self._look_at(slot, asyncio.get_running_loop().time() + slow_ms / 1000)
 
     def ended(self, slot: Slot, error: HocketError | None, now_ms: float, *, unused: bool) -> None:
         """Record the outcome of a call; an `unused` slot says nothing about its server."""
@@ -142,16 +144,27 @@ class ReplicaHealth:
             self._report(spec.key, breaker, turn)
 
     def _outcome(self, slot: Slot, error: HocketError | None, now_ms: float) -> Outcome:
-        latency_ms = now_ms - slot.began_ms
+        latency_ms = max(now_ms - slot.began_ms - slot.held_up_ms(), 0.0)
         outcome = outcome_of(error, latency_ms, self._slow_ms(slot.spec))
         if error is None:
             self._durations.add(slot.request.kind, slot.spec.key, latency_ms)
         return outcome
 
-    def _on_slow(self, slot: Slot) -> None:
-        """Tell the breaker that a call in flight is already slow."""
-        key, tenant = slot.spec.key, slot.tenant
+    def _look_at(self, slot: Slot, slow_at_s: float, after_s: float = 0.0) -> None:
+        """Look at a call in flight when it would be slow, but not before `after_s` (both in the time
+        of the event loop)."""
+        loop = asyncio.get_running_loop()
+        at_s = max(slow_at_s + slot.held_up_ms() / 1000, after_s)
+        self._timers[slot] = loop.call_at(at_s, self._on_slow, slot, slow_at_s)
+
+    def _on_slow(self, slot: Slot, slow_at_s: float) -> None:
+        """Tell the breaker that a call in flight is already slow, unless its reader held it up."""
+        key, tenant, now_s = slot.spec.key, slot.tenant, asyncio.get_running_loop().time()
         del self._timers[slot]
+        held_up_s = slot.held_up_ms() / 1000
+        if held_up_s and slow_at_s + held_up_s > now_s:
+            self._look_at(slot, slow_at_s, now_s + LOOK_S)
+            return
         self._late.add(slot)
         overdue, calls = self._overdue[key], self._calls[key]
         overdue[tenant] += 1

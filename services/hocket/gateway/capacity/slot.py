@@ -26,9 +26,19 @@ class Slot:
     """A slot at a replica, held until released.
 
     `cached_tokens` is how many of the prompt's tokens the replica is expected to have cached.
+    `held_up_ms` returns how long the replica has waited for the call's reader.
     """
 
-    __slots__ = ("_release", "began_ms", "cached_tokens", "decision", "queue_ms", "request", "spec")
+    __slots__ = (
+        "_release",
+        "began_ms",
+        "cached_tokens",
+        "decision",
+        "held_up_ms",
+        "queue_ms",
+        "request",
+        "spec",
+    )
 
     def __init__(
         self,
@@ -47,6 +57,7 @@ class Slot:
         self.began_ms = began_ms
         self.queue_ms = queue_ms
         self.cached_tokens = cached_tokens
+        self.held_up_ms: Callable[[], float] = _never
         self._release: Released | None = release
 
     @property
@@ -62,6 +73,10 @@ class Slot:
         release, self._release = self._release, None
         if release is not None:
             release(self, error, unused)
+
+
+def _never() -> float:
+    return 0.0
 
 
 Released = Callable[[Slot, HocketError | None, bool], None]

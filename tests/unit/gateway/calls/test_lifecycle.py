@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -815,6 +816,26 @@ async def test_nobody_else_is_asked_once_the_caller_has_seen_a_part() -> None:
     reply = await stream(desk, seen)
     assert reply.error is not None
     assert (seen.text, reply.backend, reply.error.code) == ("ti", "a", "backend_broken")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_backend_is_not_slow_because_its_readers_are(at_once: bool) -> None:
+    rule = {"slow_ms": 30, "min_calls": 5}
+    rig = Rig({"writer": {"backends": [backend("a", breaker=rule)]}}, a=says("tidal"))
+
+    async def take(_: Chunk) -> None:
+        await asyncio.sleep(0.1)
+        if not at_once:
+            rig.now_ms += 100.0
+
+    calls = [partial(rig.make, f"{n}", chunks=take) for n in range(10)]
+    if at_once:
+        await asyncio.gather(*(call() for call in calls))
+    else:
+        for call in calls:
+            await call()
+    assert (await rig.make("again")).text == "tidal"
+    assert rig.calls.scheduler.durations.of_replica("a", 1.0) == pytest.approx(0.0, abs=5.0)
 
 
 async def test_a_stream_that_was_stopped_is_booked_with_what_came() -> None:

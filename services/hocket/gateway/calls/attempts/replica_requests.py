@@ -49,6 +49,8 @@ class ReplicaRequests:
         spec = slot.spec
         if spec.stops_on_disconnect:
             self._on.spending.recall_speed(spec.key)
+        if lane.relay is not None:
+            slot.held_up_ms = lane.relay.held_up_ms
         lane.before = tuple(call.tried)
         call.tried.append(spec.key)
         lane.started_ms = self._on.now_ms()
