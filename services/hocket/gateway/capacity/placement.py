@@ -55,7 +55,14 @@ class Placement:
         return bool(ready)
 
     def choose(self, request: PlacementRequest, now_ms: float) -> Decision:
-        """Choose a replica for a call; raise ModelUnknown."""
+        """Choose a replica for a call, and report cold ones that it misses; raise ModelUnknown."""
+        decision = self.choice(request, now_ms)
+        if self._cold and (missed := cold_of(decision)):
+            self._missed(missed)
+        return decision
+
+    def choice(self, request: PlacementRequest, now_ms: float) -> Decision:
+        """Return which replica would be chosen for a call; raise ModelUnknown."""
         occupancy, health = self._occupancy, self._health
         view = View(
             now_ms,
@@ -71,10 +78,7 @@ class Placement:
             health.drained,
             self._reserve.until_ms,
         )
-        decision = choose(self._table, request.facts, view)
-        if self._cold and (missed := cold_of(decision)):
-            self._missed(missed)
-        return decision
+        return choose(self._table, request.facts, view)
 
     def take(
         self, request: PlacementRequest, decision: Decision, now_ms: float, queue_ms: float = 0.0

@@ -130,9 +130,10 @@ class CallScheduler:
         )
 
     def place_now(self, request: PlacementRequest, among: Set[str]) -> Slot | None:
-        """Return a slot at one of the given replicas; None if none has one free at once."""
+        """Return a slot at one of the given replicas; None if none has one free at once. No cold one
+        is started for it."""
         now_ms = self._now_ms()
-        decision = self._placement.choose(request, now_ms)
+        decision = self._placement.choice(request, now_ms)
         if decision.chosen is None or decision.chosen.key not in among:
             return None
         return self._placement.take(request, decision, now_ms)

@@ -12,6 +12,7 @@ from hocket.gateway.backends.protocol import BackendBroken, BackendTimedOut, Chu
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.hedging import HedgeRule, HedgeTokens
+from hocket.gateway.core.warming.warm_leases import ColdStart
 from hocket.schemas.messages import CallOpened, CallRequest, Completion
 from support.gateway.routing_rig import NOW_MS, Rig, Said, Scripted, backend, hangs, request, says
 
@@ -168,6 +169,22 @@ async def test_whoever_stops_the_call_stops_both_and_both_are_booked() -> None:
         ("c", "a", "cancelled", "call"),
         ("c:h", "b", "cancelled", "call"),
     ]
+
+
+async def test_no_cold_replica_is_started_for_a_second_request() -> None:
+    late = asyncio.Event()
+    missed: list[str] = []
+
+    async def answers_late(_: CallRequest, __: Chunks | None) -> Completion:
+        asyncio.get_running_loop().call_later(0.03, late.set)
+        await late.wait()
+        return Completion(text="tidal")
+
+    rig = known(Rig(models(), a=Scripted(answers_late), b=says("no")))
+    rig.calls.scheduler.use_cold({"b": ColdStart(1_000.0)})
+    rig.calls.scheduler.observe_cold(missed.extend)
+    assert (await rig.make()).text == "tidal"
+    assert missed == []
 
 
 async def test_the_deadline_holds_for_a_second_request_that_is_read_on(
