@@ -647,6 +647,27 @@ async def test_an_error_instead_of_an_answer_is_what_it_says_and_costs_nothing(
     assert failed.value.spent == Completion()
 
 
+@pytest.mark.parametrize("way", ["whole", "stream", "whole instead of a stream"])
+@pytest.mark.parametrize("reported", [{"error": {"code": 502, "message": "cut off"}}, {}])
+async def test_an_answer_that_ends_with_an_error_is_that_error_and_costs_what_was_metered(
+    http: HttpWorld, reported: dict[str, Any], way: str
+) -> None:
+    usage = {"prompt_tokens": 40, "completion_tokens": 3}
+    message = {"role": "assistant", "content": "ti"}
+    end = {"index": 0, "finish_reason": "error", **reported}
+    if way == "stream":
+        http.upstream.answer = http.upstream.streams(
+            {**delta(content="ti"), "usage": usage}, {"choices": [{**end, "delta": {}}]}
+        )
+    else:
+        body = {"choices": [{**end, "message": message}], "usage": usage}
+        http.upstream.answer = http.upstream.sends(body)
+    seen = None if way == "whole" else Seen()
+    with pytest.raises(BackendBroken, match="cut off" if reported else "no reason") as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=seen)
+    assert (failed.value.spent.input_tokens, failed.value.spent.output_tokens) == (40, 3)
+
+
 async def test_an_answer_beside_an_error_is_an_answer(http: HttpWorld) -> None:
     choice = {"message": {"content": "tidal"}, "finish_reason": "stop"}
     http.upstream.answer = http.upstream.sends({"error": "", "choices": [choice]})

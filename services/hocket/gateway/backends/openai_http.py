@@ -30,6 +30,7 @@ from hocket.gateway.core.protocols.openai_api import (
     limit_field,
     outgoing,
     path_of,
+    reported_error,
 )
 from hocket.schemas.messages import CallRequest, Completion
 
@@ -106,7 +107,8 @@ class OpenAIBackend:
                     began = False  # a whole reply says itself what it cost
                     return await self._at_once(request, content, chunks)
                 async for event in self._endpoint.events(response):
-                    if (said := event.get("error")) is not None:
+                    said = event.get("error") or reported_error(event)
+                    if said is not None:
                         began = assembly.began
                         raise self._endpoint.reported(said, "stream")
                     await chunks(self._chunk(request, event, assembly))
@@ -142,17 +144,22 @@ class OpenAIBackend:
 
     def _read(self, request: CallRequest, content: bytes) -> Completion:
         reply = self._endpoint.object_of(content)
-        said = reply.get("error")
-        if said is not None and not reply.get("choices") and "data" not in reply:
+        said = reported_error(reply)
+        if said is not None and not reply.get("choices"):
             raise self._endpoint.reported(said, 200)
         try:
-            return completion(request, reply)
+            made = completion(request, reply)
         except ReplyUnreadable as error:
             spent = error.spent or Completion(estimated=True)
             if spent.estimated:
                 told = max(spent.output_tokens, len(content) // BYTES_PER_TOKEN)
                 spent = spent.model_copy(update={"output_tokens": told})
             raise self._endpoint.malformed(error.reason, spent=spent) from error
+        if said is not None:
+            broken = self._endpoint.reported(said, 200)
+            broken.spent = made
+            raise broken
+        return made
 
     def _malformed(self, error: ReplyUnreadable) -> BackendReplyMalformed:
         return self._endpoint.malformed(error.reason, spent=error.spent)

@@ -137,6 +137,21 @@ def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
     return used.model_copy(update=made)
 
 
+def reported_error(body: Mapping[str, Any]) -> Any:
+    """Return the error that a reply, or an event of a stream, reports although its status is 200; None
+    if it reports none.
+
+    It stands there instead of an answer, or an answer that was broken off ends with it.
+    """
+    choices = body.get("choices")
+    if not choices and "data" not in body:
+        return body.get("error")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, dict) or first.get("finish_reason") != "error":
+        return None
+    return first.get("error") or body.get("error") or "it gives no reason"
+
+
 def usage(found: Any, *, writes: bool = True) -> Completion:
     """Return the token counts of a reply's `usage`, or raise ReplyUnreadable.
 
