@@ -88,8 +88,9 @@ class ReplicaHealth:
                 del counts[key]
 
     def rest(self, key: str, until_ms: float) -> None:
-        """Send no calls to a replica until `until_ms`."""
-        self._resting_until_ms[key] = until_ms
+        """Send no calls to a replica until `until_ms`, or longer if it asked for that before: whoever
+        is told while it rests had asked it earlier."""
+        self._resting_until_ms[key] = max(until_ms, self._resting_until_ms.get(key, 0.0))
 
     def use_drained(self, drained: Mapping[str, str]) -> None:
         """Send no new calls to exactly these replicas from now on; calls in flight continue."""

@@ -306,6 +306,23 @@ async def test_a_backend_that_asked_for_rest_is_left_alone_until_then() -> None:
     assert [r.backend for r in desk.records] == ["a", "b", "b", "a", "b"]
 
 
+async def test_a_backend_rests_for_the_longest_time_that_calls_in_flight_were_told() -> None:
+    rests_ms, both = [1_000, 60_000], asyncio.Event()
+
+    async def tells(_: CallRequest) -> Completion:
+        at_ms = NOW_MS + rests_ms.pop(0)
+        if not rests_ms:
+            both.set()
+        await both.wait()
+        raise BackendRateLimited(component="a", status=429, reason="x", retry_at_ms=at_ms)
+
+    desk = Desk(a=ScriptedBackend(tells))
+    desk.limit = 2
+    desk.calls.replace(desk.routes())
+    await asyncio.gather(desk.make("c1"), desk.make("c2"))
+    assert desk.calls.scheduler.health.resting_until_ms["a"] == NOW_MS + 60_000
+
+
 async def test_a_rest_that_outlasts_the_deadline_is_refused_with_its_end() -> None:
     limited = raises(
         lambda: BackendRateLimited(
