@@ -257,8 +257,7 @@ def _score(
     if model.choose == "price":
         return price, load
     if model.choose == "latency":
-        usual_ms = view.durations.of_replica(spec.key, _TYPICAL) if view.durations else None
-        return usual_ms or 0.0, load
+        return _latency_ms(spec, calls, view), load
     if model.choose == "locality":
         cache = view.caches.get(spec.key)
         if cache is None:
@@ -268,6 +267,17 @@ def _score(
         cost_ms = cache.fit(call.prompt, view.now_ms).cost_ms
         return float(calls > crowds[id(model)]), cost_ms, cache.oldest_ms()
     return load, price
+
+
+def _latency_ms(spec: BackendSpec, calls: int, view: View) -> float:
+    """Return how long calls at a replica usually take.
+
+    A replica of which that is not known is tried by one call at a time, because it may never answer.
+    """
+    usual_ms = view.durations.of_replica(spec.key, _TYPICAL) if view.durations else None
+    if usual_ms is None:
+        return inf if calls else 0.0
+    return usual_ms
 
 
 def _refusal(
@@ -358,7 +368,8 @@ def _praise(choose: Choose, score: tuple[float, ...], free: int) -> str:
     if choose == "price":
         return f"lowest price ({first:g} USD for a million in and out), then load ({second:.0%})"
     if choose == "latency":
-        return f"shortest latency ({first:.0f} ms is typical), then load ({second:.0%})"
+        known = f"{first:.0f} ms is typical" if 0 < first < inf else "not known yet"
+        return f"shortest latency ({known}), then load ({second:.0%})"
     if choose == "locality":
         return f"least prefill, its own and the one to wait for (weighed {second:.0f} ms)"
     return f"least load ({first:.0%} of its limit), then price ({second:g} USD for a million in and out)"

@@ -198,6 +198,26 @@ def test_by_latency_the_replica_that_is_usually_the_quickest_is_chosen() -> None
     assert chosen(choose(by_latency, WRITER, View(0, durations=durations))) == "quick"
 
 
+@pytest.mark.parametrize(
+    ("in_flight", "expected"),
+    [
+        ({}, "new"),
+        ({"new": 1}, "known"),
+        ({"new": 3, "known": 9}, "known"),
+        ({"new": 1, "known": 10}, "new"),
+    ],
+)
+def test_by_latency_a_replica_that_has_not_answered_yet_gets_one_call_at_a_time(
+    in_flight: dict[str, int], expected: str
+) -> None:
+    durations = CallDurations()
+    durations.add(("writer", "", ""), "known", 900.0)
+    specs = (backend("known"), backend("new"))
+    by_latency = RoutingTable({"writer": ModelSpec(specs, choose="latency")})
+    view = View(0, in_flight, durations=durations)
+    assert chosen(choose(by_latency, WRITER, view)) == expected
+
+
 def with_fallback() -> RoutingTable:
     return RoutingTable(
         {
