@@ -20,7 +20,7 @@ from hocket.gateway.backends.protocol import (
     Chunk,
 )
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.schemas.messages import CallRequest, ChatMessage, OpenAIBody
+from hocket.schemas.messages import CallRequest, ChatMessage, Completion, OpenAIBody
 from support.gateway.mock_anthropic import (
     AnthropicUpstream,
     block,
@@ -525,6 +525,18 @@ async def test_an_error_in_a_stream_has_the_class_of_its_type(
     upstream.answer = upstream.streams(started(), said)
     with pytest.raises(error, match="no luck"):
         await streamed(upstream, as_it_came())
+
+
+@pytest.mark.parametrize("way", ["whole", "stream", "whole instead of a stream"])
+async def test_an_error_instead_of_a_message_costs_nothing(
+    upstream: AnthropicUpstream, way: str
+) -> None:
+    said = {"type": "error", "error": {"type": "overloaded_error", "message": "no luck"}}
+    upstream.answer = upstream.streams(said) if way == "stream" else upstream.sends(said)
+    asking = sent(upstream) if way == "whole" else streamed(upstream, as_it_came())
+    with pytest.raises(BackendBroken, match="no luck") as failed:
+        await asking
+    assert failed.value.spent == Completion()
 
 
 async def test_the_key_comes_back_in_no_error(upstream: AnthropicUpstream) -> None:

@@ -8,7 +8,6 @@ Embeddings are not available.
 from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 from opentelemetry import propagate
 from pydantic_core import to_json
 
@@ -115,8 +114,13 @@ class AnthropicBackend:
             ) as response:
                 began = True
                 if response.content_type != EVENT_STREAM:
-                    return await self._at_once(request, response, asked.answer_tool, chunks)
+                    whole = await self._endpoint.bounded(response)
+                    began = False  # a whole reply says itself what it cost
+                    return await self._at_once(request, whole, asked.answer_tool, chunks)
                 async for event in self._endpoint.events(response):
+                    if event.get("type") == "error":
+                        began = assembly.began
+                        raise self._endpoint.reported(event.get("error"), "stream")
                     for chunk in self._chunks(request, event, stream, assembly):
                         await chunks(chunk)
                     if stream.ended:
@@ -143,8 +147,6 @@ class AnthropicBackend:
     ) -> list[Chunk]:
         """Return the chunks for an event, also adding them to `assembly`;
         usage is sent with the last one."""
-        if event.get("type") == "error":
-            raise self._endpoint.reported(event.get("error"), "stream")
         try:
             made = stream.add(event)
             pieces = [assembly.add(one) for one in made]
@@ -166,18 +168,20 @@ class AnthropicBackend:
     async def _at_once(
         self,
         request: CallRequest,
-        response: aiohttp.ClientResponse,
+        content: bytes,
         answer: AnswerTool | None,
         chunks: Chunks,
     ) -> Completion:
-        made = self._read(request, await self._endpoint.bounded(response), answer)
+        made = self._read(request, content, answer)
         await chunks(Chunk(made.text, output_tokens=made.output_tokens))
         return made
 
     def _read(self, request: CallRequest, content: bytes, answer: AnswerTool | None) -> Completion:
+        reply = self._endpoint.object_of(content)
+        if reply.get("type") == "error":
+            raise self._endpoint.reported(reply.get("error"), 200)
         try:
-            reply = chat_completion(self._endpoint.object_of(content), self._head(request), answer)
-            return completion(request, reply)
+            return completion(request, chat_completion(reply, self._head(request), answer))
         except ReplyUnreadable as error:
             spent = error.spent or Completion(estimated=True)
             if spent.estimated:
