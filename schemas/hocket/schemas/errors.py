@@ -67,6 +67,11 @@ class HocketError(Exception):
         text = inspect.cleandoc(type(self).__doc__ or HocketError.__doc__ or "")
         super().__init__(" ".join(text.split("\n\n", 1)[0].split()).format(**fields))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the error with all that it says: other processes make it anew from that, not from the
+        arguments of its class, which are not kept."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     def info(self) -> ErrorInfo:
         """Return this error as data; fields that `ErrorInfo` lacks go to `details`."""
         known = {k: v for k, v in self.fields.items() if k in _INFO_FIELDS}
@@ -79,6 +84,14 @@ class HocketError(Exception):
             details=details,
             **known,
         )
+
+
+def _restored(
+    kind: type[HocketError], args: tuple[Any, ...], state: Mapping[str, Any]
+) -> HocketError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 MAX_OTHERS = 9
