@@ -28,11 +28,11 @@ def visible_json(text: str) -> str:
 
 
 class SafeConsole(Console):
-    """A console that shows data without acting on it; rich's own control sequences (colours) still
-    work."""
+    """A console that shows data as it is: brackets are no markup, and `:name:` is no emoji. Nothing in
+    it acts on the terminal, but rich's own control sequences (colours) do."""
 
     def __init__(self, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
+        super().__init__(**{"markup": False, "emoji": False, **options})  # type: ignore[arg-type]
         self.push_render_hook(_Hook())
 
 

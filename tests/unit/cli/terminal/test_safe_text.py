@@ -42,3 +42,11 @@ def test_a_console_escapes_data_and_keeps_its_own_colours() -> None:
     assert "\u202e" not in shown
     assert "\x1b]0;" not in shown
     assert shown.count("\\u202e") == 2
+
+
+@pytest.mark.parametrize("data", ["[/done] a", "[red]b", "fe80:cd:1", "12:100:3", "[link=x]y"])
+def test_a_console_takes_nothing_in_data_for_markup_or_emoji(data: str) -> None:
+    file = StringIO()
+    SafeConsole(file=file, highlight=False, soft_wrap=True).print(data)
+
+    assert file.getvalue() == f"{data}\n"
