@@ -3,15 +3,16 @@
 import json
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 from pydantic_core import PydanticSerializationError
 
 from hocket.schemas.checks.plain_json import MAX_DEPTH, check_plain
@@ -293,3 +294,42 @@ def test_numbers_in_lists_are_carried_as_anywhere_else() -> None:
     assert plain(odd) == kept
     with pytest.raises(OutputNotJson, match=r"output\.1"):
         plain([0, 10**5_000])
+
+
+class Shade(str, Enum):  # noqa: UP042 - the text of a StrEnum is its value
+    DARK = "dark"
+
+
+class Contact(BaseModel):
+    model_config = ConfigDict(ser_json_bytes="base64", ser_json_timedelta="float")
+
+    first_name: str = Field(serialization_alias="firstName")
+    shade: Shade = Shade.DARK
+    picture: bytes = b"\xff"
+    waited: timedelta = timedelta(seconds=1.5)
+
+    @field_serializer("shade", when_used="json")
+    def _shade(self, shade: Shade) -> str:
+        return shade.value.upper()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Contact(first_name="Ada"),
+        {"who": [Contact(first_name="Ada")]},
+        {"shades": [Shade.DARK, Colour.RED], Shade.DARK: 1},
+        {True: 1, None: 2, datetime(2026, 1, 2, tzinfo=UTC): 3, Colour.RED: 4, (1, 2): 5},
+        IPv4Network("10.0.0.0/30"),
+        Point(1, frozenset("a")),
+    ],
+    ids=str,
+)
+def test_a_long_output_is_written_as_a_short_one(output: Any) -> None:
+    short = encoded([output, ""])
+    long = encoded([output, "x" * 2_000])
+    assert long[0] == short[0] == plain(output)
+
+
+def test_a_model_with_text_to_repair_keeps_its_aliases() -> None:
+    assert plain(Contact(first_name="\ud800", picture=b"a"))["firstName"] == REPLACEMENT

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from msgspec import Raw
@@ -83,18 +84,18 @@ class _Items:
 
 def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
     if isinstance(value, str):
-        return _whole_text(str(value))
+        return _text_of(value)
     if value is None or isinstance(value, bool | int | float):
         return _number(value, field)
     if isinstance(value, BaseModel):
-        return _plain(value.model_dump(), field, depth, items)
+        return _plain(_dumped(value), field, depth, items)
     if depth >= MAX_DEPTH:
         raise _not_json(field, f"it nests deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         return _object(value, field, depth, items)
     if isinstance(value, Iterator):
         raise _not_json(field, f"a {_kind(value)} yields its items only once, and may never end")
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
+    if isinstance(value, Iterable) and not isinstance(value, _READ_AS_TEXT):
         return _array(value, field, depth, items)
     return _converted(value, field, depth, items)
 
@@ -110,9 +111,34 @@ def _number(value: float | None, field: str) -> Any:
 def _object(value: Mapping[Any, Any], field: str, depth: int, items: _Items) -> dict[str, Any]:
     pairs = dict.items(value) if isinstance(value, dict) else items.of(value.items(), field)
     return {
-        _whole_text(str(key)): _plain(item, f"{field}.{key}"[:200], depth + 1, items)
+        (name := _key_of(key)): _plain(item, f"{field}.{name}"[:200], depth + 1, items)
         for key, item in pairs
     }
+
+
+def _text_of(text: str) -> str:
+    """Return the characters of a text; a member of a `class Colour(str, Enum)` says `Colour.RED`."""
+    return _whole_text(str.__str__(text))
+
+
+def _key_of(key: Any) -> str:
+    """Return the key that a JSON encoder would write."""
+    if isinstance(key, str):
+        return _whole_text(str.__str__(key))
+    try:
+        (text,) = to_jsonable_python({key: None})
+    except (PydanticSerializationError, ValueError):
+        text = str(key)
+    return _whole_text(text)
+
+
+def _dumped(model: BaseModel) -> Any:
+    """Return what a JSON encoder would read of a model, with its aliases and serializers, or its values
+    as they are if one of them has to be repaired or refused."""
+    try:
+        return model.model_dump(mode="json", by_alias=True)
+    except (PydanticSerializationError, ValueError, TypeError):
+        return model.model_dump(by_alias=True)
 
 
 def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[Any]:
@@ -227,6 +253,8 @@ def _kind(value: Any) -> str:
     return str(type.__getattribute__(type(value), "__name__"))[:100]
 
 
+_READ_AS_TEXT = (bytes, bytearray, IPv4Network, IPv6Network)
+"""Iterables that are no arrays."""
 _ARRAYS = frozenset({list, tuple})
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _SCALARS = frozenset({float, bool, type(None)})
