@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.execution.step_threads import Outcome
 
 PASSING = frozenset(
     {
@@ -60,8 +60,9 @@ def fault_of(faults: Iterable[Fault], step: RequestedStep) -> Fault | None:
     return None
 
 
-async def handled(handler: Handler, context: Context, fault: Fault | None) -> Any:
-    """Apply the test's fault, if any, and call the handler unless the fault is an error."""
+async def handled(handler: Handler, context: Context, fault: Fault | None) -> Outcome:
+    """Apply the test's fault, if any, and call the handler unless the fault is an error. A handler that
+    exits has failed, as at a worker; asyncio would end the play, and with it the test run."""
     if fault is not None:
         if fault.takes_ms is None:
             await asyncio.Event().wait()
@@ -69,4 +70,7 @@ async def handled(handler: Handler, context: Context, fault: Fault | None) -> An
             await asyncio.sleep(fault.takes_ms / 1000)
         if fault.error is not None:
             raise fault.error
-    return await handler(context)
+    try:
+        return Outcome(value=await handler(context))
+    except SystemExit as error:
+        return Outcome(error=error)

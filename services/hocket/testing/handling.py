@@ -15,6 +15,7 @@ from hocket.testing.stand_ins.journals import PlayedJournals
 from hocket.workers.errors import AttemptTimeout
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.step_threads import Outcome
 from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.journal.waits import Suspend
 from hocket.workers.runtime.transport.step_message import StepMessage
@@ -46,7 +47,9 @@ def context_of(
     )
 
 
-async def within(doing: "asyncio.Task[Any]", timeout_ms: float) -> tuple[Any, BaseException | None]:
+async def within(
+    doing: "asyncio.Task[Outcome]", timeout_ms: float
+) -> tuple[Any, BaseException | None]:
     """Return a handler's output, or its error, which is AttemptTimeout if it took too long."""
     await asyncio.wait({doing}, timeout=timeout_ms / 1000)
     if not doing.done():
@@ -56,4 +59,7 @@ async def within(doing: "asyncio.Task[Any]", timeout_ms: float) -> tuple[Any, Ba
     error = doing.exception()
     if isinstance(error, NotPlayable):
         raise error
-    return (None, error) if error is not None else (doing.result(), None)
+    if error is not None:
+        return None, error
+    outcome = doing.result()
+    return outcome.value, outcome.error

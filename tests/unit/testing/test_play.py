@@ -249,3 +249,17 @@ def _input_of(command: tuple[str, ...]) -> dict[str, Any]:
         elif word == "--input":
             given |= json.loads(words.pop(0))
     return given
+
+
+async def exits_in_the_loop() -> None:
+    sys.exit(3)
+
+
+def test_a_handler_that_exits_has_failed_and_the_test_run_goes_on() -> None:
+    for function in (exits_in_the_loop, lambda: sys.exit(3)):
+        play = Play({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "nowhere:a"}}})
+        play.node("a", function)
+        played = play.run()
+        assert played.status == "failed"
+        assert played.error is not None
+        assert played.error.message == "The handler failed with SystemExit: 3"

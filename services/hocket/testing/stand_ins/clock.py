@@ -125,6 +125,6 @@ class NoThreads(StepThreads):
         future: Future[Outcome] = Future()
         try:
             future.set_result(Outcome(value=call()))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # as a worker takes it
             future.set_result(Outcome(error=error))
         return future
