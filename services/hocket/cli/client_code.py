@@ -199,6 +199,7 @@ TO_SYNC = (
     ("__aexit__", "__exit__"),
     ("aclose", "close"),
     ("aread", "read"),
+    ("async_owner", "owner"),
     ("Async", ""),
 )  # fmt: skip
 

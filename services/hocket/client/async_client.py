@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from decimal import Decimal
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,8 @@ import httpx2
 from hocket.client.async_resources import AsyncResources
 from hocket.client.errors import ApiUnreachable, RunNotSucceeded
 from hocket.client.live import LastEvent, RunStream, read_event
-from hocket.client.requests import ApiRequest, identity_headers, pause_s, read_answer
+from hocket.client.owners import Owner, async_owner
+from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunDetail, RunResult, StepDetail
 
@@ -28,8 +30,8 @@ SUCCEEDED = ("succeeded", "degraded")
 class AsyncHocket(AsyncResources):
     """The REST API of one platform, used with one key. `url`, `key` and `tenant` default to
     HOCKET_API_URL, HOCKET_API_KEY and HOCKET_TENANT; name a tenant only with a key of all tenants. Use
-    it as a context manager, or call `aclose`. Raises InvalidInput for a key or a tenant that cannot be
-    sent.
+    it as a context manager, or call `aclose`. Raises InvalidInput for a URL, a key or a tenant that is
+    of no use.
 
     Every call raises RequestRefused with the API's error, ApiUnreachable if there was no answer, or
     AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, and
@@ -44,11 +46,13 @@ class AsyncHocket(AsyncResources):
         tenant: str | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = (url or os.environ.get(API_ENV) or DEFAULT_URL).rstrip("/")
+        self.url = checked_url(url or os.environ.get(API_ENV) or DEFAULT_URL)
         headers = identity_headers(
             key or os.environ.get(KEY_ENV), tenant or os.environ.get(TENANT_ENV)
         )
-        self._http = httpx2.AsyncClient(headers=headers, transport=transport)
+        self._new_http = partial(httpx2.AsyncClient, headers=headers, transport=transport)
+        self._http = self._new_http()
+        self._owner: Owner | None = None
         super().__init__(self._send)
 
     async def __aenter__(self) -> Self:
@@ -64,7 +68,7 @@ class AsyncHocket(AsyncResources):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._connections().aclose()
 
     async def run(
         self,
@@ -125,6 +129,14 @@ class AsyncHocket(AsyncResources):
             if isinstance(event, RunNotice | LiveEnd):
                 yield event
 
+    def _connections(self) -> httpx2.AsyncClient:
+        """Return the HTTP client, a new one if the connections of this one belong to others."""
+        current = async_owner()
+        if self._owner not in (None, current):
+            self._http = self._new_http()
+        self._owner = current
+        return self._http
+
     async def _send(self, request: ApiRequest, kind: Any) -> Any:
         """Send a request, retrying if that is safe; return its answer as a `kind`."""
         tries = 0
@@ -132,7 +144,7 @@ class AsyncHocket(AsyncResources):
             tries += 1
             status, retry_after, reason = None, None, ""
             try:
-                answer = await self._http.request(
+                answer = await self._connections().request(
                     request.method,
                     self.url + request.url,
                     headers=request.sent_headers(),
@@ -140,7 +152,7 @@ class AsyncHocket(AsyncResources):
                     timeout=httpx2.Timeout(request.timeout_s, connect=CONNECT_S),
                 )
                 status, retry_after = answer.status_code, answer.headers.get("retry-after")
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 reason = str(error) or type(error).__name__
             wait_s = pause_s(request, tries, status, retry_after)
             if wait_s is None:
@@ -160,7 +172,7 @@ class AsyncHocket(AsyncResources):
             request = stream.request(last)
             status, retry_after, reason = None, None, "the stream ended"
             try:
-                async with self._http.stream(
+                async with self._connections().stream(
                     "GET",
                     self.url + request.url,
                     headers=request.sent_headers(),
@@ -177,7 +189,7 @@ class AsyncHocket(AsyncResources):
                         status = None
                     else:
                         await answer.aread()
-            except (httpx2.TransportError, httpx2.SSEError) as error:
+            except (httpx2.RequestError, httpx2.SSEError) as error:
                 status, reason = None, str(error) or type(error).__name__
             wait_s = pause_s(request, max(tries, 1), status, retry_after)
             if wait_s is None:

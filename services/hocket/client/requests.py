@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -70,6 +70,23 @@ class ApiRequest:
         return (
             self.body.encode() if isinstance(self.body, str) else to_json(self.body, by_alias=True)
         )
+
+
+def checked_url(url: str) -> str:
+    """Return the URL of an API, without a slash at its end. Raises InvalidInput."""
+    text = url.strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number, or brackets do not match
+        is_url = False
+    if is_url and text.isprintable() and not any(mark in text for mark in " ?#"):
+        return text
+    raise InvalidInput(
+        field="url",
+        reason="it is not the URL of a platform",
+        cure="Write https://HOST or https://HOST/PATH.",
+    )
 
 
 def identity_headers(key: str | None, tenant: str | None) -> dict[str, str]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from decimal import Decimal
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,8 @@ import httpx2
 
 from hocket.client.errors import ApiUnreachable, RunNotSucceeded
 from hocket.client.live import LastEvent, RunStream, read_event
-from hocket.client.requests import ApiRequest, identity_headers, pause_s, read_answer
+from hocket.client.owners import Owner, owner
+from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
 from hocket.client.sync_resources import Resources
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunDetail, RunResult, StepDetail
@@ -28,8 +30,8 @@ SUCCEEDED = ("succeeded", "degraded")
 class Hocket(Resources):
     """The REST API of one platform, used with one key. `url`, `key` and `tenant` default to
     HOCKET_API_URL, HOCKET_API_KEY and HOCKET_TENANT; name a tenant only with a key of all tenants. Use
-    it as a context manager, or call `close`. Raises InvalidInput for a key or a tenant that cannot be
-    sent.
+    it as a context manager, or call `close`. Raises InvalidInput for a URL, a key or a tenant that is
+    of no use.
 
     Every call raises RequestRefused with the API's error, ApiUnreachable if there was no answer, or
     AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, and
@@ -44,11 +46,13 @@ class Hocket(Resources):
         tenant: str | None = None,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self.url = (url or os.environ.get(API_ENV) or DEFAULT_URL).rstrip("/")
+        self.url = checked_url(url or os.environ.get(API_ENV) or DEFAULT_URL)
         headers = identity_headers(
             key or os.environ.get(KEY_ENV), tenant or os.environ.get(TENANT_ENV)
         )
-        self._http = httpx2.Client(headers=headers, transport=transport)
+        self._new_http = partial(httpx2.Client, headers=headers, transport=transport)
+        self._http = self._new_http()
+        self._owner: Owner | None = None
         super().__init__(self._send)
 
     def __enter__(self) -> Self:
@@ -64,7 +68,7 @@ class Hocket(Resources):
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._connections().close()
 
     def run(
         self,
@@ -125,6 +129,14 @@ class Hocket(Resources):
             if isinstance(event, RunNotice | LiveEnd):
                 yield event
 
+    def _connections(self) -> httpx2.Client:
+        """Return the HTTP client, a new one if the connections of this one belong to others."""
+        current = owner()
+        if self._owner not in (None, current):
+            self._http = self._new_http()
+        self._owner = current
+        return self._http
+
     def _send(self, request: ApiRequest, kind: Any) -> Any:
         """Send a request, retrying if that is safe; return its answer as a `kind`."""
         tries = 0
@@ -132,7 +144,7 @@ class Hocket(Resources):
             tries += 1
             status, retry_after, reason = None, None, ""
             try:
-                answer = self._http.request(
+                answer = self._connections().request(
                     request.method,
                     self.url + request.url,
                     headers=request.sent_headers(),
@@ -140,7 +152,7 @@ class Hocket(Resources):
                     timeout=httpx2.Timeout(request.timeout_s, connect=CONNECT_S),
                 )
                 status, retry_after = answer.status_code, answer.headers.get("retry-after")
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 reason = str(error) or type(error).__name__
             wait_s = pause_s(request, tries, status, retry_after)
             if wait_s is None:
@@ -160,7 +172,7 @@ class Hocket(Resources):
             request = stream.request(last)
             status, retry_after, reason = None, None, "the stream ended"
             try:
-                with self._http.stream(
+                with self._connections().stream(
                     "GET",
                     self.url + request.url,
                     headers=request.sent_headers(),
@@ -177,7 +189,7 @@ class Hocket(Resources):
                         status = None
                     else:
                         answer.read()
-            except (httpx2.TransportError, httpx2.SSEError) as error:
+            except (httpx2.RequestError, httpx2.SSEError) as error:
                 status, reason = None, str(error) or type(error).__name__
             wait_s = pause_s(request, max(tries, 1), status, retry_after)
             if wait_s is None:

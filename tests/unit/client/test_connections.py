@@ -1,0 +1,74 @@
+"""Connections of the client: whose they are, and what comes over them that is no answer."""
+
+import asyncio
+import gc
+import os
+import warnings
+from typing import Any
+
+import pytest
+
+from hocket.client import ApiUnreachable, AsyncHocket, Hocket, RequestRefused
+from hocket.schemas.errors import InvalidInput
+from support.administration.scripted_api import Answer, refusal, scripted_api
+
+
+def unknown(_asked: str, _body: Any) -> Answer:
+    return refusal(404, "run_unknown", "There is no run.")
+
+
+def ask(hocket: Hocket) -> None:
+    with pytest.raises(RequestRefused, match="There is no run"):
+        hocket.runs.get("r")
+
+
+async def ask_in_loop(client: AsyncHocket) -> None:
+    with pytest.raises(RequestRefused, match="There is no run"):
+        await client.runs.get("r")
+
+
+def test_a_forked_process_does_not_use_its_parents_connections() -> None:
+    with scripted_api(unknown) as api, Hocket(api.url, key="k") as hocket:
+        ask(hocket)
+        child = os.fork()
+        if child == 0:
+            try:
+                ask(hocket)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        ask(hocket)
+    own, of_child, own_again = api.ports
+    assert own == own_again != of_child
+
+
+def test_a_client_can_be_used_in_one_event_loop_after_another() -> None:
+    async def twice(client: AsyncHocket) -> None:
+        await ask_in_loop(client)
+        await ask_in_loop(client)
+
+    with scripted_api(unknown) as api, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # of the first loop, which closed nothing
+        client = AsyncHocket(api.url, key="k")
+        asyncio.run(twice(client))
+        asyncio.run(twice(client))
+        asyncio.run(client.aclose())
+        gc.collect()
+    assert len(set(api.ports)) == 2
+
+
+def test_a_body_that_cannot_be_decompressed_is_no_answer() -> None:
+    with scripted_api(lambda *_: (200, b"no gzip"), Content_Encoding="gzip") as api:
+        with Hocket(api.url, key="k") as hocket, pytest.raises(ApiUnreachable):
+            hocket.runs.signal("r", "go")
+        assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8080", "http://[::1", "http://h:port", "ftp://h", "http://h/?a", " "]
+)
+def test_what_is_not_the_url_of_a_platform_is_refused_at_once(url: str) -> None:
+    for kind in (Hocket, AsyncHocket):
+        with pytest.raises(InvalidInput, match="`url` is not valid"):
+            kind(url)
