@@ -14,6 +14,9 @@ TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
 WAIT_INTERVAL_S = 0.5
 
+NumberedTask = tuple[int, Any, int]
+"""The number of a line, the task on it, and how many bytes it has."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OperationId = Annotated[str, typer.Argument(help="ID of the bulk operation.")]
 Pipeline = Annotated[
@@ -57,17 +60,25 @@ def submit(
 ) -> None:
     """Submit many tasks: each line is a body of `POST /v1/runs`, with `pipeline` and `input`."""
     from hocket.cli.terminal.console import notes, print_json
+    from hocket.schemas.errors import HocketError
 
     api, accepted, told = target_of(context).api(), 0, []
-    for tasks in _portions(file):
-        receipt = api.post("/v1/bulk/runs", {"runs": tasks})
+    numbered = _tasks(file)
+    for portion in _portions(numbered):
+        try:
+            receipt = api.post("/v1/bulk/runs", {"runs": [task for _, task, _ in portion]})
+        except HocketError:
+            if told:
+                sent = f"{accepted} tasks were accepted from the lines before line {portion[0][0]}"
+                notes.print(f"{sent}; of those from it on, none is known to be.")
+            raise
         accepted += receipt["accepted"]
         told += receipt["runs"]
     if as_json:
         print_json(told)
     else:
         typer.echo(f"{accepted} of {len(told)} tasks were accepted")
-    for line, one in enumerate(told, start=1):
+    for (line, _, _), one in zip(numbered, told, strict=True):
         if one["error"]:
             notes.print(f"line {line}: {one['error']['message']}", style="red")
     if accepted < len(told):
@@ -204,20 +215,27 @@ def _filter(
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _portions(file: str) -> Iterator[list[Any]]:
-    """Yield the tasks of a file in portions that fit into a request."""
+def _tasks(file: str) -> list[NumberedTask]:
+    """Return all tasks of a file, so that nothing is sent if one of them cannot be read."""
     from hocket.cli.terminal.sources import read_unpacked
     from hocket.schemas.checks.plain_json import parse_json
 
-    tasks: list[Any] = []
+    return [
+        (number, parse_json(line, f"line {number}"), len(line))
+        for number, line in enumerate(read_unpacked(file).splitlines(), start=1)
+        if line.strip()
+    ]
+
+
+def _portions(tasks: list[NumberedTask]) -> Iterator[list[NumberedTask]]:
+    """Yield the tasks in portions that fit into a request."""
+    portion: list[NumberedTask] = []
     size = 0
-    for number, line in enumerate(read_unpacked(file).splitlines(), start=1):
-        if not line.strip():
-            continue
-        if tasks and (len(tasks) >= TASKS_AT_ONCE or size + len(line) > BYTES_AT_ONCE):
-            yield tasks
-            tasks, size = [], 0
-        tasks.append(parse_json(line, f"line {number}"))
-        size += len(line)
-    if tasks:
-        yield tasks
+    for task in tasks:
+        if portion and (len(portion) >= TASKS_AT_ONCE or size + task[2] > BYTES_AT_ONCE):
+            yield portion
+            portion, size = [], 0
+        portion.append(task)
+        size += task[2]
+    if portion:
+        yield portion

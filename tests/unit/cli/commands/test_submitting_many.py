@@ -1,0 +1,66 @@
+"""`hocket runs submit`: what is sent, and what is told about each line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hocket.cli.commands.runs.bulk import TASKS_AT_ONCE
+from support.administration.scripted_api import Answer, ScriptedApi, as_json, refusal, scripted_api
+from support.shared.commands import run_hocket
+
+UNKNOWN = "There is no pipeline `[x/y]`."
+
+
+def answered(asked: str, body: Any) -> Answer:
+    runs = [_receipt(one["pipeline"]) for one in body["runs"]]
+    return as_json(202, {"accepted": sum(not one["error"] for one in runs), "runs": runs})
+
+
+def _receipt(pipeline: str) -> dict[str, Any]:
+    error = {"code": "pipeline_unknown", "message": UNKNOWN} if pipeline == "none" else None
+    return {"run_id": None if error else "r", "error": error}
+
+
+def submit(api: ScriptedApi, file: Path) -> Any:
+    env = {"HOME": str(file.parent), "PATH": "/usr/bin:/bin", "HOCKET_API_KEY": "hk_a_b"}
+    return run_hocket("--api", api.url, "runs", "submit", str(file), env=env)
+
+
+def test_a_refused_task_is_told_by_the_line_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('\n{"pipeline": "p"}\n\n\n{"pipeline": "none"}\n')
+    with scripted_api(answered) as api:
+        done = submit(api, file)
+
+    assert done.stdout == "1 of 2 tasks were accepted\n"
+    assert done.stderr == f"line 5: {UNKNOWN}\n"
+    assert done.returncode == 1
+
+
+def test_nothing_is_sent_if_a_later_line_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"pipeline": "p"}\n' * TASKS_AT_ONCE + '{"pipeline": "p"\n')
+    with scripted_api(answered) as api:
+        done = submit(api, file)
+
+    assert f"`line {TASKS_AT_ONCE + 1}` is not valid" in done.stderr
+    assert (done.returncode, api.asked) == (2, [])
+
+
+def test_what_was_accepted_before_an_error_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"pipeline": "p"}\n' * (TASKS_AT_ONCE + 1))
+
+    def fails_later(asked: str, body: Any) -> Answer:
+        if len(body["runs"]) < TASKS_AT_ONCE:
+            return refusal(503, "disk_low", "The disk is full.")
+        return answered(asked, body)
+
+    with scripted_api(fails_later) as api:
+        done = submit(api, file)
+
+    said = f"{TASKS_AT_ONCE} tasks were accepted from the lines before line {TASKS_AT_ONCE + 1}"
+    assert said in done.stderr
+    assert "The disk is full." in done.stderr
+    assert done.returncode == 1
+    assert json.dumps(api.asked[1][1]) == '{"runs": [{"pipeline": "p"}]}'
