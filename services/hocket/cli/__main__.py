@@ -1,6 +1,7 @@
 """Runs the `hocket` command, and turns errors into one line and an exit code."""
 
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from hocket.cli.app import app
@@ -15,6 +16,7 @@ MAX_REASON_CHARS = 300
 
 def main() -> None:
     """Run the command line of this process."""
+    _show_whatever_is_written()
     try:
         read_files()
         app()
@@ -22,6 +24,14 @@ def main() -> None:
         sys.exit(exit_codes.INTERRUPTED)
     except Exception as error:
         sys.exit(_reported(error))
+
+
+def _show_whatever_is_written() -> None:
+    """Write characters that the terminal's encoding lacks as escapes: names, outputs and drawings have
+    all kinds, and an encoding such as Latin-1 is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _reported(error: Exception) -> int:

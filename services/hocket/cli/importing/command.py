@@ -45,7 +45,7 @@ def wfformat(
     Each step gets its task's ID and (scaled) runtime. The default handler sleeps for that long.
     """
     from hocket.cli.importing.wfformat import REPLAY_HANDLER, pipeline_of
-    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.console import notes, print_document
     from hocket.cli.terminal.sources import read_unpacked
     from hocket.schemas.checks.plain_json import parse_json
     from hocket.schemas.pipeline.plan import compile_pipeline
@@ -58,7 +58,7 @@ def wfformat(
     text = _text(pipeline, as_json=output is not None and output.suffix == ".json")
     _check_size(text)
     if output is None:
-        typer.echo(text, nl=False)
+        print_document(text)
         return
     _write(output, text)
     count = len(pipeline["nodes"])
@@ -92,6 +92,6 @@ def _write(path: Path, text: str) -> None:
     from hocket.cli.terminal.errors import FileUnwritable
 
     try:
-        path.write_text(text)
+        path.write_text(text, "utf-8")
     except OSError as error:
         raise FileUnwritable(path=path, reason=error.strerror) from error

@@ -37,7 +37,7 @@ def print_table(
             overflow="fold" if column == columns[-1] else "ignore",
         )
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(_in_a_line(cell)) for cell in row))
     if out.is_terminal:
         out.print(table, soft_wrap=False)
         return
@@ -46,9 +46,24 @@ def print_table(
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().split("\n")[:-1])
 
 
+def _in_a_line(cell: str) -> str:
+    """Return a cell as it is for a terminal, and elsewhere without line breaks: each row is one line."""
+    return cell if out.is_terminal else cell.replace("\n", " ")
+
+
 def print_json(value: Any) -> None:
-    """Print a JSON value for programs: with colours on a terminal, otherwise plain."""
-    if out.is_terminal:
+    """Print a JSON value for programs: with colours on a terminal, and otherwise plain, whatever
+    FORCE_COLOR says. Where standard output is not UTF-8, it is ASCII."""
+    if out.is_terminal and sys.stdout.isatty():
         out.print_json(json.dumps(value))
-    else:
-        sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+        return
+    is_utf8 = (sys.stdout.encoding or "utf8").lower().replace("-", "") == "utf8"
+    text = json.dumps(value, indent=2, ensure_ascii=not is_utf8)
+    sys.stdout.write(visible_json(text) + "\n")
+
+
+def print_document(text: str) -> None:
+    """Print a document that other commands read: in UTF-8, whatever the encoding of standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()

@@ -106,7 +106,7 @@ def show(
     import yaml
 
     from hocket.cli.remote.api import path
-    from hocket.cli.terminal.console import notes, print_json
+    from hocket.cli.terminal.console import notes, print_document, print_json
     from hocket.cli.terminal.safe_text import visible
     from hocket.schemas.pipeline.plan import compile_pipeline
 
@@ -118,7 +118,7 @@ def show(
     short = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     short["nodes"] = {name: short["nodes"][name] for name in plan.root.order}
     text = yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100)
-    typer.echo(visible(text), nl=False)
+    print_document(visible(text))
     notes.print(f"version {detail['version']} of {detail['versions'][0]}", style="dim")
 
 

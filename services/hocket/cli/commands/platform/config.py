@@ -26,12 +26,12 @@ def check(
     from rich.text import Text
 
     from hocket.cli.local.config_check import checked
-    from hocket.cli.terminal.console import out
+    from hocket.cli.terminal.console import out, print_json
 
     found = asyncio.run(checked(file))
     if as_json:
         faults = [fault._asdict() for fault in found.faults]
-        out.print_json(data={"models": found.models, "faults": faults, "notes": found.notes})
+        print_json({"models": found.models, "faults": faults, "notes": found.notes})
     else:
         for fault in found.faults:
             place = Text.assemble(("FAILED", "bold red"), f"  {fault.field}: {fault.reason}.")
