@@ -3,6 +3,7 @@
 import sys
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -79,9 +80,10 @@ def export(
             sys.stdout.buffer.write(part)
         sys.stdout.flush()
         return
+    first = next(parts, b"")  # if the API refuses, an earlier export in the file is kept
     try:
         with to.open("wb") as file:
-            file.writelines(parts)
+            file.writelines(chain([first], parts))
     except OSError as fault:
         raise FileUnwritable(path=to, reason=fault.strerror or str(fault)) from fault
 

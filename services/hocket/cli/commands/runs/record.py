@@ -21,14 +21,18 @@ def record(
     The platform must store answers (docs/how-to/content.md), and your key must be allowed to read them.
     """
     from hocket.cli.remote.recording import recording_of
-    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.console import notes, print_document
+    from hocket.cli.terminal.errors import FileUnwritable
 
     recording = recording_of(target_of(context).api(), run_id)
     text = recording.model_dump_json(indent=2, exclude_defaults=True) + "\n"
     if to is None:
-        typer.echo(text, nl=False)
+        print_document(text)
         return
-    to.write_text(text, "utf-8")
+    try:
+        to.write_text(text, "utf-8")
+    except OSError as error:
+        raise FileUnwritable(path=to, reason=error.strerror) from error
     redacted = sum(call.prompt is None for call in recording.calls)
     told = f"{len(recording.calls)} answers of run {run_id} were written to {to}"
     if redacted:

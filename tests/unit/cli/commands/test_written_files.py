@@ -1,0 +1,56 @@
+"""Files that commands write: what is there stays if there is nothing to write, and what cannot be
+written is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.testing.recording import FORMAT, RecordedAnswer, RecordedCall, Recording
+from support.administration.scripted_api import Answer, refusal, scripted_api
+from support.shared.commands import run_hocket
+
+
+def hocket(home: Path, *arguments: str) -> Any:
+    env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "HOCKET_API_KEY": "hk_a_b"}
+    return run_hocket(*arguments, env=env, folder=home)
+
+
+def refused(_asked: str, _body: Any) -> Answer:
+    return refusal(503, "database_unavailable", "Postgres is away.")
+
+
+def exported(_asked: str, _body: Any) -> Answer:
+    return 200, b'{"run_id": "r"}\n'
+
+
+def test_an_earlier_export_is_kept_if_the_api_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text("earlier\n")
+    with scripted_api(refused) as api:
+        done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(file))
+    assert (done.returncode, file.read_text()) == (1, "earlier\n")
+    assert "Postgres is away." in done.stderr
+
+    with scripted_api(exported) as api:
+        done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(file))
+    assert (done.returncode, file.read_text()) == (0, '{"run_id": "r"}\n')
+
+
+def test_a_recording_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hocket.cli.__main__ import main
+
+    call = RecordedCall(pipeline="p", step="s", model="m", answer=RecordedAnswer(text="t"))
+    recording = Recording(hocket_recording=FORMAT, run_id="r", calls=(call,))
+    monkeypatch.setattr("hocket.cli.remote.recording.recording_of", lambda *_: recording)
+    to = str(tmp_path / "none" / "run.json")
+    arguments = ["hocket", "--api", "http://127.0.0.1:1", "runs", "record", "r", "--to", to]
+    monkeypatch.setattr("sys.argv", arguments)
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (2, "")
+    assert told.err.startswith(f"Error: `{to}` cannot be written: No such file or directory")
