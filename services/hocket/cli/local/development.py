@@ -236,11 +236,11 @@ class Development:
 
 
 async def until_signal(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `work` until SIGINT or SIGTERM, which sets the event passed to it."""
+    """Run `work` until SIGINT, SIGTERM or SIGHUP (its terminal was closed), which sets its event."""
     import signal
 
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     await work(stopping)
 
