@@ -15,6 +15,7 @@ from hocket.kit.process.limits.disk_space import MIB, MIN_FREE_MIB
 
 OLDEST_PYTHON = (3, 11)
 LOW_DISK_BYTES = 5 * 1024**3
+MIN_FREE_ENV = "HOCKET_MIN_FREE_DISK_MIB"
 
 
 def python() -> Finding:
@@ -62,7 +63,10 @@ def disk(target: Target) -> Finding:
     """Check the free space of the data folder's disk."""
     free = shutil.disk_usage(_nearest(target.data_dir)).free
     found = f"{free / 1024**3:.1f} GiB free"
-    least_mib = int(os.environ.get("HOCKET_MIN_FREE_DISK_MIB") or MIN_FREE_MIB)
+    least_mib = _least_mib()
+    if least_mib is None:
+        cure = "Set it to a number of MiB, such as 512, or remove it."
+        return Finding("disk", Verdict.FAILED, f"{MIN_FREE_ENV} is not a whole number", cure)
     if free < least_mib * MIB:
         cure = f"Free some space: below {least_mib} MiB, no tasks are accepted."
         return Finding("disk", Verdict.FAILED, found, cure)
@@ -79,3 +83,9 @@ def _nearest(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder
+
+
+def _least_mib() -> int | None:
+    """Return how much space is kept free, or None if the setting cannot be read."""
+    named = os.environ.get(MIN_FREE_ENV) or str(MIN_FREE_MIB)
+    return int(named) if named.isascii() and named.isdigit() else None

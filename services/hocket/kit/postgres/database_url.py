@@ -8,7 +8,10 @@ TARGET = "target_session_attrs"
 def of_primary(url: str) -> str:
     """Return the URL with `target_session_attrs=read-write` added if it names several hosts and does not
     say which of them may be used: a standby accepts no writes."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # whoever connects says what is wrong
+        return url
     several = "," in parts.netloc.rpartition("@")[2]
     if not several or TARGET in parse_qs(parts.query):
         return url

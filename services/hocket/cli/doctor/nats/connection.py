@@ -18,6 +18,7 @@ from hocket.kit.nats.server_urls import server_urls
 TIMEOUT_S = 5.0
 NATS_PORT = 4222
 MAX_GREETING_BYTES = 64 * 1024
+NO_NATS = "it is not a NATS server"
 
 
 async def connect(url: str, only: str | None = None) -> Client:
@@ -66,10 +67,7 @@ async def greeting(url: str, one: str) -> Greeting | None:
             place.hostname, place.port or NATS_PORT, limit=MAX_GREETING_BYTES
         )
         try:
-            verb, _, body = (await reader.readline()).partition(b" ")
-            if verb != b"INFO":
-                raise ValueError("it is not a NATS server")
-            told: dict[str, Any] = json.loads(body)
+            told = _info(await _first_line(reader))
             context = tls_of(url)
             if context is not None:
                 await writer.start_tls(context, server_hostname=place.hostname)
@@ -83,6 +81,25 @@ async def greeting(url: str, one: str) -> Greeting | None:
         cluster=str(told.get("cluster", "")),
         certificate=certificate,
     )
+
+
+async def _first_line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readline()
+    except ValueError:  # it is longer than any greeting
+        raise ValueError(NO_NATS) from None
+
+
+def _info(line: bytes) -> dict[str, Any]:
+    """Return what a server's first line says; raise ValueError if it is not a NATS server."""
+    verb, _, body = line.partition(b" ")
+    try:
+        told = json.loads(body) if verb == b"INFO" else None
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise ValueError(NO_NATS)
+    return told
 
 
 @dataclass(frozen=True, slots=True)
