@@ -80,9 +80,16 @@ def _named_database() -> str | None:
 
 
 def _nearest(folder: Path) -> Path:
-    while not folder.exists():
+    while not _exists(folder):
         folder = folder.parent
     return folder
+
+
+def _exists(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # it cannot be told: its own parent may not be entered, or its name is too long
+        return False
 
 
 def _least_mib() -> int | None:

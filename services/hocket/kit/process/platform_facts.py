@@ -26,6 +26,13 @@ class PlatformFacts:
     processes: dict[str, int]
 
 
+def default_data_dir() -> Path:
+    """Return the user's data folder for Hocket (XDG base directory specification)."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "share"
+    return root / "hocket"
+
+
 def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
     """Write the file atomically, so that nobody reads half of it."""
     path = _path(data_dir)
@@ -39,7 +46,8 @@ def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
 
 
 def read_facts(data_dir: Path) -> PlatformFacts | None:
-    """Return the facts of the platform that runs on this folder; None if none does."""
+    """Return the facts of the platform that runs on this folder; None if none does. Raises
+    DataFolderUnreadable."""
     try:
         if not _path(data_dir).is_file():  # reading a named pipe would block
             return None
@@ -47,13 +55,22 @@ def read_facts(data_dir: Path) -> PlatformFacts | None:
         return facts if _lives(facts.pid) else None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+    except OSError as error:
+        from hocket.kit.process.data_folder_errors import DataFolderUnreadable
+
+        raise DataFolderUnreadable(data_dir=data_dir, reason=error.strerror) from error
     except (ValueError, TypeError, OverflowError, RecursionError):  # of another release, or damaged
         return None
 
 
 def remove_facts(data_dir: Path) -> None:
-    """Remove the file if it is ours."""
-    facts = read_facts(data_dir)
+    """Remove the file if it is ours; do nothing if the folder cannot be read."""
+    from hocket.kit.process.data_folder_errors import DataFolderUnreadable
+
+    try:
+        facts = read_facts(data_dir)
+    except DataFolderUnreadable:
+        return
     if facts is None or facts.pid == os.getpid():
         with suppress(NotADirectoryError, IsADirectoryError):
             _path(data_dir).unlink(missing_ok=True)
