@@ -77,7 +77,7 @@ commands.add_to(app)
 def _folder(named: Path | None) -> Path:
     if named is not None:
         return named.expanduser().absolute()
-    from hocket.cli.local.folders import default_data_dir
+    from hocket.kit.process.platform_facts import default_data_dir
 
     return default_data_dir()
 

@@ -5,12 +5,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hocket.kit.process.platform_facts import PlatformFacts, read_facts
+from hocket.kit.process.platform_facts import PlatformFacts, default_data_dir, read_facts
 from hocket.worker.errors import BlobsNotFound
 
 NATS_VARIABLES = ("HOCKET_NATS_URL", "NATS_URL")
 DATA_DIR = "HOCKET_DATA_DIR"
-DEFAULT_DATA_DIR = "~/.local/share/hocket"
 BLOBS_DIR = "HOCKET_BLOBS_DIR"
 DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 
@@ -25,7 +24,8 @@ class Place:
 
 def place_of(nats_url: str | None = None, blobs: Path | None = None) -> Place:
     """Return where the platform is; raise BlobsNotFound if a folder is named but does not exist."""
-    folder = Path(os.environ.get(DATA_DIR) or DEFAULT_DATA_DIR).expanduser()
+    named_folder = os.environ.get(DATA_DIR)
+    folder = Path(named_folder).expanduser() if named_folder else default_data_dir()
     facts = read_facts(folder)
     named = nats_url or next(filter(None, map(os.environ.get, NATS_VARIABLES)), None)
     url = named or (facts.nats_url if facts is not None else DEFAULT_NATS_URL)

@@ -2,6 +2,7 @@
 
 from hocket.kit.embedded.nats import NatsServer
 from hocket.kit.embedded.postgres import PostgresServer
-from hocket.kit.embedded.servers import EmbeddedServers, default_data_dir
+from hocket.kit.embedded.servers import EmbeddedServers
+from hocket.kit.process.platform_facts import default_data_dir
 
 __all__ = ["EmbeddedServers", "NatsServer", "PostgresServer", "default_data_dir"]

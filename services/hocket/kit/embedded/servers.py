@@ -6,7 +6,6 @@ available again after the next start.
 """
 
 import asyncio
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,14 +15,6 @@ from hocket.kit.embedded.folder_lock import FolderLock
 from hocket.kit.embedded.nats import NatsServer
 from hocket.kit.embedded.postgres import PostgresServer
 from hocket.kit.embedded.server import SupervisedServer
-
-
-def default_data_dir() -> Path:
-    """Return the user's data folder for Hocket (XDG base directory specification)."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(base):
-        return Path.home() / ".local" / "share" / "hocket"
-    return Path(base) / "hocket"
 
 
 class EmbeddedServers:

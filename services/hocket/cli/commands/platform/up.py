@@ -152,9 +152,9 @@ async def _serve(platform: "Platform") -> None:
 
 def _print_summary(platform: "Platform", took_s: float) -> None:
     from hocket.cli.local.admin_key import FILE as ADMIN_KEY
-    from hocket.cli.local.folders import default_data_dir
     from hocket.cli.terminal.console import out
     from hocket.kit.nats.server_urls import without_passwords
+    from hocket.kit.process.platform_facts import default_data_dir
 
     url_file = platform.backing.nats_url_file
     any_client = "or publish a JSON object on hocket.task.default.NAME with any NATS client"

@@ -1,0 +1,23 @@
+"""Where a worker looks for the platform of its machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hocket.kit.process.platform_facts import PlatformFacts, default_data_dir, write_facts
+from hocket.worker.connection import NATS_VARIABLES, place_of
+
+
+def test_it_looks_where_hocket_up_keeps_its_data_if_no_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOCKET_DATA_DIR", "HOCKET_BLOBS_DIR", *NATS_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folder = default_data_dir()
+    assert folder == tmp_path / "hocket"
+    facts = PlatformFacts(os.getpid(), "0", str(folder), "nats://a:b@h:1", "", None, {})
+    write_facts(folder, facts)
+    assert place_of().nats_url == "nats://a:b@h:1"
+    assert place_of().blobs == folder / "blobs"
