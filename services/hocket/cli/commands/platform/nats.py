@@ -39,7 +39,12 @@ def accounts(
         raise InvalidInput(
             field="--server", reason="it names an account", cure="Write nats://HOST:PORT."
         )
-    paths = [str(path) for path in kept_accounts(folder, server)]
+    try:
+        paths = [str(path) for path in kept_accounts(folder, server)]
+    except OSError as error:
+        reason = f"{folder} cannot be written: {error.strerror}"
+        cure = "Name a folder that you may write to."
+        raise InvalidInput(field="FOLDER", reason=reason, cure=cure) from error
     print_json(paths) if as_json else typer.echo("\n".join(paths))
 
 
