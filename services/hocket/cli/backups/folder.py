@@ -19,25 +19,23 @@ from hocket.cli.backups.errors import (
     BackupUnreadable,
     TargetNotEmpty,
 )
-from hocket.kit.nats.bus import Bus
+from hocket.cli.remote.messaging import connected_bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations, restorations
 from hocket.kit.postgres.database import connected
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 5.0
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
     """Take a backup into an empty or new folder; return its manifest."""
     _open_folder(folder)
     began = datetime.now(UTC)
-    bus = await Bus.connect(nats_url, name="hocket backup")
-    try:
+    async with connected_bus(nats_url, "hocket backup") as bus:
+        await (await connected(database_url, CONNECT_TIMEOUT_S)).close()  # before a file is written
         counts = await messages.copy_out(bus, folder / "nats")
-    finally:
-        await bus.close()
     connection = await connected(database_url, CONNECT_TIMEOUT_S)
     try:
         copied = await tables.copy_out(connection, folder / "postgres")
@@ -69,33 +67,31 @@ async def put_back(
     if manifest["revision"] != migrations.head():
         reason = f"it has schema {manifest['revision']}, but this release has {migrations.head()}"
         raise BackupUnreadable(folder=folder, reason=f"{reason}: restore with {manifest['hocket']}")
-    bus = await Bus.connect(nats_url, name="hocket restore")
-    try:
+    async with connected_bus(nats_url, "hocket restore") as bus:
         if await messages.messages_in(bus):
             raise TargetNotEmpty(what="the streams of this NATS server contain messages")
-        await (await connected(database_url, CONNECT_TIMEOUT_S)).close()
-        if await migrations.current(database_url) is not None:
-            raise TargetNotEmpty(what="this database already has Hocket's schema")
-        await migrations.migrate(database_url)
-        connection = await connected(database_url, CONNECT_TIMEOUT_S)
-        try:
-            await tables.copy_in(connection, folder / "postgres", manifest)
-            found = await tables.counted(connection)
-            if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
-                raise BackupUnreadable(
-                    folder=folder, reason=f"rows are missing from {sorted(wrong)}"
-                )
-            began_at = datetime.fromisoformat(manifest["began_at"])
-            await restorations.note(
-                connection, backup_began_at=began_at, release=manifest["hocket"]
-            )
-        finally:
-            await connection.close()
+        await _fill_database(database_url, folder, manifest)
         await ensure_streams(bus, replicas=replicas)
         await messages.copy_in(bus, folder / "nats")
-    finally:
-        await bus.close()
     return manifest
+
+
+async def _fill_database(database_url: str, folder: Path, manifest: dict[str, Any]) -> None:
+    """Restore the tables into an empty database."""
+    await (await connected(database_url, CONNECT_TIMEOUT_S)).close()
+    if await migrations.current(database_url) is not None:
+        raise TargetNotEmpty(what="this database already has Hocket's schema")
+    await migrations.migrate(database_url)
+    connection = await connected(database_url, CONNECT_TIMEOUT_S)
+    try:
+        await tables.copy_in(connection, folder / "postgres", manifest)
+        found = await tables.counted(connection)
+        if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
+            raise BackupUnreadable(folder=folder, reason=f"rows are missing from {sorted(wrong)}")
+        began_at = datetime.fromisoformat(manifest["began_at"])
+        await restorations.note(connection, backup_began_at=began_at, release=manifest["hocket"])
+    finally:
+        await connection.close()
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -105,8 +101,12 @@ def read(folder: Path) -> dict[str, Any]:
         broken = [
             name for name, digest in manifest["sha256"].items() if _digest(folder / name) != digest
         ]
-    except (OSError, ValueError, KeyError) as error:
-        raise BackupUnreadable(folder=folder, reason=str(error) or "no manifest") from error
+    except OSError as error:
+        name = Path(error.filename or folder).name
+        raise BackupUnreadable(folder=folder, reason=f"{name}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{MANIFEST} was not written by `hocket backup`"
+        raise BackupUnreadable(folder=folder, reason=reason) from error
     if broken:
         raise BackupUnreadable(folder=folder, reason=f"{', '.join(broken)} was changed")
     return manifest

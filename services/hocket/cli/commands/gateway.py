@@ -239,8 +239,11 @@ def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendCon
     """Return a gateway's answer, or raise its error."""
     import asyncio
 
+    from hocket.cli.terminal.console import notes
     from hocket.cli.terminal.errors import ApiRefused
+    from hocket.cli.terminal.log_lines import show_warnings
 
+    show_warnings(notes)
     done = asyncio.run(_ask(target_of(context).nats_url, wanted))
     if done.error is not None:
         raise ApiRefused(done.error)
@@ -248,17 +251,14 @@ def _controlled(context: typer.Context, wanted: "BackendControl") -> "BackendCon
 
 
 async def _ask(nats_url: str, wanted: "BackendControl") -> "BackendControlled":
-    from hocket.kit.nats.bus import Bus
+    from hocket.cli.remote.messaging import connected_bus
     from hocket.schemas import subjects
     from hocket.schemas.messages import BackendControlled
 
-    bus = await Bus.connect(nats_url, name="hocket gateway")
-    try:
+    async with connected_bus(nats_url, "hocket gateway") as bus:
         message = await bus.request(
             subjects.GATEWAY_CONTROL,
             wanted.model_dump_json().encode(),
             timeout_ms=wanted.timeout_ms + ANSWER_MARGIN_MS,
         )
-    finally:
-        await bus.close()
     return BackendControlled.model_validate_json(message.data)

@@ -20,7 +20,11 @@ from nats.js import JetStreamContext
 from hocket.kit.nats.connection.answers import Answers
 from hocket.kit.nats.connection.client import ReconnectingClient
 from hocket.kit.nats.connection.commands import ack_commands, publish_command
-from hocket.kit.nats.connection.connection import PENDING_BYTES, Connection
+from hocket.kit.nats.connection.connection import (
+    CONNECT_TIMEOUT_S,
+    PENDING_BYTES,
+    Connection,
+)
 from hocket.kit.nats.connection.durable_publisher import DurablePublisher, PubAck
 from hocket.kit.nats.connection.socket_writer import SocketWriter
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
@@ -61,14 +65,20 @@ class Bus:
 
     @classmethod
     async def connect(
-        cls, url: str, *, name: str, window: int = 4096, prompt: bool = False
+        cls,
+        url: str,
+        *,
+        name: str,
+        window: int = 4096,
+        prompt: bool = False,
+        timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> Self:
-        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable; the bus recovers from later losses
-        by itself. With `prompt`, it does not wait for the end of an iteration of the event loop to send
+        """Connect within `timeout_s`, or raise BusUnavailable; the bus recovers from later losses by
+        itself. With `prompt`, it does not wait for the end of an iteration of the event loop to send
         while traffic is low. `window` is the number of unacknowledged posts at which
         `wait_for_capacity` waits."""
         connection = Connection(url, name=name)
-        await connection.open()
+        await connection.open(timeout_s)
         client = connection.client
         writer = SocketWriter(client, prompt=prompt)
         publisher = DurablePublisher(client, writer, connection.reports, window=window)

@@ -52,11 +52,13 @@ class Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
         await super().release(connection, timeout=timeout or RELEASE_TIMEOUT_S)
 
 
-async def connect_pool(url: str, *, size: int, name: str) -> asyncpg.Pool:
-    """Return a pool of at most `size` connections, or raise DatabaseUnavailable after CONNECT_TIMEOUT_S.
+async def connect_pool(
+    url: str, *, size: int, name: str, timeout_s: float = CONNECT_TIMEOUT_S
+) -> asyncpg.Pool:
+    """Return a pool of at most `size` connections, or raise DatabaseUnavailable after `timeout_s`.
     Raises SessionsShared if a pooler shares sessions between clients."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + CONNECT_TIMEOUT_S
+    deadline = loop.time() + timeout_s
     reported = -REPORT_S
     silent = loop.call_later(SAY_AFTER_S, _say_waiting, name)
     while True:
@@ -147,7 +149,9 @@ def _say_waiting(name: str) -> None:
 
 
 def said(error: BaseException) -> str:
-    """Return an error's message, or the name of its class if it has none."""
+    """Return an error's message, or what it is if it has none."""
+    if isinstance(error, TimeoutError):
+        return str(error) or "no answer in time"
     return str(error) or type(error).__name__
 
 

@@ -1,13 +1,22 @@
 """What a command cannot use is one line with its field, without a traceback and without secrets."""
 
+import json
 import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from hocket.cli.backups import folder as backups
-from hocket.cli.backups.errors import BackupFolderTaken, BackupFolderUnusable
+from hocket.cli.backups.errors import (
+    BackupFolderTaken,
+    BackupFolderUnusable,
+    BackupUnreadable,
+)
 from hocket.kit.nats.bus import Bus
+from hocket.kit.postgres import migrations
 from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool, connected
 from hocket.schemas.errors import InvalidInput
 from support.shared.commands import run_hocket
@@ -76,3 +85,69 @@ async def test_an_address_of_a_server_that_is_none_is_refused_at_once() -> None:
         await Bus.connect("nats://:very-secret@[::1", name="test")
     with pytest.raises(DatabaseUnavailable, match="scheme"):
         await connect_pool("mysql://a:very-secret@h/x", size=1, name="test")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("gateway", "status", "a"), ("gateway", "load", "a"), ("backup", "b"), ("restore", "b")],
+    ids=" ".join,
+)
+def test_a_nats_that_is_not_there_is_told_within_seconds(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """And standard output, which is for the result, stays empty."""
+    if command[0] == "restore":
+        manifest = {"revision": migrations.head(), "sha256": {}, "hocket": "0.1.0"}
+        (tmp_path / "b").mkdir()
+        (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest))
+    began_s = time.monotonic()
+    env = {
+        "HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+        "NATS_URL": "nats://a:very-secret@[::1]:1",
+    }
+    env["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
+    done = run_hocket(*command, env=env, folder=tmp_path)
+    took_s = time.monotonic() - began_s
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Error: NATS did not answer (nats://[::1]:1: " in done.stderr
+    assert "very-secret" not in done.stderr
+    assert took_s < 20  # 5 s, and what starting takes on a busy machine; it was 30 s once
+
+
+def test_a_folder_that_is_no_backup_is_told_without_a_traceback(tmp_path: Path) -> None:
+    for text in (None, "[]", "{}", "null", '{"sha256": []}', '{"sha256": {"x": 1}}', "\xff"):
+        if text is not None:
+            (tmp_path / "manifest.json").write_text(text, "latin-1")
+        with pytest.raises(BackupUnreadable, match=r"manifest|x: No such file"):
+            backups.read(tmp_path)
+
+
+def test_a_folder_for_accounts_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = refused(tmp_path, "nats", "accounts", str(tmp_path / "file" / "in"))
+    assert "`FOLDER` is not valid" in said
+
+
+@pytest.mark.parametrize("command", [("runs", "list"), ("doctor",), ("up",)], ids=" ".join)
+def test_a_data_folder_that_cannot_be_read_is_told(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """As by another user's; a name that is too long is refused to root as well."""
+    said = refused(tmp_path, "--data-dir", str(tmp_path / ("x" * 300)), *command)
+    assert "File name too long" in said
+
+
+async def test_a_backup_that_lacks_postgres_leaves_its_folder_for_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def connected_bus(*_: str) -> AsyncIterator[None]:
+        yield None
+
+    monkeypatch.setattr(backups, "connected_bus", connected_bus)
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable):
+            await backups.take(
+                tmp_path / "b", nats_url="", database_url="postgresql://127.0.0.1:1/x"
+            )

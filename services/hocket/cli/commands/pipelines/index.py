@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 POOL_SIZE = 4
+CONNECT_TIMEOUT_S = 5.0
 SEARCH_TIMEOUT_MS = 30_000
 MAX_UNREADABLE_SHOWN = 20
 PASSAGE_CHARS = 300
@@ -159,7 +160,9 @@ def _with_database(
     show_warnings(notes)
 
     async def run() -> T:
-        pool = await connect_pool(target.database_url, size=POOL_SIZE, name="cli")
+        pool = await connect_pool(
+            target.database_url, size=POOL_SIZE, name="cli", timeout_s=CONNECT_TIMEOUT_S
+        )
         try:
             return await work(pool)
         except (OSError, asyncpg.PostgresConnectionError, asyncpg.UndefinedTableError) as error:
@@ -176,10 +179,7 @@ async def _embedder(target: Target, model: str | None) -> "AsyncIterator[Gateway
         yield None
         return
     from hocket.cli.remote.embedding import GatewayEmbedder
-    from hocket.kit.nats.bus import Bus
+    from hocket.cli.remote.messaging import connected_bus
 
-    bus = await Bus.connect(target.nats_url, name="hocket-cli")
-    try:
+    async with connected_bus(target.nats_url, "hocket-cli") as bus:
         yield GatewayEmbedder(bus, model, target.tenant)
-    finally:
-        await bus.close()

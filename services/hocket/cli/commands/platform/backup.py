@@ -25,8 +25,10 @@ def backup(
     import asyncio
 
     from hocket.cli.backups import folder as backups
-    from hocket.cli.terminal.console import print_json
+    from hocket.cli.terminal.console import notes, print_json
+    from hocket.cli.terminal.log_lines import show_warnings
 
+    show_warnings(notes)
     target = target_of(context)
     manifest = asyncio.run(
         backups.take(folder, nats_url=target.nats_url, database_url=target.database_url)
@@ -55,8 +57,10 @@ def restore(
     import asyncio
 
     from hocket.cli.backups import folder as backups
-    from hocket.cli.terminal.console import print_json
+    from hocket.cli.terminal.console import notes, print_json
+    from hocket.cli.terminal.log_lines import show_warnings
 
+    show_warnings(notes)
     target = target_of(context)
     manifest = asyncio.run(
         backups.put_back(

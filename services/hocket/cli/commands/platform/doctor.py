@@ -24,13 +24,15 @@ def doctor(
 
     from hocket.cli.doctor.examination import examine
     from hocket.cli.doctor.findings import Verdict
-    from hocket.cli.terminal.console import out, print_json
+    from hocket.cli.terminal.console import notes, out, print_json
+    from hocket.cli.terminal.log_lines import show_warnings
 
     signs = {
         Verdict.OK: Text("ok    ", "green"),
         Verdict.NOTE: Text("note  ", "yellow"),
         Verdict.FAILED: Text("FAILED", "bold red"),
     }
+    show_warnings(notes)
     findings = asyncio.run(examine(target_of(context)))
     failed = sum(finding.verdict is Verdict.FAILED for finding in findings)
     if as_json:

@@ -12,7 +12,7 @@ from hocket.admin.nats_access.server_answers import answers_of_all
 from hocket.cli.doctor.clocks import ClockReading, reading
 from hocket.cli.doctor.findings import Finding, Verdict, listed
 from hocket.cli.doctor.nats.streams import is_away
-from hocket.kit.nats.bus import Bus
+from hocket.cli.remote.messaging import connected_bus
 from hocket.kit.nats.errors import BusUnavailable
 
 ANSWERS_S = 2.0
@@ -49,15 +49,12 @@ async def ask_servers(access_url: str) -> Told | Finding:
     """Return the answers of all servers, or a finding if they cannot be asked."""
     cure = f"Correct {ACCESS_ENV}: it is the file access.url that `hocket nats accounts` creates."
     try:
-        bus = await Bus.connect(access_url, name="hocket-doctor")
+        async with connected_bus(access_url, "hocket-doctor") as bus:
+            asked_s = time.time()
+            answers = await answers_of_all(bus, PING, {}, first_s=ANSWERS_S, quiet_s=QUIET_S)
+            told = Told(answers, asked_s, time.time())
     except BusUnavailable as error:
         return Finding(NAME, Verdict.FAILED, str(error.fields["reason"]), cure)
-    try:
-        asked_s = time.time()
-        answers = await answers_of_all(bus, PING, {}, first_s=ANSWERS_S, quiet_s=QUIET_S)
-        told = Told(answers, asked_s, time.time())
-    finally:
-        await bus.close()
     if not told.answers:
         return Finding(NAME, Verdict.FAILED, "no server responds in the system account", cure)
     return told

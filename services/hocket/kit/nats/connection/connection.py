@@ -56,12 +56,12 @@ class Connection:
         new."""
         self._error = "no answer"
 
-    async def open(self) -> None:
-        """Connect within CONNECT_TIMEOUT_S, or raise BusUnavailable, or InvalidInput for a URL without
+    async def open(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Connect within `timeout_s`, or raise BusUnavailable, or InvalidInput for a URL without
         servers; it recovers from later losses by itself."""
         servers, self._tls = server_urls(self._url), tls_of(self._url)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await self.client.connect(
                     servers,
                     tls=self._tls,
