@@ -37,8 +37,8 @@ class Database:
 
 async def look_at_database(url: str, found: Database) -> None:
     """Run all checks of the database; if it cannot be reached, that is a finding."""
-    found.findings += await replication.servers(url)
     try:
+        found.findings += await replication.servers(url)
         async with connected(url) as connection:
             found.findings.append(_postgres_version(connection))
             found.certificates += shown("postgres", peer_certificate(_transport(connection)))
@@ -106,18 +106,26 @@ async def _pgvector(connection: Any) -> Finding:
 
 
 async def _schema(url: str, connection: Any, found: Database) -> list[Finding]:
-    from hocket.kit.postgres.migrations import current, head
+    from hocket.kit.postgres.migrations import current, head, is_at_least
 
     at, newest = await current(url), head()
-    if at != newest:
-        told, cure = f"at {at or 'nothing'}; the newest is {newest}", "`hocket up` applies them."
+    if at is None or not is_at_least(at, newest):
+        told, cure = (
+            f"at {at or 'nothing'}; the newest is {newest}",
+            "Run hocket migrate, or hocket up.",
+        )
         return [Finding("migrations", Verdict.FAILED, told, cure)]
     found.partitions = await connection.fetchval("SELECT count(*) FROM hocket.partition")
-    return [
-        Finding("migrations", Verdict.OK, f"at {at}"),
-        await _retention(connection),
-        *await _restored(connection),
-    ]
+    return [_migrations(at, newest), await _retention(connection), *await _restored(connection)]
+
+
+def _migrations(at: str, newest: str) -> Finding:
+    """Report a schema that this release can use."""
+    if at == newest:
+        return Finding("migrations", Verdict.OK, f"at {at}")
+    told = f"at {at}, which is of a later release; the newest that this one knows is {newest}"
+    cure = "Upgrade this release, unless you rolled back to it: docs/how-to/upgrade.md."
+    return Finding("migrations", Verdict.NOTE, told, cure)
 
 
 async def _restored(connection: Any) -> list[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from nats.errors import Error as NatsError
 
 from hocket.cli.doctor import machine, processes
+from hocket.cli.doctor.api import look_at_api
 from hocket.cli.doctor.certificates import expiry
 from hocket.cli.doctor.clocks import difference
 from hocket.cli.doctor.database import Database, connected, look_at_database
@@ -16,6 +17,7 @@ from hocket.cli.doctor.nats.messaging import Messaging, look_at_nats
 from hocket.cli.remote.target import Target
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.schemas.errors import HocketError
 
 BOUND_S = 30.0
 """How long the checks of one part may take, such as those of NATS."""
@@ -25,15 +27,18 @@ async def examine(target: Target) -> list[Finding]:
     """Run all checks and return what they found."""
     local = [machine.python(), *machine.wheels(target)]
     local += [machine.data_folder(target), machine.disk(target)]
-    nats, database, own = Messaging(), Database(), list[Finding]()
+    nats, database = Messaging(), Database()
+    of_api, own = list[Finding](), list[Finding]()
     await asyncio.gather(
         _bounded("nats", nats.findings, _nats(target, nats)),
         _bounded("postgres", database.findings, _database(target, database)),
+        _bounded("api", of_api, _api(target, of_api)),
         _bounded("processes", own, _processes(target, own)),
     )
     return [
         *local,
         processes.platform(target),
+        *of_api,
         *nats.findings,
         *database.findings,
         *_coordinators(nats, database),
@@ -54,6 +59,10 @@ async def _nats(target: Target, found: Messaging) -> None:
 async def _database(target: Target, found: Database) -> None:
     if target.known_database is not None:
         await look_at_database(target.known_database, found)
+
+
+async def _api(target: Target, found: list[Finding]) -> None:
+    found += await look_at_api(target)
 
 
 async def _processes(target: Target, found: list[Finding]) -> None:
@@ -88,6 +97,8 @@ async def _bounded(name: str, findings: list[Finding], check: Awaitable[None]) -
     except TimeoutError:
         found = f"no answer within {BOUND_S:g} s"
         findings.append(Finding(name, Verdict.FAILED, found, "Check the load on this machine."))
-    except (OSError, NatsError) as error:
+    except HocketError as error:  # of this environment: an address or a setting that cannot be used
+        findings.append(Finding(name, Verdict.FAILED, str(error)))
+    except (OSError, NatsError, ValueError) as error:
         cure = "It became unavailable during the check: run it again."
         findings.append(Finding(name, Verdict.FAILED, said(error), cure))

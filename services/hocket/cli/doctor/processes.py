@@ -20,6 +20,8 @@ def platform(target: Target) -> Finding:
         return Finding("platform", Verdict.OK, f"`hocket up` runs as process {target.facts.pid}")
     if target.named_nats or target.named_api:
         return Finding("platform", Verdict.OK, "named by options or environment")
+    if target.context is not None:
+        return Finding("platform", Verdict.OK, f"that of the context: {target.context.api_url}")
     if not port_is_free(API_PORT):
         found, cure = f"none is running; port {API_PORT} is taken", "`hocket up` uses another port."
         return Finding("platform", Verdict.NOTE, found, cure)

@@ -18,11 +18,19 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
 class Api:
-    """The API at `url`, used with a key, and for a tenant if one is named. Raises ApiUnreachable, and
+    """The API at `url`, used with a key, and for a tenant if one is named. `timeout_s` limits each wait
+    (by default TIMEOUT_S). Raises ApiUnreachable, and
     ApiRefused with the API's error."""
 
-    def __init__(self, url: str, tenant: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        tenant: str | None = None,
+        key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
+        self._timeout_s = timeout_s or TIMEOUT_S
         self.headers = {} if tenant is None else {"X-Hocket-Tenant": tenant}
         if key:
             self.headers["Authorization"] = f"Bearer {key}"
@@ -45,11 +53,11 @@ class Api:
         TIMEOUT_S."""
         connection = None
         try:
-            connection, base = _connection(self.url)
+            connection, base = _connection(self.url, self._timeout_s)
             connection.request("GET", base + with_query(path, query), None, self.headers)
             answer = connection.getresponse()
             if answer.status != http.client.OK:
-                raise self._refused(answer.status, _read(answer))
+                raise self._refused(answer.status, _read(answer, self._timeout_s))
             self._note_answer()
             while part := answer.read1(PART_BYTES):
                 yield part
@@ -86,7 +94,7 @@ class Api:
         self, method: str, path: str, body: bytes | None, if_match: str | None = None
     ) -> tuple[Any, str | None]:
         try:
-            connection, base = _connection(self.url)
+            connection, base = _connection(self.url, self._timeout_s)
         except ValueError as error:
             raise self.unreachable(str(error)) from error
         headers = dict(self.headers)
@@ -97,7 +105,7 @@ class Api:
         try:
             connection.request(method, base + path, body, headers)
             answer = connection.getresponse()
-            data = _read(answer)
+            data = _read(answer, self._timeout_s)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise self.unreachable(reason) from error
@@ -146,20 +154,20 @@ class Api:
         return ApiUnreachable(url=self.url, reason=reason)
 
 
-def _connection(url: str) -> tuple[http.client.HTTPConnection, str]:
+def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
     """Return a connection to the host of a URL, and the URL's path; raise ValueError."""
     place = urlsplit(url)
     make = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-    return make(place.hostname or "", place.port, timeout=TIMEOUT_S), place.path
+    return make(place.hostname or "", place.port, timeout=timeout_s), place.path
 
 
-def _read(answer: http.client.HTTPResponse) -> bytes:
+def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
     """Return the body; raises TimeoutError if it does not arrive completely in time."""
-    until, data = time.monotonic() + TIMEOUT_S, bytearray()
+    until, data = time.monotonic() + timeout_s, bytearray()
     while len(data) < MAX_REPLY_BYTES and (part := answer.read1(MAX_REPLY_BYTES - len(data))):
         data += part
         if time.monotonic() > until:
-            raise TimeoutError(f"its response was not complete after {TIMEOUT_S:g} s")
+            raise TimeoutError(f"its response was not complete after {timeout_s:g} s")
     return bytes(data)
 
 

@@ -120,13 +120,13 @@ class Target:
             raise self._not_found(DATABASE_ENV)
         return self.known_database
 
-    def api(self) -> Api:
+    def api(self, timeout_s: float | None = None) -> Api:
         """Return a client of the REST API, or raise PlatformNotFound or InvalidInput."""
         if self.api_url is None:
             raise self._not_found(f"--api or {API_ENV}")
         if self.named_api is not None:
             check_shape("--api", self.named_api)
-        return Api(self.api_url, self.chosen_tenant, self.key)
+        return Api(self.api_url, self.chosen_tenant, self.key, timeout_s)
 
     def _not_found(self, options: str) -> "PlatformNotFound":
         from hocket.cli.terminal.errors import PlatformNotFound

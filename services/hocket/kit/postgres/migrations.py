@@ -136,13 +136,13 @@ async def wait_current(database_url: str, timeout_ms: float) -> None:
             TimeoutError,
         ) as error:
             found = f"unknown ({error})"
-        if _is_at_least(found, wanted):
+        if is_at_least(found, wanted):
             return
         await asyncio.sleep(POLL_S)
     raise SchemaNotReady(found=found, wanted=wanted)
 
 
-def _is_at_least(found: str | None, wanted: str) -> bool:
+def is_at_least(found: str | None, wanted: str) -> bool:
     """Tell whether a revision is the wanted one or a later one; their numbers order them."""
     return found is not None and found.isdigit() and found >= wanted
 
@@ -173,7 +173,7 @@ def _upgrade(connection: Any, revision: str) -> None:
     connection.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MS}"))
     if known is not None and revision == "head":
         found = connection.execute(text(f"SELECT version_num FROM {REVISIONS}")).scalar()
-        if _is_at_least(found, head()):
+        if is_at_least(found, head()):
             return
     if known is not None:
         _lock_busy_tables(connection)
