@@ -76,6 +76,8 @@ def json_value(given: str, field: str) -> Any:
 def _read(path: str, limit: int) -> bytes:
     try:
         if path == "-":
+            if sys.stdin is None:
+                raise FileUnreadable(path=path, reason="standard input is closed")
             return _bounded(path, sys.stdin.buffer.read(limit + 1), limit)
         if Path(path).is_fifo() and not path.startswith(_OWN_PIPES):
             raise FileUnreadable(path=path, reason="it is a named pipe, which may never end")

@@ -1,6 +1,8 @@
 """Contexts: which platform a command talks to, which key it shows there, and files that are not safe."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,23 @@ def test_a_removed_context_leaves_the_local_one() -> None:
 )  # fmt: skip
 def test_an_address_of_a_platform_is_taken(url: str) -> None:
     assert Contexts().put("a", Context(url)).named["a"].api_url == url
+
+
+@pytest.mark.parametrize(("given", "said"), [("'\\377\\376h'", "no key has"), ("''", "is empty")])
+def test_a_key_that_is_no_text_is_refused_in_a_line(home: Path, given: str, said: str) -> None:
+    kept()
+    command = f"printf {given} | {sys.executable} -m hocket.cli login"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+def test_a_closed_standard_input_is_told(home: Path) -> None:
+    command = f"{sys.executable} -m hocket.cli pipeline validate - <&-"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard input is closed" in done.stderr

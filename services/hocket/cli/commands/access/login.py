@@ -147,9 +147,8 @@ def _client(known: Context) -> "ProviderClient":
 
 
 def _asked_key() -> str:
-    is_typed = sys.stdin.isatty()
-    given = typer.prompt("Key", hide_input=True) if is_typed else sys.stdin.read(MAX_KEY_CHARS)
-    key = str(given).strip()
+    is_typed = sys.stdin is not None and sys.stdin.isatty()
+    key = (str(typer.prompt("Key", hide_input=True)) if is_typed else _read_key()).strip()
     if not key:
         from hocket.schemas.errors import InvalidInput
 
@@ -159,3 +158,11 @@ def _asked_key() -> str:
             cure="Provide one: `hocket login < key.txt`, or run it in a terminal.",
         )
     return checked_key("key", key)
+
+
+def _read_key() -> str:
+    """Return what standard input holds; a character that is no text is one that no key has."""
+    try:
+        return sys.stdin.read(MAX_KEY_CHARS) if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        return checked_key("key", "\ufffd")
