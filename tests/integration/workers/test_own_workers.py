@@ -215,3 +215,30 @@ async def test_a_changed_file_starts_the_worker_anew(rig: Rig, ear: Ear, tmp_pat
     finally:
         if process.returncode is None:
             process.kill()
+
+
+async def test_ctrl_c_lets_running_steps_end_under_reload_too(
+    rig: Rig, ear: Ear, tmp_path: Path
+) -> None:
+    """A terminal sends it to all processes in the foreground: to the one that reloads and the worker."""
+    (tmp_path / "package.py").write_text(
+        "import asyncio\nfrom hocket.worker import Worker\n\nworker = Worker()\n\n"
+        "@worker.node('a.slow')\nasync def slow() -> int:\n"
+        "    open('began', 'w').close()\n    await asyncio.sleep(1.5)\n    return 7\n"
+    )
+    os.mkfifo(tmp_path / "began")  # the step begins when the test reads it
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hocket.worker.command", "package:worker", "--reload",
+        cwd=tmp_path, env=os.environ | {"NATS_URL": rig.nats_url}, start_new_session=True,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await ear.until_announced({"a.slow": 16})
+        step = await send(rig, "a.slow", input={})
+        await asyncio.to_thread((tmp_path / "began").read_bytes)
+        os.killpg(process.pid, signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert (await rig.result(step)).output == 7
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)

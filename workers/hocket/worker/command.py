@@ -1,8 +1,8 @@
 """`hocket-worker module:worker`: a process that runs a worker until SIGTERM.
 
 States: running; draining (after SIGTERM or SIGINT: nothing is fetched, running steps get `--drain-s` to
-finish, a second signal exits at once); stopped. If functions that do not end hold more than half of the
-slots, the worker drains on its own and exits with code 1, so that its supervisor restarts it.
+finish, the same signal again exits at once); stopped. If functions that do not end hold more than half
+of the slots, the worker drains on its own and exits with code 1, so that its supervisor restarts it.
 """
 
 import argparse
@@ -79,8 +79,9 @@ async def _serve(worker: Worker, given: argparse.Namespace) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(memory.note)
+    seen: set[int] = set()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopping)
+        loop.add_signal_handler(number, _stop, stopping, seen, number)
     watchdog = LoopWatchdog(given.blocked_s)
     try:
         async with worker.run(
@@ -103,9 +104,12 @@ async def _serve(worker: Worker, given: argparse.Namespace) -> int:
     return 0
 
 
-def _stop(stopping: asyncio.Event) -> None:
-    if stopping.is_set():
+def _stop(stopping: asyncio.Event, seen: set[int], number: int) -> None:
+    """Drain on a first signal, and exit at once on the same one again. Ctrl-C reaches this process and
+    its supervisor (`--reload`), which then sends SIGTERM: that asks for the same thing."""
+    if number in seen:
         os._exit(1)
+    seen.add(number)
     stopping.set()
 
 

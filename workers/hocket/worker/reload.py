@@ -43,7 +43,8 @@ def keep_reloading(folder: Path, arguments: Sequence[str]) -> int:
             times = found
             _stop(process)
             process = _started(arguments)
-    return _stop(process)
+    code = _stop(process)
+    return 0 if code == -signal.SIGTERM else code  # it was about to end when it was told to
 
 
 def times_of(folder: Path) -> Times:
