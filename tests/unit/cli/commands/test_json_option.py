@@ -1,11 +1,15 @@
 """Every command that prints data prints JSON for programs with `--json`."""
 
+import json
 from collections.abc import Iterator
 
 import click
+import pytest
 import typer
+from typer.testing import CliRunner
 
 from hocket.cli.app import app
+from hocket.cli.remote.task import Task
 
 WITHOUT = {
     "prints JSON, JSON lines or a document of its own anyway": {
@@ -36,3 +40,22 @@ def test_every_command_that_prints_data_takes_json() -> None:
     assert len(options) > 100
     without = {name for name, taken in options.items() if "--json" not in taken}
     assert without == set().union(*WITHOUT.values())
+
+
+def test_a_run_that_is_not_waited_for_is_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def publish(_url: str, task: Task, **_: object) -> bool:
+        return task.run_id != ""
+
+    monkeypatch.setattr("hocket.cli.remote.task.publish", publish)
+    asked = ["--nats", "nats://127.0.0.1:1", "run", "p", "--key", "k", "--no-wait"]
+    as_json = CliRunner().invoke(app, [*asked, "--json"])
+    as_text = CliRunner().invoke(app, asked)
+    assert json.loads(as_json.stdout) == {"run_id": as_text.stdout.strip(), "has_begun": True}
+
+
+def test_a_question_is_not_asked_where_the_result_is_printed() -> None:
+    asked = ["data", "delete", "--tenant", "a", "--json"]
+    env = {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}
+    done = CliRunner().invoke(app, asked, env=env, input="n\n")
+    assert (done.exit_code, done.stdout.strip()) == (1, "n")  # which the runner types
+    assert "Permanently delete" in done.stderr

@@ -58,7 +58,8 @@ def delete(
     selection = Selection(tenant, pair)
     url = target_of(context).database_url
     if not dry_run and not yes:
-        typer.confirm(f"Permanently delete {selection.name} of the tenant {tenant}?", abort=True)
+        question = f"Permanently delete {selection.name} of the tenant {tenant}?"
+        typer.confirm(question, abort=True, err=True)  # standard output is for the result
     found = _done(url, selection, dry_run=dry_run)
     if as_json:
         print_json(found)

@@ -65,7 +65,9 @@ def run(
     timeout_s: Annotated[
         float, typer.Option(min=0.1, max=86_400, help="Seconds to wait for the run to end.")
     ] = 600.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON; with --no-wait, the run's ID.")
+    ] = False,
 ) -> None:
     """Run a pipeline and print its output.
 
@@ -76,6 +78,7 @@ def run(
     import asyncio
 
     from hocket.cli.remote.task import Task, publish
+    from hocket.cli.terminal.console import print_json
     from hocket.cli.terminal.sources import label_header, task_input
 
     target = target_of(context)
@@ -97,7 +100,10 @@ def run(
         began = asyncio.run(
             publish(target.nats_url, task, look=lambda: _known(target, task.run_id))
         )
-        typer.echo(task.run_id)
+        if as_json:
+            print_json({"run_id": task.run_id, "has_begun": began})
+        else:
+            typer.echo(task.run_id)
         if not began:
             typer.echo("The task is stored; no coordinator has picked it up yet.", err=True)
         return
