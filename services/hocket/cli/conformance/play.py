@@ -10,6 +10,7 @@ from pathlib import Path
 from hocket.cli.conformance.checks import CHECKS
 from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.stage import NotSeen, Stage
+from hocket.schemas.errors import InvalidInput
 
 LOG_LINES = 5
 
@@ -38,6 +39,10 @@ async def _fault(stage: Stage, name: str) -> str | None:
         stage.running = await stage.start()
         stage.heard.clear()
         await (CHECKS | JOURNAL_CHECKS | WAIT_CHECKS | CALL_CHECKS)[name](stage)
+    except (FileNotFoundError, PermissionError) as error:
+        reason = f"`{error.filename}` cannot be started: {error.strerror}"
+        cure = "Name a program and its arguments, after `--`."
+        raise InvalidInput(field="COMMAND", reason=reason, cure=cure) from error
     except (AssertionError, NotSeen) as error:
         return f"{error}{_last_lines(stage.folder / 'worker.log')}"
     finally:

@@ -34,7 +34,8 @@ def worker(
     from hocket.cli.conformance.checks import CHECKS
     from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
     from hocket.cli.conformance.play import play
-    from hocket.cli.terminal.console import print_json
+    from hocket.cli.terminal.console import notes, print_json
+    from hocket.cli.terminal.log_lines import show_warnings
 
     every = [*CHECKS, *JOURNAL_CHECKS, *WAIT_CHECKS, *CALL_CHECKS]
     beside = ((journal, JOURNAL_CHECKS), (waits, WAIT_CHECKS), (calls, CALL_CHECKS))
@@ -44,6 +45,7 @@ def worker(
     for name in wanted:
         if name not in every:
             raise typer.BadParameter(f"there is no check `{name}`; use {', '.join(every)}")
+    show_warnings(notes)
     found = asyncio.run(play(command, wanted))
     failed = sum(fault is not None for fault in found.values())
     if as_json:
