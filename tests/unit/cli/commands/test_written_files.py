@@ -54,3 +54,12 @@ def test_a_recording_that_cannot_be_written_is_told(
     told = capsys.readouterr()
     assert (ended.value.code, told.out) == (2, "")
     assert told.err.startswith(f"Error: `{to}` cannot be written: No such file or directory")
+
+
+def test_a_time_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    done = hocket(
+        tmp_path, "--api", "http://127.0.0.1:1", "runs", "export", "--since", "0001-01-01"
+    )
+    assert done.returncode == 2
+    assert "0001-01-01" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -89,4 +89,7 @@ def export(
 
 
 def _moment(given: datetime | None) -> str | None:
-    return None if given is None else given.astimezone().isoformat()
+    try:
+        return None if given is None else given.astimezone().isoformat()
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{given} is not a time that can be compared: {error}") from None
