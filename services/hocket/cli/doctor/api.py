@@ -10,7 +10,7 @@ from hocket.schemas.errors import HocketError
 TIMEOUT_S = 5.0
 NAME = "api"
 OWN_KEY = "/v1/keys/own"
-OF_ADDRESS = "Start it (python -m hocket.admin), or correct its address: --api, HOCKET_API_URL or the context."
+OF_ADDRESS = "Start it (python -m hocket.admin), or correct --api, HOCKET_API_URL or the context."
 OF_KEY = "Set HOCKET_API_KEY to a key of this platform, or sign in again: hocket login."
 
 

@@ -12,6 +12,7 @@ from nats.errors import Error as NatsError
 from hocket.cli.doctor.clocks import ClockReading, reading
 from hocket.cli.doctor.findings import Finding, Verdict, listed
 from hocket.cli.doctor.nats.connection import ask
+from hocket.kit.nats.streams import stream_configs
 from hocket.kit.postgres.database import said
 from hocket.schemas import subjects
 
@@ -27,6 +28,8 @@ NEEDED = (
 )
 ON_THE_WAY = (subjects.TASKS, subjects.LOG, subjects.STEPS)
 """The streams on the path of every run."""
+FIXED = ("subjects", "retention", "storage")
+"""What decides which messages a stream has, and for how long."""
 REFUSE = "new"
 FULL_PART = 0.7
 """From this fill level on, a stream that rejects messages when full is reported, as in
@@ -100,7 +103,26 @@ def findings_of(streams: Streams, servers: int) -> list[Finding]:
         found.append(Finding("streams", Verdict.OK, listed(NEEDED)))
     if streams.is_clustered or servers > 1:
         found += [*_led(streams), *_copies(streams, servers), *_spread(streams, servers)]
-    return [*found, *_room(streams)]
+    return [*found, *_configured(streams), *_room(streams)]
+
+
+def _configured(streams: Streams) -> list[Finding]:
+    """Report streams that were made by others: processes keep what cannot be changed of them."""
+    others = [
+        f"{name} has {field} {_listed(info['config'].get(field))}, not {_listed(wanted[field])}"
+        for wanted in stream_configs()
+        if (info := streams.by_name.get(name := wanted["name"])) is not None
+        for field in FIXED
+        if info["config"].get(field) != wanted[field]
+    ]
+    if not others:
+        return []
+    cure = "Back up, delete these streams, and restore: docs/how-to/backup.md."
+    return [Finding("streams", Verdict.FAILED, listed(others), cure)]
+
+
+def _listed(value: object) -> str:
+    return listed(value) if isinstance(value, list) else str(value)
 
 
 def _led(streams: Streams) -> list[Finding]:
