@@ -92,14 +92,15 @@ class NodeType:
                 "Use two to four labels separated by dots, such as `crm.lookup`: lower-case"
                 " letters, digits and `_`, at most 31 each and 63 in all.",
             )
-        if not TOKEN.fullmatch(self.version):
+        if not (isinstance(self.version, str) and TOKEN.fullmatch(self.version)):
             raise self.invalid(
                 f"`{self.version}` is not a version",
-                "Use letters, digits, `_` and `-`, at most 63.",
+                "Use text of letters, digits, `_` and `-`, at most 63.",
             )
-        if not 1 <= self.concurrency <= MAX_CONCURRENCY:
+        if not (isinstance(self.concurrency, int) and 1 <= self.concurrency <= MAX_CONCURRENCY):
             raise self.invalid(
-                f"its concurrency is {self.concurrency}", f"Use 1 to {MAX_CONCURRENCY}."
+                f"its concurrency is {self.concurrency!r}",
+                f"Use a number from 1 to {MAX_CONCURRENCY}.",
             )
         self.described("check")
 

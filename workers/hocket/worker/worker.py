@@ -22,7 +22,8 @@ from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, TOKEN, pool
 from hocket.worker.connection import place_of
 from hocket.worker.errors import NodeTypeInvalid
 from hocket.worker.node_type import NodeType
-from hocket.workers.runtime.execution.functions import described
+from hocket.workers.errors import HandlerUnknown
+from hocket.workers.runtime.execution.functions import Function, described
 from hocket.workers.runtime.execution.metrics import Meters
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.execution.worker import DRAIN_S
@@ -85,12 +86,12 @@ class Worker:
         def add(function: F) -> F:
             node_type = NodeType(
                 name=type,
-                function=described(type, function, with_config=True),
+                function=_function(type, function),
                 version=version,
                 concurrency=concurrency,
                 timeout_ms=timeout_ms,
                 effects=effects,
-                usd_per_second=None if usd_per_second is None else Decimal(usd_per_second),
+                usd_per_second=_price(type, usd_per_second),
                 description=description,
             )
             self.add(node_type)
@@ -165,6 +166,26 @@ class Worker:
                 cure="Run them on several workers.",
             )
         return pools
+
+
+def _function(node_type: str, function: Callable[..., Any]) -> Function:
+    try:
+        return described(node_type, function, with_config=True)
+    except HandlerUnknown as error:
+        reason = f"its function cannot be called for a step: {error.fields['reason']}"
+        cure = "Change its parameters or annotations: docs/how-to/own-node-types.md."
+        raise NodeTypeInvalid(type=node_type, reason=reason, cure=cure) from error
+
+
+def _price(node_type: str, given: Decimal | str | None) -> Decimal | None:
+    try:
+        return None if given is None else Decimal(given)
+    except (ArithmeticError, ValueError, TypeError):
+        reason, cure = (
+            f"its usd_per_second is {given!r}",
+            'Use an amount of money, such as "0.002".',
+        )
+        raise NodeTypeInvalid(type=node_type, reason=reason, cure=cure) from None
 
 
 def _checked(queues: Sequence[str]) -> tuple[str, ...]:

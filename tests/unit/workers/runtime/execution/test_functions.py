@@ -50,8 +50,8 @@ def test_an_annotation_that_pydantic_cannot_read_is_told_with_its_cure() -> None
 
     takes.__annotations__["value"] = Plain
     gives.__annotations__["return"] = Plain
-    for function, error in ((takes, HandlerUnknown), (gives, NodeTypeInvalid)):
-        with pytest.raises(error, match=r"typing_extensions\.TypedDict"):
+    for function in (takes, gives):
+        with pytest.raises(NodeTypeInvalid, match=r"typing_extensions\.TypedDict"):
             Worker().node("a.b")(function)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -111,7 +111,7 @@ def _roles(
     """Return the roles of the parameters to fill, in order: the first is the input, and a second one
     without a default is the context."""
     roles: dict[Role, str] = {}
-    for parameter in inspect.signature(call).parameters.values():
+    for parameter in _parameters(handler, call):
         required = parameter.default is parameter.empty
         if parameter.kind is parameter.KEYWORD_ONLY and required:
             raise HandlerUnknown(handler=handler, reason=f"`{parameter.name}` is keyword-only")
@@ -128,6 +128,14 @@ def _roles(
             )
         roles[role] = parameter.name
     return roles
+
+
+def _parameters(handler: str, call: Callable[..., Any]) -> Collection[inspect.Parameter]:
+    try:
+        return inspect.signature(call).parameters.values()
+    except (TypeError, ValueError) as error:  # it is not callable, or a builtin that names none
+        reason = f"its parameters cannot be read: {error}"
+        raise HandlerUnknown(handler=handler, reason=reason) from None
 
 
 def _role_of(

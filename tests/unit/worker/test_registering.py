@@ -1,0 +1,47 @@
+"""What cannot be a node type is refused when it is registered, with the reason and what to do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hocket.worker import Worker
+from hocket.worker.errors import NodeTypeInvalid
+
+
+def takes_three(a: int, b: int, c: int) -> int:
+    return a
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (takes_three, "it takes 3 parameters"),
+        (lambda *, a: a, "`a` is keyword-only"),
+        (max, "its parameters cannot be read"),
+        (7, "its parameters cannot be read"),
+    ],
+)
+def test_a_function_that_cannot_be_called_for_a_step(
+    function: Callable[..., Any], reason: str
+) -> None:
+    with pytest.raises(NodeTypeInvalid, match=r"`a\.b` cannot be announced") as refused:
+        Worker().node("a.b")(function)
+    assert reason in str(refused.value)
+    assert "Change its parameters or annotations" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"version": 2}, "`2` is not a version"),
+        ({"concurrency": "8"}, "its concurrency is '8'"),
+        ({"usd_per_second": "cheap"}, "its usd_per_second is 'cheap'"),
+        ({"usd_per_second": []}, "its usd_per_second is []"),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_type_is_named(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NodeTypeInvalid) as refused:
+        Worker().node("a.b", **options)(lambda: 1)
+    assert reason in str(refused.value)
