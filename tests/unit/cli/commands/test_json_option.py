@@ -2,6 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
 
 import click
 import pytest
@@ -9,7 +12,11 @@ import typer
 from typer.testing import CliRunner
 
 from hocket.cli.app import app
+from hocket.cli.commands.runs.run import _as_told
 from hocket.cli.remote.task import Task
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import RunFinished
+from hocket.schemas.rest import RunDetail
 
 WITHOUT = {
     "prints JSON, JSON lines or a document of its own anyway": {
@@ -59,3 +66,25 @@ def test_a_question_is_not_asked_where_the_result_is_printed() -> None:
     done = CliRunner().invoke(app, asked, env=env, input="n\n")
     assert (done.exit_code, done.stdout.strip()) == (1, "n")  # which the runner types
     assert "Permanently delete" in done.stderr
+
+
+def test_the_end_of_a_run_has_one_form_whether_nats_or_the_api_tells_it() -> None:
+    error = ErrorInfo(code="c", message="It failed.")
+    fields: dict[str, Any] = {"run_id": "r", "tenant": "t", "pipeline": "p", "version": 3}
+    fields |= {"status": "failed", "error": error, "labels": {"customer": "acme"}}
+    rest = RunDetail(
+        **fields,
+        **{"class": "batch"},
+        input={},
+        spent_usd=Decimal("0.25"),
+        accepted_at=datetime(2026, 1, 1, tzinfo=UTC),
+        deadline_at=datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC),
+        finished_at=datetime(2026, 1, 1, 0, 0, 1, 500_250, tzinfo=UTC),
+    )
+    moments = {"accepted_at_ms": 1_767_225_600_000.0, "deadline_at_ms": 1_767_225_605_000.0}
+    of_nats = RunFinished(
+        **fields, **moments, finished_at_ms=1_767_225_601_500.25, cost_usd=Decimal("0.25")
+    )
+    told = _as_told(rest.model_dump(mode="json", by_alias=True))
+    assert RunFinished.model_validate(told) == of_nats
+    assert told.keys() == of_nats.model_dump().keys()

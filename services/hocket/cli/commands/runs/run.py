@@ -151,9 +151,26 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
 
 
 def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
-    """Return the run if the API knows that it has ended."""
+    """Return the end of the run, as NATS tells it, if the API knows that it has ended."""
     run = _known(target, run_id)
-    return run if run is not None and run["finished_at"] is not None else None
+    return _as_told(run) if run is not None and run["finished_at"] is not None else None
+
+
+def _as_told(run: dict[str, Any]) -> dict[str, Any]:
+    """Return an ended run of the API in the form of RunFinished: whichever is first is printed."""
+    same = ("run_id", "tenant", "pipeline", "version", "status", "output", "error")
+    return {
+        **{name: run[name] for name in same},
+        **{f"{name}_ms": _ms(run[name]) for name in ("accepted_at", "finished_at", "deadline_at")},
+        **({"labels": run["labels"]} if run["labels"] else {}),
+        "cost_usd": run["spent_usd"],
+    }
+
+
+def _ms(moment: str) -> float:
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(moment).timestamp() * 1000, 3)
 
 
 def _known(target: Target, run_id: str) -> dict[str, Any] | None:
