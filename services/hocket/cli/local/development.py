@@ -69,7 +69,14 @@ class WorkerProcesses:
     def __init__(self, sources: Sources, target: Target) -> None:
         self._sources = sources
         self._target = target
-        self._processes: list[asyncio.subprocess.Process] = []
+        self._processes: dict[asyncio.subprocess.Process, str] = {}
+
+    def ended(self) -> list[str]:
+        """Return how workers ended that nobody stopped, each once."""
+        ended = [process for process in self._processes if process.returncode is not None]
+        return [
+            f"{self._processes.pop(one)} ended with exit code {one.returncode}" for one in ended
+        ]
 
     async def start(self) -> None:
         """Start them; they print their own messages."""
@@ -81,20 +88,19 @@ class WorkerProcesses:
         }
         for named in self._sources.workers:
             command = ("-m", "hocket.worker.command", named)
-            self._processes.append(
-                await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    *command,
-                    cwd=self._sources.folder,
-                    env=environment,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,  # we handle Ctrl-C, and let them drain
-                )
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *command,
+                cwd=self._sources.folder,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # we handle Ctrl-C, and let them drain
             )
+            self._processes[process] = named
 
     async def stop(self) -> None:
         """Let them drain, and stop them."""
-        processes, self._processes = self._processes, []
+        processes, self._processes = self._processes, {}
         for process in processes:
             with suppress(ProcessLookupError):
                 process.terminate()
@@ -128,6 +134,9 @@ class Development:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await stopping.wait()
+                for told in self._workers.ended():
+                    text = f"worker {told}; it is started again when a file changes"
+                    notes.print(text, style="red")
                 new_code, new_files = self._sources.code(), self._sources.files()
                 if stopping.is_set() or (new_code, new_files) == (code, files):
                     continue

@@ -1,9 +1,16 @@
-"""`hocket dev` without a platform: how it ends."""
+"""`hocket dev` without a platform: how it ends, and how its workers do."""
 
+import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from hocket.cli.local.development import Sources, WorkerProcesses
+from hocket.cli.remote.target import Target
+
+BOUND_S = 60.0
 
 STOPPED_BY = """
 import asyncio, os, signal
@@ -26,3 +33,17 @@ def test_it_stops_in_order_also_when_its_terminal_is_closed(signal: str) -> None
         [sys.executable, "-c", code], capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"stopped in order\n")
+
+
+async def test_a_worker_that_ends_by_itself_is_told_once(tmp_path: Path) -> None:
+    """Its steps would otherwise wait, and nobody would know for what."""
+    (tmp_path / "team.py").write_text("import os\nos._exit(7)\n")
+    sources = Sources(tmp_path / "p.yaml", workers=("team:worker",), folder=tmp_path)
+    workers = WorkerProcesses(sources, Target(tmp_path, named_nats="nats://127.0.0.1:1"))
+    await workers.start()
+    (process,) = workers._processes
+    async with asyncio.timeout(BOUND_S):
+        await process.wait()
+    assert workers.ended() == ["team:worker ended with exit code 7"]
+    assert workers.ended() == []
+    await workers.stop()
