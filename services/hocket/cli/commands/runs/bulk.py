@@ -62,8 +62,8 @@ def submit(
     from hocket.cli.terminal.console import notes, print_json
     from hocket.schemas.errors import HocketError
 
-    api, accepted, told = target_of(context).api(), 0, []
-    numbered = _tasks(file)
+    api, numbered = target_of(context).api(), _tasks(file)
+    accepted, told = 0, list[dict[str, Any]]()
     for portion in _portions(numbered):
         try:
             receipt = api.post("/v1/bulk/runs", {"runs": [task for _, task, _ in portion]})
