@@ -5,6 +5,7 @@ guest says. A letter belongs to the tenant that its message names.
 """
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -31,8 +32,8 @@ MAX_KEYS = 10_000
 """How many keys have their letters counted; beyond that, the one whose last letter is oldest is
 forgotten."""
 _MSG_ID = "Nats-Msg-Id"
-_BATCH = b'"results"'
-_BATCH_WITHIN = 64
+_BATCH = re.compile(rb'\s*\{\s*"results"\s*:')
+"""The beginning of a message with several results. A step may be called `results`, too."""
 _SERVERS = "nats-"
 
 
@@ -64,7 +65,7 @@ class GuestPosts:
         """Return what to post to the log for a message with results; raise TooEarly or ValueError."""
         count = 1 + len(message.data) // BYTES_PER_RESULT
         self._take(key, count)
-        is_batch = _BATCH in message.data[:_BATCH_WITHIN]
+        is_batch = _BATCH.match(message.data) is not None
         kind = AttemptsFinished.kind if is_batch else AttemptFinished.kind
         events = _results(kind, message.data)
         found = {ids.partition_of(event.run_id, self._partitions) for event in events}
