@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -16,11 +16,10 @@ from hocket.schemas.messages import CallDecision, CallOpened, CallRefused, Usage
 
 Row = tuple[Any, ...]
 
-_OPENED_MARK = b'"kind":"opened"'
-"""Occurs in Hocket's own encoding of a CallOpened and in no other record, because quotes inside
-texts are escaped."""
-_REFUSED_MARK = b'"kind":"refused"'
-_WARM_MARK = b'"kind":"warm"'
+_OPENED, _REFUSED, _WARM = "opened", "refused", "warm"
+_MARKS = tuple(b'"kind":"%b"' % kind.encode() for kind in (_OPENED, _REFUSED, _WARM))
+"""Occur in Hocket's own encoding of the records of these kinds, and in others only if a label is called
+`kind`. Most records have none of them, and are read only once."""
 _WHO = frozenset(
     "call_id tenant pipeline version run_id node step attempt model backend replica".split()
 )
@@ -185,11 +184,12 @@ def booked(usage: UsageRecord, amended: tuple[str, ...] = ()) -> Record:
 
 def record_of(payload: bytes) -> Record:
     """Return an encoded record of USAGE or CALLS as a Record; raise UsageMalformed."""
-    if _WARM_MARK in payload:
-        return _warm(payload)
-    opened, refused = _OPENED_MARK in payload, _REFUSED_MARK in payload
     if len(payload) > MAX_RECORD_BYTES:
         raise UsageMalformed(field="body", reason=f"it has more than {MAX_RECORD_BYTES} bytes")
+    kind = _kind_of(payload)
+    if kind == _WARM:
+        return _warm(payload)
+    opened, refused = kind == _OPENED, kind == _REFUSED
     try:
         if opened:
             model: CallOpened | CallRefused | UsageRecord = CallOpened.model_validate_json(payload)
@@ -208,6 +208,18 @@ def record_of(payload: bytes) -> Record:
     except (ValueError, OverflowError, OSError) as error:
         where = "refused_at_ms" if refused else "started_at_ms"
         raise UsageMalformed(field=where, reason=str(error)) from error
+
+
+def _kind_of(payload: bytes) -> object:
+    """Return the kind of a record other than a booked call; None for a booked call, and for a body
+    that is no record at all."""
+    if not any(mark in payload for mark in _MARKS):
+        return None
+    try:
+        found = from_json(payload)
+    except ValueError:
+        return None
+    return found.get("kind") if isinstance(found, dict) else None
 
 
 def _warm(payload: bytes) -> Record:

@@ -53,6 +53,24 @@ def test_openings_and_refusals_are_rows_of_their_own_tables() -> None:
     assert columns(other, REFUSED_COLUMNS)["reason"] == "why"
 
 
+@pytest.mark.parametrize("kind", ["opened", "refused", "warm", "call"])
+def test_a_label_may_be_called_kind(kind: str) -> None:
+    who = Attribution(tenant="acme", run_id="r", labels={"kind": kind})
+    told = {"call_id": "c", "model": "m", "attribution": who}
+    opened = CallOpened(**told, backend="b", started_at_ms=1.0, deadline_at_ms=2.0)
+    refused = CallRefused(**told, error_code="e", reason="why", refused_at_ms=1.0)
+    found = [
+        record_of(one.model_dump_json().encode())
+        for one in (record("c1", attribution=who, cost_usd=Decimal(0)), opened, refused)
+    ]
+    assert [(one.opened, one.refused, one.warm) for one in found] == [
+        (False, False, False),
+        (True, False, False),
+        (False, True, False),
+    ]
+    assert columns(found[0])["labels"] == f'{{"kind":"{kind}"}}'
+
+
 @pytest.mark.parametrize(
     ("payload", "field"),
     [
