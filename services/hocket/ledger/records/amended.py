@@ -7,8 +7,9 @@ could be booked.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Never
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -39,10 +40,7 @@ def amended(payload: bytes, sent_ms: float) -> tuple[UsageRecord, tuple[str, ...
 
     `sent_ms` replaces an unreadable start time.
     """
-    try:
-        found = from_json(payload, allow_inf_nan=False)
-    except ValueError:
-        return None
+    found = _parsed(payload)
     if not isinstance(found, dict) or found.get("kind") in ("opened", "refused", "warm"):
         return None
     changed: dict[str, None] = {}
@@ -75,6 +73,23 @@ def shortened(record: UsageRecord) -> tuple[UsageRecord, tuple[str, ...]]:
     attribution = record.attribution.model_copy(update=who)
     update = {**fields, "attribution": attribution, "decision": None}
     return record.model_copy(update=update), tuple(changed)
+
+
+def _parsed(payload: bytes) -> Any:
+    """Return the JSON of a record, None if it is not JSON. The second parser accepts halves of
+    surrogate pairs, as which also bytes that are not UTF-8 are read."""
+    try:
+        return from_json(payload, allow_inf_nan=False)
+    except ValueError:
+        pass
+    try:
+        return json.loads(payload.decode(errors="surrogateescape"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_constant(name: str) -> Never:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _mended(found: dict[str, Any], place: tuple[str, ...], payload: bytes, sent_ms: float) -> str:

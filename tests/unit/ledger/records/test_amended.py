@@ -57,6 +57,16 @@ def test_who_cannot_be_read_spent_it_all_the_same() -> None:
     assert found[1] == ("attribution.tenant",)
 
 
+@pytest.mark.parametrize("half", [b"\\ud800", b"\xff"])
+def test_a_text_that_is_not_unicode_spent_it_all_the_same(half: bytes) -> None:
+    found = amended(encoded().replace(b'"writer"', b'"w%b"' % half), SENT_MS)
+    assert found is not None
+    assert (found[0].cost_usd, found[1]) == (Decimal("0.5"), ("model",))
+    assert found[0].model.startswith("w\ufffd")
+    decided = encoded(error_code="x").replace(b'"x"', b'"%b"' % half)
+    assert amended(decided.replace(b'"0.5"', b"NaN"), SENT_MS) is None
+
+
 @pytest.mark.parametrize("cost", ["much", None, -1, "0", 1e300])
 def test_without_money_to_believe_nothing_is_booked(cost: object) -> None:
     assert amended(encoded(cost_usd=cost, model=7), SENT_MS) is None
