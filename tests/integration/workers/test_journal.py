@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from hocket.coordinator.journals import door, stored_journals
 from hocket.coordinator.journals.door import JournalDoor
@@ -182,6 +183,37 @@ async def test_what_an_attempt_did_the_next_one_does_not_do_again(rig: Rig) -> N
         ("step", "charge", 1), ("step", "double", 2), ("step", "plain", 3), ("now", "now", 4),
         ("sleep", "sleep", 5),
     ]  # fmt: skip
+
+
+async def test_a_model_with_aliases_and_a_text_enum_come_back_from_a_step(rig: Rig) -> None:
+    class Size(str, Enum):  # noqa: UP042  # as in code written for Python 3.10
+        LARGE = "large"
+
+    class Parcel(BaseModel):
+        weight_g: int = Field(alias="weightG")
+        size: Size
+
+    done = []
+
+    async def pack(weight_g: int) -> list[Parcel]:
+        done.append(weight_g)
+        return [Parcel(weightG=weight_g, size=Size.LARGE)]
+
+    async def order(_given: Any, context: Context) -> Any:
+        (parcel,) = await context.step("pack", pack, 7)
+        assert isinstance(parcel, Parcel)
+        if context.step.attempt == 1:
+            raise Retryable("later")
+        return {"weight_g": parcel.weight_g, "size": parcel.size is Size.LARGE}
+
+    async with worker(rig, order):
+        step = await send(rig)
+        first = await rig.result(step)
+        second = await again(rig, step)
+    assert first.error is not None
+    assert first.error.code == "retryable", first.error
+    assert ok(second) == {"weight_g": 7, "size": True}
+    assert done == [7]
 
 
 async def test_code_that_changed_underneath_is_told(rig: Rig) -> None:

@@ -110,6 +110,48 @@ def test_a_message_over_the_limit_is_refused_with_its_size() -> None:
         encoding.check_size(b"x" * 1_001, 1_000)
 
 
+class Colour(Enum):
+    RED = "red"
+
+
+class Mood(str, Enum):  # noqa: UP042  # as in code written for Python 3.10
+    GLAD = "glad"
+
+
+class Loud(str):
+    """A text that shows itself in another way."""
+
+    def __str__(self) -> str:
+        return self.upper()
+
+
+class Named(BaseModel):
+    """A model that is written in another way in JSON than in Python."""
+
+    total_usd: Decimal = Field(default=Decimal("1.50"), alias="totalUsd")
+    took: timedelta = timedelta(seconds=2)
+
+    @field_serializer("took", when_used="json")
+    def _took(self, took: timedelta) -> float:
+        return took.total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Mood.GLAD, "glad"),
+        (Loud("a"), "a"),
+        (Named(), {"totalUsd": "1.50", "took": 2.0}),
+        ({Mood.GLAD: 1}, {"glad": 1}),
+        ({True: 1, None: 2, 1.5: 3}, {"true": 1, "None": 2, "1.5": 3}),
+        ({datetime(2026, 1, 2, tzinfo=UTC): 1}, {"2026-01-02T00:00:00Z": 1}),
+    ],
+)
+def test_an_output_is_written_in_the_same_way_whatever_its_size(output: Any, expected: Any) -> None:
+    small, large = encoded({"a": output}), encoded({"a": output, "b": "x" * 2_000})
+    assert (small["a"], large["a"]) == (expected, expected)
+
+
 JSON_LIKE = st.recursive(
     st.none()
     | st.booleans()
@@ -131,10 +173,6 @@ def test_whatever_is_encoded_passes_the_check_for_what_can_be_stored(output: Any
 class Point:
     x: int
     tags: frozenset[str]
-
-
-class Colour(Enum):
-    RED = "red"
 
 
 PLAIN_TEXT = st.text(

@@ -143,9 +143,9 @@ class Durable:
             return await self._replayed(found.entry, adapter)
         started_at_ms = now_ms()
         try:
-            value = plain(await self._called(place, function, args, kwargs), "value")
+            value = plain(await self._called(place, function, args, kwargs), "value", by_name=True)
             data = to_json(value)
-            result = from_json(data) if adapter is None else adapter.validate_json(data)
+            result = from_json(data) if adapter is None else _read_by_name(adapter, data)
         except JournalFault:
             raise
         except ValidationError as error:
@@ -277,7 +277,7 @@ class Durable:
         if adapter is None:
             return value
         try:
-            return adapter.validate_json(to_json(value))
+            return _read_by_name(adapter, to_json(value))
         except ValidationError as error:
             fault = first_fault(error)
             raise JournalMismatch(
@@ -297,6 +297,11 @@ class Durable:
 
     async def _value_of(self, entry: JournalEntry) -> Any:
         return await self._resolved(entry.value) if entry.large else entry.value
+
+
+def _read_by_name(adapter: TypeAdapter[Any], data: bytes) -> Any:
+    """Return a journaled value, whose models have their fields' own names; raise ValidationError."""
+    return adapter.validate_json(data, by_alias=True, by_name=True)
 
 
 def name_of(name: str) -> str:

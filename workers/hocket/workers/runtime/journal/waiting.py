@@ -137,7 +137,7 @@ class DurableWaits(Durable):
 
     async def _call_of(self, name: str, given: Any) -> NodeCall:
         """Return a call with its input; the large parts of an input over MAX_CALL_BYTES go to blobs."""
-        value = plain(given, "input")
+        value = plain(given, "input", by_name=True)
         digest, size_bytes = ids.input_digest(value), len(to_json(value))
         if size_bytes > MAX_CALL_BYTES and self._values is not None:
             excess_bytes = size_bytes - MAX_CALL_BYTES

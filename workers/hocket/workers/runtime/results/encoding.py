@@ -60,16 +60,19 @@ def shortened(error: ErrorInfo) -> ErrorInfo:
     )
 
 
-def plain(value: Any, field: str = "output") -> Any:
-    """Return the value as plain JSON; raise OutputNotJson, naming the place, if that is impossible."""
-    return _plain(value, field, 0, _Items())
+def plain(value: Any, field: str = "output", *, by_name: bool = False) -> Any:
+    """Return the value as plain JSON; raise OutputNotJson, naming the place, if that is impossible.
+    Models become what they are in JSON; with `by_name`, their fields under their own names."""
+    return _plain(value, field, 0, _Items(by_name=by_name))
 
 
 class _Items:
-    """Counts the items of iterables other than JSON's own, because they may be endless."""
+    """Counts the items of iterables other than JSON's own, because they may be endless, and reads
+    models."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_name: bool) -> None:
         self.count = 0
+        self._by_name = by_name
 
     def of(self, values: Iterable[Any], field: str) -> Iterator[Any]:
         """Yield the items; raise OutputNotJson if there are too many."""
@@ -81,14 +84,25 @@ class _Items:
                 )
             yield value
 
+    def dumped(self, model: BaseModel) -> Any:
+        """Return the contents of a model."""
+        if self._by_name:
+            return model.model_dump()
+        try:
+            return model.model_dump(mode="json", by_alias=True)
+        except (PydanticSerializationError, ValueError, TypeError):  # half of a surrogate pair
+            return model.model_dump(by_alias=True)
+
 
 def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
+    if isinstance(value, Enum):
+        return _plain(value.value, field, depth, items)
     if isinstance(value, str):
-        return _text_of(value)
+        return _whole_text(str.__str__(value))
     if value is None or isinstance(value, bool | int | float):
         return _number(value, field)
     if isinstance(value, BaseModel):
-        return _plain(_dumped(value), field, depth, items)
+        return _plain(items.dumped(value), field, depth, items)
     if depth >= MAX_DEPTH:
         raise _not_json(field, f"it nests deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
@@ -110,35 +124,20 @@ def _number(value: float | None, field: str) -> Any:
 
 def _object(value: Mapping[Any, Any], field: str, depth: int, items: _Items) -> dict[str, Any]:
     pairs = dict.items(value) if isinstance(value, dict) else items.of(value.items(), field)
-    return {
-        (name := _key_of(key)): _plain(item, f"{field}.{name}"[:200], depth + 1, items)
-        for key, item in pairs
-    }
+    found: dict[str, Any] = {}
+    for key, item in pairs:
+        text = _whole_text(key if type(key) is str else _key_text(key))
+        place = f"{field}.{text}"[:200]
+        found[text] = _plain(item, place, depth + 1, items)
+    return found
 
 
-def _text_of(text: str) -> str:
-    """Return the characters of a text; a member of a `class Colour(str, Enum)` says `Colour.RED`."""
-    return _whole_text(str.__str__(text))
-
-
-def _key_of(key: Any) -> str:
-    """Return the key that a JSON encoder would write."""
-    if isinstance(key, str):
-        return _whole_text(str.__str__(key))
+def _key_text(key: Any) -> str:
+    """Return the text that a JSON encoder makes of a key: an Enum's value, a date as in a value."""
     try:
-        (text,) = to_jsonable_python({key: None})
+        return str(next(iter(to_jsonable_python({key: None}))))
     except (PydanticSerializationError, ValueError):
-        text = str(key)
-    return _whole_text(text)
-
-
-def _dumped(model: BaseModel) -> Any:
-    """Return what a JSON encoder would read of a model, with its aliases and serializers, or its values
-    as they are if one of them has to be repaired or refused."""
-    try:
-        return model.model_dump(mode="json", by_alias=True)
-    except (PydanticSerializationError, ValueError, TypeError):
-        return model.model_dump(by_alias=True)
+        return str(key)
 
 
 def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[Any]:
