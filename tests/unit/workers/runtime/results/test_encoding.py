@@ -112,6 +112,7 @@ def test_a_message_over_the_limit_is_refused_with_its_size() -> None:
 
 class Colour(Enum):
     RED = "red"
+    GLAD = "glad"
 
 
 class Mood(str, Enum):  # noqa: UP042  # as in code written for Python 3.10
@@ -150,6 +151,16 @@ class Named(BaseModel):
 def test_an_output_is_written_in_the_same_way_whatever_its_size(output: Any, expected: Any) -> None:
     small, large = encoded({"a": output}), encoded({"a": output, "b": "x" * 2_000})
     assert (small["a"], large["a"]) == (expected, expected)
+
+
+@pytest.mark.parametrize("more", ["", "x" * 2_000])
+@pytest.mark.parametrize(
+    "keys", [{1: "a", "1": "b"}, {True: 1, "true": 2}, {Mood.GLAD: 1, Colour.GLAD: 2}]
+)
+def test_two_keys_that_are_the_same_as_text_are_refused(keys: Any, more: str) -> None:
+    with pytest.raises(OutputNotJson, match="two keys are the same as text") as refused:
+        encoded({"rows": [keys], "more": more})
+    assert str(refused.value.info().field).startswith("output.rows.0.")
 
 
 JSON_LIKE = st.recursive(

@@ -42,7 +42,7 @@ def encode(finished: FinishedAttempt, output: Any = None, error: ErrorInfo | Non
         payload = _written(finished, output, error)
     except PydanticSerializationError:
         return _repaired(finished, output, error)
-    if _is_suspicious(payload):
+    if _is_suspicious(payload) or not _has_text_keys(output):
         return _repaired(finished, output, error)
     return payload
 
@@ -128,6 +128,8 @@ def _object(value: Mapping[Any, Any], field: str, depth: int, items: _Items) -> 
     for key, item in pairs:
         text = _whole_text(key if type(key) is str else _key_text(key))
         place = f"{field}.{text}"[:200]
+        if text in found:
+            raise _not_json(place, "two keys are the same as text")
         found[text] = _plain(item, place, depth + 1, items)
     return found
 
@@ -274,6 +276,25 @@ def _is_suspicious(payload: bytes) -> bool:
         or payload.count(b"{") + payload.count(b"[") > MAX_DEPTH
         or len(payload) > MAX_INTEGER_DIGITS
     )
+
+
+def _has_text_keys(output: Any) -> bool:
+    """Tell whether all keys in an output are text, as far as it consists of dicts, lists and tuples;
+    false for any other value that may have keys. An encoder would write two keys that are the same as
+    text one after the other."""
+    stack = [output]
+    while stack:
+        part = stack.pop()
+        kind = type(part)
+        if kind is dict:
+            if any(type(key) is not str for key in part):
+                return False
+            stack += part.values()
+        elif kind in _ARRAYS:
+            stack += part
+        elif kind not in _SCALARS and kind is not str and kind is not int:
+            return False
+    return True
 
 
 def _written(finished: FinishedAttempt, output: Any, error: ErrorInfo | None) -> bytes:
