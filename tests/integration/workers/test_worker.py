@@ -617,6 +617,22 @@ async def test_a_large_value_travels_through_a_blob_from_step_to_step(
     assert measured == {"equal": True}
 
 
+async def test_a_large_output_is_repaired_before_it_goes_to_a_blob(
+    rig: Rig, tmp_path: Path
+) -> None:
+    text = "x" * MAX_RESULT_BYTES
+
+    async def give_or_pass_on(context: Context) -> Any:
+        if context.input:
+            return {"end": context.input["text"][-4:]}
+        return {"text": f"{text} \x00 \ud800"}
+
+    async with rig.worker({"python": give_or_pass_on}, blobs=FileBlobs(tmp_path)):
+        given = (await rig.result(await rig.send(input={}))).output
+        passed_on = (await rig.result(await rig.send(input=given))).output
+    assert passed_on == {"end": " \ufffd \ufffd"[-4:]}
+
+
 async def test_inputs_with_blobs_are_held_by_as_many_steps_as_there_is_room_for(
     rig: Rig, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
+from hocket.workers.runtime.results.encoding import plain
 from hocket.workers.runtime.values import references
 from hocket.workers.runtime.values.blob_room import BlobRoom
 
@@ -22,10 +21,10 @@ class LargeValues:
 
     async def spilled(self, tenant: str, output: Any, excess_bytes: int) -> Any:
         """Return an output with its large parts moved to the tenant's blobs, so that its message shrinks
-        by `excess_bytes`; return it unchanged if there is no store."""
+        by `excess_bytes`; return it unchanged if there is no store. Raises OutputNotJson."""
         if self._store is None:
             return output
-        output = to_jsonable_python(output, inf_nan_mode="null")
+        output = plain(output)
         excess_bytes += ENVELOPE_BYTES
         replacements: dict[references.Path, Any] = {}
         for part in references.large_parts(output, excess_bytes):
