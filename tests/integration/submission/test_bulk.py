@@ -99,6 +99,24 @@ async def test_each_of_many_tasks_is_taken_or_refused_by_itself(rest: Rest) -> N
     assert len(await rest.message_ids(subjects.TASK_BATCHES)) == 297
 
 
+async def test_a_key_that_two_tasks_use_for_two_pipelines_is_refused_at_the_second(
+    rest: Rest,
+) -> None:
+    assert (await rest.post("/v1/pipelines", {**GREET, "pipeline": "part"})).status == 201
+    tasks = [
+        {"pipeline": "greet", "input": {"name": 7}, "idempotency_key": "k"},
+        {"pipeline": "part", "input": {"name": "a"}, "idempotency_key": "k"},
+        {"pipeline": "greet", "input": {"name": "a"}, "idempotency_key": "k"},
+        {"pipeline": "part", "input": {"name": "a"}, "idempotency_key": "k"},
+    ]
+    runs = (await rest.post("/v1/bulk/runs", {"runs": tasks})).body["runs"]
+    codes = [one["error"] and one["error"]["code"] for one in runs]
+    assert codes == ["invalid_input", None, "idempotency_key_reused", None]
+    assert runs[1]["run_id"] == runs[3]["run_id"] == ids.run_id("default", "k")
+    assert "`part`" in runs[2]["error"]["message"]
+    assert len(await rest.message_ids(subjects.TASK_BATCHES)) == 1
+
+
 async def test_tasks_that_want_to_wait_and_too_many_are_refused_whole(rest: Rest) -> None:
     task = {"pipeline": "greet", "input": {"name": "x"}}
     waits = await rest.post("/v1/bulk/runs", {"runs": [task, {**task, "wait_ms": 5}]})

@@ -47,12 +47,15 @@ async def submit_all(
     keys = [task.idempotency_key or uuid4().hex for task in tasks]
     run_ids = [ids.run_id(caller.tenant, key) for key in keys]
     known = await _known(context, caller, tasks, run_ids)
+    pipelines = {run_id: run["pipeline"] for run_id, run in known.items()}
     made: list[Post | BulkTask] = []
     for place, (task, key, run_id) in enumerate(zip(tasks, keys, run_ids, strict=True)):
         if place % AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
+            _check_key(run_id, task, pipelines.get(run_id))
             made.append(await _made(context, caller, task, key, run_id, known.get(run_id)))
+            pipelines[run_id] = task.pipeline
         except HocketError as error:
             made.append(BulkTask(error=error.info()))
     receipt = await _receipt(context, made, run_ids)
@@ -76,6 +79,13 @@ async def _known(
     return {row["run_id"]: row for row in rows}
 
 
+def _check_key(run_id: str, task: RunSubmission, pipeline: str | None) -> None:
+    """Raise IdempotencyKeyReused if the key of a task names a run of another pipeline, or stands at
+    an earlier task of this request for one."""
+    if pipeline not in (None, task.pipeline):
+        raise IdempotencyKeyReused(field="idempotency_key", run_id=run_id, pipeline=pipeline)
+
+
 async def _made(
     context: Context,
     caller: Caller,
@@ -87,10 +97,6 @@ async def _made(
     """Return the message for a task, or the run that its key already names."""
     msg_id = run_id
     if known is not None:
-        if known["pipeline"] != task.pipeline:
-            raise IdempotencyKeyReused(
-                field="idempotency_key", run_id=run_id, pipeline=known["pipeline"]
-            )
         if known["status"] != "rejected":
             return BulkTask(run_id=run_id, known=True)
         msg_id = f"{run_id}:after:{known['finished_at'].isoformat()}"
