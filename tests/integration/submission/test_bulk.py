@@ -281,6 +281,25 @@ async def test_a_stopped_operation_changes_nothing_more(rest: Rest) -> None:
     assert (await rest.get(f"/v1/bulk/operations/b{'0' * 24}")).status == 404
 
 
+async def test_a_page_that_takes_longer_than_the_lease_is_not_given_to_another_process(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs are of many partitions, and take their time to end."""
+    monkeypatch.setattr(operations, "SETTLE_S", 0.4)
+    monkeypatch.setattr(operations, "LOOK_S", 0.1)
+    monkeypatch.setattr(store, "LEASE_S", 1)
+    await insert(rest, 6)
+    await rest.pool.execute(
+        "WITH numbered AS (SELECT run_id, row_number() OVER () AS n FROM hocket.run)"
+        " UPDATE hocket.run r SET partition = n.n FROM numbered n WHERE n.run_id = r.run_id"
+    )
+    async with working(rest), working(rest):
+        begun = (await rest.post("/v1/bulk/operations", {"action": "cancel"})).body
+        done = await until_done(rest, begun["operation_id"])
+    assert (done["changed"], done["skipped"]) == (6, 0)
+    assert len(await logged(rest)) == 6
+
+
 async def test_what_failed_is_retried_once_each(rest: Rest) -> None:
     await insert(rest, 50, status="failed")
     await insert(rest, 5, status="succeeded")

@@ -33,6 +33,7 @@ from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
@@ -47,6 +48,8 @@ SETTLE_S = 0.5
 SETTLE_LOOK_S = 0.02
 LOOK_S = 5.0
 """How often to look for operations whose process has died."""
+RENEWALS = 3
+"""How often a lease is renewed before it would end."""
 RETRYABLE = ("degraded", "failed", "cancelled", "expired")
 
 STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
@@ -160,11 +163,23 @@ async def run(context: Context) -> None:
 
 async def _work(context: Context, owner: str, row: asyncpg.Record) -> None:
     """Process one page of an operation, then release it to the next operation or another process."""
+    renewing = asyncio.create_task(_renew(context, owner, row["operation_id"]))
     try:
         await _page(context, owner, row)
     finally:
+        await stop_tasks([renewing])
         with suppress(*AWAY):  # the lease also expires by itself
             await context.pool.execute(store.RELEASE, row["operation_id"], owner)
+
+
+async def _renew(context: Context, owner: str, operation_id: str) -> None:
+    """Keep the lease of an operation until cancelled."""
+    while True:
+        await asyncio.sleep(store.LEASE_S / RENEWALS)
+        with suppress(*AWAY):
+            await context.pool.execute(
+                store.RENEW, operation_id, owner, store.LEASE_S, timeout=QUERY_TIMEOUT_S
+            )
 
 
 async def count(

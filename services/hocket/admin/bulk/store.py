@@ -55,6 +55,12 @@ RETURNING {COLUMNS}
 """
 """Write the outcome of a page if this process still holds the operation."""
 
+RENEW = """
+UPDATE hocket.bulk_operation SET leased_until = clock_timestamp() + make_interval(secs => $3)
+WHERE operation_id = $1 AND owner = $2
+"""
+"""Keep the lease during a page whose runs take long to end."""
+
 RELEASE = """
 UPDATE hocket.bulk_operation SET leased_until = clock_timestamp()
 WHERE operation_id = $1 AND owner = $2
