@@ -432,3 +432,12 @@ async def test_the_commands_of_the_docs(rest: Rest, clock: Clock) -> None:
     assert json.loads((await hocket("list", "--json")).stdout)[0]["name"] == "morning"
     assert (await hocket("delete", "morning")).exit_code == 0
     assert json.loads((await hocket("list", "--json")).stdout) == []
+
+
+async def test_an_input_that_changes_from_1_to_true_is_a_change(rest: Rest) -> None:
+    for number, value in enumerate((1, True, [0], [False], {"a": 0}, {"a": False}), 1):
+        task = {"pipeline": "report", "input": {"flag": value}}
+        for _ in range(2):
+            shown = await put(rest, task=task)
+            assert json.dumps(shown["task"]["input"]["flag"]) == json.dumps(value)
+            assert shown["revision"] == number
