@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hocket.admin.schedules import changes
+from hocket.admin.schedules import changes, store
 from hocket.cli.app import app
 from hocket.kit.nats import cloudevents
 from hocket.schemas.labels import read_labels
@@ -441,3 +441,24 @@ async def test_an_input_that_changes_from_1_to_true_is_a_change(rest: Rest) -> N
             shown = await put(rest, task=task)
             assert json.dumps(shown["task"]["input"]["flag"]) == json.dumps(value)
             assert shown["revision"] == number
+
+
+async def test_a_run_that_outlasts_the_history_still_counts_as_under_way(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "KEPT_FIRINGS", 2)
+    await put(rest)
+    clock.set("2026-03-28T10:00")
+    await look(rest)
+    [fired] = await history(rest)
+    await add_run(rest, fired["run_id"])
+    for hour in range(11, 16):
+        clock.set(f"2026-03-28T{hour}:00")
+        await look(rest)
+    kept = [("10:00", "fired"), ("13:00", "skipped"), ("14:00", "skipped"), ("15:00", "skipped")]
+    assert await states(rest) == kept
+    await add_run(rest, fired["run_id"], "succeeded")
+    for hour in range(16, 18):
+        clock.set(f"2026-03-28T{hour}:00")
+        await look(rest)
+    assert [at for at, _ in await states(rest)] == ["15:00", "16:00", "17:00"]

@@ -114,10 +114,16 @@ WHERE firing_id = $1
 """
 TRIM = """
 DELETE FROM hocket.schedule_firing WHERE firing_id IN (
-    SELECT firing_id FROM hocket.schedule_firing
-    WHERE schedule_id = $1 AND state NOT IN ('pending', 'buffered')
-    ORDER BY planned_at DESC, firing_id DESC OFFSET $2 LIMIT $3)
+    SELECT firing_id FROM (
+        SELECT firing_id, run_id, state = 'fired' AND NOT over AS is_open
+        FROM hocket.schedule_firing
+        WHERE schedule_id = $1 AND state NOT IN ('pending', 'buffered')
+        ORDER BY planned_at DESC, firing_id DESC OFFSET $2) AS old
+    WHERE NOT (is_open AND EXISTS (
+        SELECT FROM hocket.run r WHERE r.run_id = old.run_id AND r.finished_at IS NULL))
+    LIMIT $3)
 """
+"""Deletes old firings, except those whose runs are in progress: the overlap policy needs them."""
 
 FIRINGS = """
 SELECT f.*, r.status AS run_status
