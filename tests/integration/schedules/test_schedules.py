@@ -4,7 +4,7 @@ submitted, and set the clock."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -462,3 +462,22 @@ async def test_a_run_that_outlasts_the_history_still_counts_as_under_way(
         clock.set(f"2026-03-28T{hour}:00")
         await look(rest)
     assert [at for at, _ in await states(rest)] == ["15:00", "16:00", "17:00"]
+
+
+async def test_one_time_waits_at_most_also_if_it_was_planned_after_another(
+    rest: Rest, clock: Clock
+) -> None:
+    """Delayed by its jitter, 10:00 is due after a run that was triggered meanwhile."""
+    await put(rest, overlap="buffer_one", jitter_s=600)
+    assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
+    await look(rest)
+    [fired] = await history(rest)
+    await add_run(rest, fired["run_id"])
+    [time] = (await rest.get("/v1/schedules/nightly/next?count=1")).body["times"]
+    planned, due = (datetime.fromisoformat(time[name]) for name in ("planned_at", "due_at"))
+    clock.at = planned + (due - planned) / 2
+    assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
+    await look(rest)
+    clock.at = due + timedelta(seconds=1)
+    await look(rest)
+    assert [state for _, state in await states(rest)] == ["fired", "skipped", "buffered"]

@@ -243,8 +243,7 @@ async def _buffer(
     """Let a time wait for the end of the run if none is waiting yet; otherwise skip it."""
     if firing["state"] == "buffered":
         return True
-    waiting = await connection.fetch(store.UNDONE_OF, row["schedule_id"], 1)
-    if waiting[0]["state"] == "buffered":
+    if await connection.fetchval(store.BUFFERED, row["schedule_id"]):
         await _write(connection, firing, "skipped", reason="another one was already waiting")
     else:
         await _write(connection, firing, "buffered", reason=_why(running))

@@ -112,6 +112,9 @@ UPDATE hocket.schedule_firing SET state = $2, run_id = coalesce($3, run_id), err
     fired_at = $6
 WHERE firing_id = $1
 """
+BUFFERED = """
+SELECT EXISTS (SELECT FROM hocket.schedule_firing WHERE schedule_id = $1 AND state = 'buffered')
+"""
 TRIM = """
 DELETE FROM hocket.schedule_firing WHERE firing_id IN (
     SELECT firing_id FROM (
