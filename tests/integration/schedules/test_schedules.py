@@ -481,3 +481,21 @@ async def test_one_time_waits_at_most_also_if_it_was_planned_after_another(
     clock.at = due + timedelta(seconds=1)
     await look(rest)
     assert [state for _, state in await states(rest)] == ["fired", "skipped", "buffered"]
+
+
+async def test_a_schedule_whose_zone_is_not_known_here_keeps_no_other_waiting(
+    rest: Rest, clock: Clock
+) -> None:
+    """Zones are renamed and removed, and not every machine has all of them."""
+    await put(rest, "lost", time_zone="Europe/Berlin")
+    await put(rest, "other")
+    for zone in ("Nowhere/Gone", "Europe/Berlin"):
+        await rest.pool.execute(
+            "UPDATE hocket.schedule SET time_zone = $1 WHERE name = 'lost'", zone
+        )
+        clock.set("2026-03-28T10:00")
+        if zone == "Europe/Berlin":
+            clock.set("2026-03-28T10:02")
+        await look(rest)
+        assert await states(rest, "other") == [("10:00", "fired")]
+    assert await states(rest, "lost") == [("10:00", "fired")], "once its zone is known again"

@@ -45,6 +45,8 @@ AT_ONCE = 2
 """Schedules whose tasks one process submits at once; each uses a database connection."""
 SUBMITTED_AT_ONCE = 20
 """Times of one schedule that are submitted before other schedules get their turn."""
+PUT_OFF = timedelta(minutes=1)
+"""When to look again at a schedule whose times cannot be computed."""
 UNSEEN_RUN_S = 3_600.0
 """How long a run that is not in the database counts as in progress."""
 UNAVAILABLE = (
@@ -123,8 +125,15 @@ async def decide(context: Context, now: datetime) -> int:
 
 
 async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: datetime) -> None:
-    times, schedule_id = store.times_of(row), row["schedule_id"]
-    found = catch_up.due(times, row["catch_up"], row["catch_up_window_s"], row["planned_at"], now)
+    schedule_id = row["schedule_id"]
+    try:
+        found, due_at = _decision(row, now)
+    except Exception as error:  # a zone that this machine does not know: others must not wait
+        log.error(
+            "schedule_put_off", schedule=schedule_id, reason=repr(error), retry_s=PUT_OFF.seconds
+        )
+        await connection.execute(store.ADVANCE, schedule_id, row["planned_at"], now + PUT_OFF)
+        return
     if found.missed is not None:
         await connection.execute(
             store.ADD_FIRING,
@@ -142,10 +151,15 @@ async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: 
     for planned_at in found.times:
         cause = "caught_up" if found.late else "on_time"
         await add_pending(connection, row, cause, planned_at, now)
-    following = found.planned_at
-    due_at = None if following is None else times.due_at(following)
-    await connection.execute(store.ADVANCE, schedule_id, following, due_at)
+    await connection.execute(store.ADVANCE, schedule_id, found.planned_at, due_at)
     await connection.execute(store.TRIM, schedule_id, store.KEPT_FIRINGS, store.TRIMMED_AT_ONCE)
+
+
+def _decision(row: asyncpg.Record, now: datetime) -> tuple[catch_up.Due, datetime | None]:
+    """Return what happens to a schedule's due times, and when its next time is due."""
+    times = store.times_of(row)
+    found = catch_up.due(times, row["catch_up"], row["catch_up_window_s"], row["planned_at"], now)
+    return found, None if found.planned_at is None else times.due_at(found.planned_at)
 
 
 async def add_pending(
