@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hocket.admin.schedules import changes, store
+from hocket.admin.schedules import changes, firing, store
 from hocket.cli.app import app
 from hocket.kit.nats import cloudevents
 from hocket.schemas.labels import read_labels
@@ -499,3 +499,27 @@ async def test_a_schedule_whose_zone_is_not_known_here_keeps_no_other_waiting(
         await look(rest)
         assert await states(rest, "other") == [("10:00", "fired")]
     assert await states(rest, "lost") == [("10:00", "fired")], "once its zone is known again"
+
+
+async def test_times_that_wait_for_the_end_of_a_run_keep_no_others_waiting(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "LOOKED_AT", 2)
+    for name in ("first", "second"):
+        await put(rest, name, overlap="buffer_one")
+    await put(rest, "third", cron="30 11 * * *")
+    clock.set("2026-03-28T10:00")
+    await look(rest)
+    runs = [(await history(rest, name))[0]["run_id"] for name in ("first", "second")]
+    for run_id in runs:
+        await add_run(rest, run_id)
+    clock.set("2026-03-28T11:00")
+    await look(rest)
+    clock.set("2026-03-28T11:30")
+    monkeypatch.setattr(firing, "LOOKED_AT", 1)
+    await look(rest)
+    assert await states(rest, "third") == [("11:30", "fired")]
+    await add_run(rest, runs[1], "succeeded")
+    await look(rest)
+    assert await states(rest, "first") == [("10:00", "fired"), ("11:00", "buffered")]
+    assert await states(rest, "second") == [("10:00", "fired"), ("11:00", "fired")]

@@ -94,7 +94,8 @@ async def look(context: Context) -> None:
             break
         if await decide(context, context.now()) < DECIDED_AT_ONCE:
             break
-    rows = await context.pool.fetch(store.UNDONE, LOOKED_AT, timeout=QUERY_TIMEOUT_S)
+    unseen = context.now() - timedelta(seconds=UNSEEN_RUN_S)
+    rows = await context.pool.fetch(store.UNDONE, LOOKED_AT, unseen, timeout=QUERY_TIMEOUT_S)
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(schedule_id: str) -> None:

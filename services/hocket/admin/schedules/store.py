@@ -88,11 +88,20 @@ ON CONFLICT (firing_id) DO NOTHING
 UNDONE = """
 SELECT schedule_id FROM (
     SELECT schedule_id, first, row_number() OVER (PARTITION BY tenant ORDER BY first) AS turn
-    FROM (SELECT schedule_id, tenant, min(decided_at) AS first FROM hocket.schedule_firing
-          WHERE state IN ('pending', 'buffered') GROUP BY 1, 2) AS waiting) AS ordered
+    FROM (SELECT f.schedule_id, f.tenant, min(f.decided_at) AS first
+          FROM hocket.schedule_firing f JOIN hocket.schedule s USING (schedule_id)
+          WHERE f.state = 'pending'
+             OR f.state = 'buffered' AND NOT (s.overlap = 'buffer_one' AND EXISTS (
+              SELECT FROM hocket.schedule_firing o
+              LEFT JOIN hocket.run r ON r.run_id = o.run_id AND r.tenant = o.tenant
+              WHERE o.schedule_id = f.schedule_id AND o.state = 'fired' AND NOT o.over
+                AND CASE WHEN r.run_id IS NULL THEN o.fired_at > $2 ELSE r.finished_at IS NULL END))
+          GROUP BY 1, 2) AS waiting) AS ordered
 ORDER BY turn, first LIMIT $1
 """
-"""Schedules with tasks to submit, tenants in turn."""
+"""Schedules with tasks to submit, tenants in turn. Those that wait for the end of a run are left out,
+because many of them would keep the others waiting. A run that is not in the database counts as in
+progress if it was submitted after `$2`."""
 ONE_LOCKED = "SELECT * FROM hocket.schedule WHERE schedule_id = $1 FOR UPDATE SKIP LOCKED"
 UNDONE_OF = """
 SELECT * FROM hocket.schedule_firing
