@@ -3,7 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from hocket.cli.backups import messages
+from hocket.coordinator.intake.arrival import Arrival, read_arrival
+from hocket.coordinator.intake.task_message import Task
 from hocket.coordinator.journals.stored_journals import (
     NO_JOURNAL,
     JournalEnd,
@@ -12,6 +16,7 @@ from hocket.coordinator.journals.stored_journals import (
 )
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.post_batches import MIN_POSTS, Post, PostBatches
+from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import subjects
 
@@ -37,6 +42,47 @@ async def test_tasks_of_a_batch_come_back_each_by_itself(bus: Bus, tmp_path: Pat
     assert [(one.data, (one.headers or {})["ce-id"]) for one in back] == [
         (post.payload, post.headers["ce-id"]) for post in posts
     ]
+
+
+async def arrival(bus: Bus, stream: str) -> Arrival:
+    """Return the first task of a stream as intake reads it."""
+    pull = await bus.js.pull_subscribe("", durable="test", stream=stream)
+    [message] = await pull.fetch(1)
+    await pull.unsubscribe()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (message.headers or {}).items())
+    head = f"NATS/1.0\r\n{lines}\r\n".encode() if lines else b""
+    raw = RawMessage(message.subject, message.reply, message.data, head)
+    return read_arrival(raw, max_bytes=1_000)
+
+
+@pytest.mark.parametrize(
+    ("stream", "subject"),
+    [
+        (subjects.TASKS, subjects.task("t", "p")),
+        (subjects.TASK_BATCHES, subjects.batched_task("t", "p")),
+    ],
+)
+async def test_a_task_without_a_key_is_the_same_run_after_it_is_restored(
+    bus: Bus, tmp_path: Path, stream: str, subject: str
+) -> None:
+    await bus.js.publish(subject, b'{"text": "hi"}')
+    first = await arrival(bus, stream)
+    assert not first.is_doubtful
+    for copy in ("one", "of what was restored"):
+        folder = tmp_path / copy
+        await messages.copy_out(bus, folder)
+        await bus.js.delete_stream(stream)
+        await ensure_streams(bus)
+        await bus.js.publish(subject, b"{}", headers={"Hocket-Idempotency-Key": "other"})
+        await bus.js.purge_stream(stream)
+        await messages.copy_in(bus, folder)
+
+        back = await arrival(bus, stream)
+
+        assert isinstance(first.task, Task)
+        assert isinstance(back.task, Task)
+        assert (back.task.run_id, back.task.key) == (first.task.run_id, None)
+        assert back.is_doubtful, "its run may be in Postgres"
 
 
 async def test_a_copy_of_an_earlier_release_lacks_streams(bus: Bus, tmp_path: Path) -> None:

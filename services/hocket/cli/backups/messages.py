@@ -5,10 +5,12 @@ again with their ids."""
 
 import base64
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.cloudevents import STREAM_PLACE, task_identity
 from hocket.kit.nats.protocol import headers_of
 from hocket.kit.nats.streams import stream_configs
 from hocket.schemas import subjects
@@ -25,8 +27,10 @@ handlers of steps have done so far. All other streams can be rebuilt from these 
 OF_THE_STREAM = ("Nats-Batch-", "Nats-Expected-")
 """Prefixes of the headers that hold only in the stream for which a message was written: its batch, and
 the sequence that it follows. They are dropped."""
+TASK_STREAMS = (subjects.TASKS, subjects.TASK_BATCHES)
 TIMEOUT_MS = 10_000.0
 _NOT_FOUND = 404
+_NS = 1_000_000_000
 
 
 async def copy_out(bus: Bus, folder: Path) -> dict[str, int]:
@@ -82,14 +86,30 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
                     break  # acknowledged meanwhile, so it is in the later Postgres snapshot
                 raise RuntimeError(f"{stream}: {answer.get('error')}")
             message = answer["message"]
-            head = base64.b64decode(message.get("hdrs", ""))
-            headers = (headers_of(head) if head else None) or {}
             kept = {
                 "subject": message["subject"],
-                "headers": {n: v for n, v in headers.items() if not n.startswith(OF_THE_STREAM)},
+                "headers": _headers(stream, message),
                 "data": message.get("data", ""),
             }
             out.write(json.dumps(kept) + "\n")
             count += 1
             seq = message["seq"] + 1
     return count
+
+
+def _headers(stream: str, message: dict[str, Any]) -> dict[str, str]:
+    """Return the headers of a message that are restored. A task without a key gets its place in the
+    stream: it may also be in Postgres, as the run that is named after this place."""
+    head = base64.b64decode(message.get("hdrs", ""))
+    headers = (headers_of(head) if head else None) or {}
+    kept = {name: value for name, value in headers.items() if not name.startswith(OF_THE_STREAM)}
+    if stream in TASK_STREAMS and not task_identity(kept, 0, 0).user_given:
+        kept.setdefault(STREAM_PLACE, f"{message['seq']} {_epoch_ns(message['time'])}")
+    return kept
+
+
+def _epoch_ns(time: str) -> int:
+    """Return a time of NATS (RFC 3339 in UTC, with up to nine decimal places) in nanoseconds."""
+    seconds, _, fraction = time.removesuffix("Z").partition(".")
+    whole = round(datetime.fromisoformat(f"{seconds}+00:00").timestamp())
+    return whole * _NS + int(fraction.ljust(9, "0"))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import structlog
 
 from hocket.coordinator.intake.task_message import Task, read_task
+from hocket.kit.nats.cloudevents import STREAM_PLACE
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import HocketError
@@ -32,9 +33,12 @@ class Arrival(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether its run may already exist: it was delivered before, or another task may have the
-        same key."""
-        return self.delivered > 1 or (isinstance(self.task, Task) and self.task.key is not None)
+        """Whether its run may already exist: it was delivered before, it comes from a backup, or
+        another task may have the same key."""
+        if self.delivered > 1:
+            return True
+        task = self.task
+        return isinstance(task, Task) and (task.key is not None or STREAM_PLACE in task.headers)
 
 
 def read_arrival(message: RawMessage, *, max_bytes: int) -> Arrival:

@@ -1,5 +1,6 @@
 """CloudEvents 1.0 in NATS headers (binary mode), and the identity of a task: its idempotency key."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -20,6 +21,12 @@ ORIGIN_RUN = "Hocket-Origin-Run"
 OPERATION = "Hocket-Operation"
 FROM_STEP = "Hocket-From-Step"
 STEP_INPUT = "Hocket-Step-Input"
+KEY_SEPARATOR = "\x1f"
+"""Separates the source and the id of a CloudEvent in the key made of them."""
+STREAM_PLACE = "Hocket-Stream-Place"
+"""Sequence and time (ns) that a task without a key had in the stream from which it was backed up: a
+restored task is still the same run."""
+_PLACE = re.compile(r"([0-9]{1,20}) ([0-9]{1,20})", re.ASCII)
 TRACEPARENT = "traceparent"
 SUBJECT = "ce-subject"
 
@@ -61,12 +68,15 @@ def task_identity(
 ) -> TaskIdentity:
     """Return a task's identity: the key that its publisher gave (`Hocket-Idempotency-Key`, otherwise
     `ce-source` and `ce-id`, otherwise `Nats-Msg-Id`), or without one its sequence and time in the
-    stream."""
+    stream (`Hocket-Stream-Place` if it was restored)."""
     given = headers or {}
     if key := given.get(IDEMPOTENCY_KEY):
         return TaskIdentity(key, user_given=True)
     if event_id := given.get("ce-id"):
-        return TaskIdentity(f"{given.get('ce-source', '')}\x1f{event_id}", user_given=True)
+        source = given.get("ce-source", "")
+        return TaskIdentity(f"{source}{KEY_SEPARATOR}{event_id}", user_given=True)
+    if place := _PLACE.fullmatch(given.get(STREAM_PLACE, "")):
+        return TaskIdentity(f"\x1fstream\x1f{place[1]}\x1f{place[2]}", user_given=False)
     if msg_id := given.get("Nats-Msg-Id"):
         return TaskIdentity(msg_id, user_given=True)
     return TaskIdentity(f"\x1fstream\x1f{stream_seq}\x1f{stream_time_ns}", user_given=False)
