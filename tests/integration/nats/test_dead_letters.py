@@ -18,6 +18,7 @@ from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_catalog import PipelineUnknown
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.cloudevents import task_identity
 from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.kit.nats.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
 from hocket.kit.nats.protocol import RawMessage
@@ -168,6 +169,26 @@ async def test_a_task_that_is_redriven_is_a_task_again_and_no_letter(bus: Bus) -
     )
     with pytest.raises(DeadLetterUnknown):
         await dead_letters.show(bus, 1)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Nats-Msg-Id": "m"},
+        {"Nats-Msg-Id": "m", "ce-source": "s", "ce-id": "1"},
+        {"Nats-Msg-Id": "m", "Hocket-Idempotency-Key": "k"},
+    ],
+)
+async def test_a_task_keeps_its_identity_when_it_is_redriven(
+    bus: Bus, headers: dict[str, str]
+) -> None:
+    error, subject = ErrorInfo(code="broken", message="It broke."), subjects.task("acme", "p")
+    await dead_letters.bury(
+        bus, "task", subject=subject, payload=b"{}", headers=headers, error=error
+    )
+    await dead_letters.redrive(bus, 1)
+    again = await bus.js.get_last_msg(subjects.TASKS, subject)
+    assert task_identity(again.headers, 1, 1) == task_identity(headers, 1, 1)
 
 
 async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(bus: Bus) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
+from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY, STREAM_PLACE, task_identity
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
 from hocket.schemas import subjects
@@ -276,8 +276,9 @@ async def redrive(
     if letter.source == STEP:
         _check_unreadable(letter)
     headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
-    if MSG_ID in letter.headers:  # it was the task's identity, and must remain so
-        headers.setdefault(IDEMPOTENCY_KEY, letter.headers[MSG_ID])
+    named = task_identity(headers, 0, 0).user_given or STREAM_PLACE in headers
+    if MSG_ID in letter.headers and not named:  # it was the task's identity, and must remain so
+        headers[IDEMPOTENCY_KEY] = letter.headers[MSG_ID]
     if letter.source == "usage":
         headers.pop(SEAL, None)
         headers.update(sealed(usage_seals, letter.subject, letter.payload) or {})
