@@ -4,6 +4,7 @@ owner too. The coordinator runs in this process, so that its rules can be made t
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
 from types import ModuleType
 from typing import Any
 
@@ -15,13 +16,14 @@ from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.core.run.state.run import Step
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.intake import task_acceptance
+from hocket.coordinator.intake.task_message import admit, read_task
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
 from hocket.coordinator.storage import pending_changes
 from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.store import Store
-from hocket.kit.nats import dead_letters
+from hocket.kit.nats import cloudevents, dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.limits import memory
@@ -30,9 +32,11 @@ from hocket.schemas.messages import (
     AttemptFinished,
     Priority,
     RunAccepted,
+    RunOrigin,
     TaskRejected,
     encoded,
 )
+from hocket.schemas.pipeline.plan import compile_pipeline
 from support.coordinator_rig import Rig
 
 BOUND_S = 60
@@ -210,6 +214,52 @@ async def test_a_task_whose_pipeline_went_away_after_its_admission_is_rejected_a
     assert (letter.source, letter.payload) == ("task", b'{"n":1}')
     status = await rig.pool.fetchval("SELECT status FROM hocket.run WHERE run_id = 'r-gone'")
     assert status == "rejected"
+
+
+@pytest.mark.parametrize("key", [{"Hocket-Idempotency-Key": "k"}, {"ce-source": "s", "ce-id": "i"}])
+async def test_a_task_whose_pipeline_went_away_is_the_same_task_when_it_is_redriven(
+    rig: Rig, key: dict[str, str]
+) -> None:
+    inbox = rig.bus.nc.new_inbox()
+    told = await rig.bus.nc.subscribe(inbox)
+    identity = cloudevents.task_identity(key, 0, 0).key
+    event = RunAccepted(
+        run_id=ids.run_id("acme", identity),
+        tenant="acme",
+        pipeline="gone",
+        version=3,
+        input={"n": 1},
+        priority=Priority.BATCH,
+        deadline_at_ms=now_ms() + 60_000,
+        budget_usd=Decimal("0.000000001"),
+        idempotency_key=identity,
+        reply_to=inbox,
+        labels={"customer": "acme, inc"},
+        origin=RunOrigin(
+            run_id=f"r{'0' * 24}", operation="rerun", from_step="a", step_input={"b": 1}
+        ),
+    )
+    async with rig.coordinator("one"):
+        await rig.bus.publish(subjects.log(0, event.kind), encoded(event))
+        await told.next_msg(timeout=BOUND_S)
+    (letter,) = await dead_letters.list_(rig.bus)
+    await dead_letters.redrive(rig.bus, letter.seq)
+    again = await rig.bus.js.get_last_msg(subjects.TASKS, subjects.task("acme", "gone"))
+    task = read_task(
+        again.subject or "", again.data or b"", again.headers,
+        stream_seq=1, stream_time_ns=1, max_bytes=1_000,
+    )  # fmt: skip
+    assert (task.run_id, task.key, task.version) == (event.run_id, identity, 3)
+    assert task.origin == event.origin
+    plan = compile_pipeline(
+        {"pipeline": "gone", "nodes": {"a": {"type": "signal", "signal": "go"}}}
+    )
+    accepted = admit(task, plan, 3, now_ms=now_ms(), task_ack="")
+    assert (accepted.priority, accepted.budget_usd, accepted.labels) == (
+        event.priority,
+        event.budget_usd,
+        event.labels,
+    )
 
 
 async def test_a_decision_that_is_half_carried_out_is_taken_back_with_its_run(

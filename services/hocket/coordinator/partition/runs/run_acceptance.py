@@ -16,10 +16,10 @@ from hocket.coordinator.partition.runs.known_runs import KnownRuns
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Entry
 from hocket.kit.logs.run_lines import of_run
-from hocket.kit.nats import dead_letters
-from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY
+from hocket.kit.nats import cloudevents, dead_letters
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.labels import header_of
 from hocket.schemas.messages import RunAccepted
 from hocket.schemas.pipeline.plan import check_input
 
@@ -117,13 +117,38 @@ class RunAcceptance:
         if event.parent is not None:
             self._notifier.tell_parent(event.parent, result_for(event.parent, error=error.info()))
             return
-        key = event.idempotency_key
         await dead_letters.bury(
             self._services.bus,
             "task",
             subject=subjects.task(event.tenant, event.pipeline),
             payload=to_json(event.input),
-            headers=None if key is None else {IDEMPOTENCY_KEY: key},
+            headers=_headers_of(event),
             error=error.info(),
         )
         self._reject(event.model_copy(update={"rejected": error.info()}), at_ms)
+
+
+def _headers_of(event: RunAccepted) -> dict[str, str]:
+    """Return the headers with which a task would be accepted as this run again, without what only
+    its first publisher wanted: a deadline that passes, and an answer."""
+    source, is_event, key = (event.idempotency_key or "").rpartition(cloudevents.KEY_SEPARATOR)
+    budget_usd, origin = event.budget_usd, event.origin
+    found: dict[str, object] = {
+        cloudevents.PRIORITY: event.priority,
+        cloudevents.BUDGET_USD: None if budget_usd is None else format(budget_usd, "f"),
+        cloudevents.LABELS: event.labels and header_of(event.labels),
+        cloudevents.TRACEPARENT: event.traceparent,
+        cloudevents.IDEMPOTENCY_KEY: None if is_event else key,
+        "ce-source": source,
+        "ce-id": key if is_event else None,
+    }
+    if origin is not None:
+        given = origin.step_input
+        found |= {
+            cloudevents.ORIGIN_RUN: origin.run_id,
+            cloudevents.OPERATION: origin.operation,
+            cloudevents.FROM_STEP: origin.from_step,
+            cloudevents.STEP_INPUT: None if given is None else to_json(given).decode(),
+            cloudevents.VERSION: event.version,
+        }
+    return {name: str(value) for name, value in found.items() if value}
