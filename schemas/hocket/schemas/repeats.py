@@ -1,14 +1,21 @@
 """The rules for repeating a run, which every door checks before it accepts a retry or re-run."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.messages import RunOrigin
-from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.pipeline.expressions import readings
+from hocket.schemas.pipeline.plan import NodePlan, Plan, complete_input
 
 MAX_STEP_KEY_CHARS = 1_000
 MAX_STEP_INPUT_CHARS = 65_536
 """The limit on a step's edited input, which is carried in a header."""
+
+_ITEM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[([0-9]+)\]")
+"""The beginning of the key of a step in a map at the top of a pipeline: its node, and the item."""
 
 
 class RunOpen(HocketError):
@@ -38,10 +45,17 @@ class StepPlace:
 
 
 def check_repeat(
-    asked: RunOrigin, *, status: str, from_step: StepPlace | None, plan: Plan, version: int
+    asked: RunOrigin,
+    *,
+    status: str,
+    from_step: StepPlace | None,
+    plan: Plan,
+    version: int,
+    run_input: Mapping[str, Any],
 ) -> None:
     """Raise RunOpen, NothingToRetry or InvalidInput if a run that ended with `status` cannot be repeated
-    in this way with this version; `from_step` is the place of the step of that name, if any."""
+    in this way with this version and this input; `from_step` is the place of the step of that name, if
+    any."""
     if status == "running":
         raise RunOpen(run_id=asked.run_id)
     if asked.operation == "retry":
@@ -62,6 +76,7 @@ def check_repeat(
             )
         return
     _check_step(asked, from_step, plan, version)
+    _check_item(asked.from_step, plan, run_input)
 
 
 def _check_step(asked: RunOrigin, place: StepPlace | None, plan: Plan, version: int) -> None:
@@ -84,3 +99,32 @@ def _check_step(asked: RunOrigin, place: StepPlace | None, plan: Plan, version: 
             cure=f"Choose one of its steps, such as `{asked.from_step}"
             f"{'[0]' if place.role == 'map' else '#1'}`.",
         )
+
+
+def _check_item(from_step: str, plan: Plan, run_input: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if a step is of an item that its map does not have with this input. That is
+    known for maps at the top of a pipeline whose list depends on the input alone."""
+    found = _ITEM.match(from_step)
+    node = plan.root.nodes.get(found[1]) if found else None
+    if found is None or node is None or not _maps_input(node):
+        return
+    assert node.over is not None, node.path
+    try:
+        items = node.over({"input": complete_input(plan, dict(run_input))})
+    except HocketError:  # the run ends with this error
+        return
+    if isinstance(items, list) and int(found[2]) >= len(items):
+        raise InvalidInput(
+            field="from_step",
+            reason=f"with this input, the map `{node.name}` has {len(items)} items, and"
+            f" `{from_step}` is of none of them",
+            cure=f"Choose `{node.name}`, or one of its items, which are counted from 0.",
+        )
+
+
+def _maps_input(node: NodePlan) -> bool:
+    spec = node.node.map
+    if spec is None or node.over is None:
+        return False
+    read = readings(spec.over, "map.over", expression=True, applied=True)
+    return all(one.names <= {"input"} for one in read)

@@ -137,9 +137,17 @@ class User:
         versions = sorted(self._database.pipelines[TENANT, task.pipeline])
         version = self._dice.choice(versions) if how == "version" else row["version"]
         place = self._database.place(run_id, asked.from_step) if asked.from_step else None
+        run_input = {"n": 7, "xs": [1]} if how == "input" else from_json(row["input"])
         try:
             plan = plan_of(self._database, TENANT, task.pipeline, version)
-            check_repeat(asked, status=row["status"], from_step=place, plan=plan, version=version)
+            check_repeat(
+                asked,
+                status=row["status"],
+                from_step=place,
+                plan=plan,
+                version=version,
+                run_input=run_input,
+            )
         except HocketError:
             return
         headers = {
@@ -151,7 +159,6 @@ class User:
             headers[cloudevents.FROM_STEP] = asked.from_step
         if asked.step_input is not None:
             headers[cloudevents.STEP_INPUT] = json.dumps(asked.step_input)
-        run_input = {"n": 7, "xs": [1]} if how == "input" else from_json(row["input"])
         again = Task(0.0, task.pipeline, f"{task.key}-again", run_input, headers)
         await self._until_stored(bus, again)
 

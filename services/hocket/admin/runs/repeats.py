@@ -75,10 +75,18 @@ async def _repeat(
     version = own.version or run["version"]
     _, plan = await context.plans.plan_of(context.pool, caller.tenant, run["pipeline"], version)
     place = await _place(context, asked)
-    check_repeat(asked, status=run["status"], from_step=place, plan=plan, version=version)
+    run_input = json.loads(run["input"]) if own.input is None else own.input
+    check_repeat(
+        asked,
+        status=run["status"],
+        from_step=place,
+        plan=plan,
+        version=version,
+        run_input=run_input,
+    )
     task = RunSubmission.model_construct(
         pipeline=run["pipeline"],
-        input=json.loads(run["input"]) if own.input is None else own.input,
+        input=run_input,
         idempotency_key=_key(asked, body),
         deadline_ms=body.deadline_ms,
         priority=body.priority,

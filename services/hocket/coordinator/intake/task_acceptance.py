@@ -50,6 +50,11 @@ class TaskAcceptance:
         entry = await self._catalog.entry_for(task.tenant, task.pipeline, version, task.run_id)
         place = await self._origins.place(task.origin)
         check_repeat(
-            task.origin, status=origin.status, from_step=place, plan=entry.plan, version=version
+            task.origin,
+            status=origin.status,
+            from_step=place,
+            plan=entry.plan,
+            version=version,
+            run_input=task.input,
         )
         return Acceptable(make(entry.plan, version, now_ms=now_ms(), origin=origin), entry.plan)
