@@ -172,6 +172,14 @@ class PipelineArchived(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class IdempotencyKeyReused(HocketError):
+    """`{field}` already names run `{run_id}` of pipeline `{pipeline}`. Use a new key for another
+    task."""
+
+    code = "idempotency_key_reused"
+    error_class = ErrorClass.INVALID
+
+
 class RunUnknown(HocketError):
     """There is no run `{run_id}`. `hocket runs list` shows the existing runs."""
 

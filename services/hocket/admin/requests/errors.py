@@ -29,14 +29,6 @@ RETRY_AFTER_S = 1
 log = structlog.get_logger(__name__)
 
 
-class IdempotencyKeyReused(HocketError):
-    """`idempotency_key` already names run `{run_id}` of pipeline `{pipeline}`. Use a new key for
-    another task."""
-
-    code = "idempotency_key_reused"
-    error_class = ErrorClass.INVALID
-
-
 class RunNotOpen(HocketError):
     """Run `{run_id}` has ended ({status}) and can no longer be changed. Submit a new run."""
 

@@ -9,7 +9,6 @@ import asyncpg
 
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
-from hocket.admin.requests.errors import IdempotencyKeyReused
 from hocket.admin.requests.identity import Caller
 from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, payload_of
 from hocket.kit.nats.errors import BusUnavailable
@@ -18,7 +17,7 @@ from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas import ids, subjects
 from hocket.schemas.administration.bulk import BulkReceipt, BulkTask
 from hocket.schemas.capabilities import id_of
-from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.errors import HocketError, IdempotencyKeyReused, InvalidInput
 from hocket.schemas.rest import RunSubmission
 
 AT_ONCE = 50

@@ -18,14 +18,19 @@ from uuid import uuid4
 import asyncpg
 
 from hocket.admin.context import Context
-from hocket.admin.requests.errors import IdempotencyKeyReused
 from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import reads
 from hocket.kit.nats import cloudevents
 from hocket.kit.request_turns import give_way
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import id_of
-from hocket.schemas.errors import ErrorInfo, HocketError, InvalidInput, PayloadTooLarge
+from hocket.schemas.errors import (
+    ErrorInfo,
+    HocketError,
+    IdempotencyKeyReused,
+    InvalidInput,
+    PayloadTooLarge,
+)
 from hocket.schemas.labels import header_of
 from hocket.schemas.messages import RunFinished, TaskRejected
 from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission

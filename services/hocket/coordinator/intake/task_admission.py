@@ -1,5 +1,5 @@
 """Admits one task: it becomes a run that begins or waits, is answered if its run already exists, or
-is rejected.
+is rejected, as is one whose key names a run of another pipeline.
 
 An admitted task is not acknowledged here. Its ack subject travels with its acceptance, and the
 partition acknowledges it with the commit that holds its run
@@ -19,8 +19,9 @@ from hocket.coordinator.intake.task_rejection import TaskRejection
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.runs.caller_replies import CallerReplies
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.cloudevents import key_header
 from hocket.schemas import ids
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import HocketError, IdempotencyKeyReused
 from hocket.schemas.messages import encoded
 
 
@@ -63,6 +64,12 @@ class TaskAdmission:
         run = known.get(task.run_id)
         if run is not None and run.status == RUN_REJECTED and arrival.delivered == 1:
             run = None  # a new task with the same key
+        if run is not None and run.pipeline != task.pipeline:
+            reused = IdempotencyKeyReused(
+                field=key_header(task.headers), run_id=run.run_id, pipeline=run.pipeline
+            )
+            await self._rejection.reject(message, reused.info(), run_id=None)
+            return
         if run is not None:
             self._metrics.task("known")
             self._answer_known(run, task)

@@ -63,6 +63,12 @@ def event_headers(
     return headers
 
 
+def key_header(headers: Mapping[str, str]) -> str:
+    """Return the header that gives a task its key."""
+    given = (name for name in (IDEMPOTENCY_KEY, "ce-id") if headers.get(name))
+    return next(given, "Nats-Msg-Id")
+
+
 def task_identity(
     headers: Mapping[str, str] | None, stream_seq: int, stream_time_ns: int
 ) -> TaskIdentity:

@@ -1,7 +1,8 @@
 """The beginning of runs: a task is begun once, however often it is delivered.
 
-A known task is answered again if its run has ended; one that intake rejected is recorded like any
-other end. Tasks are acknowledged with the commit that holds their run: `task_acknowledgement.py`.
+A known task is answered again if its run has ended, and rejected if its key names a run of another
+pipeline; one that intake rejected is recorded like any other end. Tasks are acknowledged with the
+commit that holds their run: `task_acknowledgement.py`.
 """
 
 from functools import partial
@@ -10,17 +11,18 @@ import structlog
 from pydantic_core import to_json
 
 from hocket.coordinator.core.run.beginning import accept, refuse, reject
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.runs.end_publisher import result_for
+from hocket.coordinator.partition.runs.end_publisher import EVENT_SOURCE, result_for
 from hocket.coordinator.partition.runs.known_runs import KnownRuns
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Entry
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import cloudevents, dead_letters
 from hocket.schemas import subjects
-from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorInfo, HocketError, IdempotencyKeyReused
 from hocket.schemas.labels import header_of
-from hocket.schemas.messages import RunAccepted
+from hocket.schemas.messages import RunAccepted, TaskRejected, encoded
 from hocket.schemas.pipeline.plan import check_input
 
 log = structlog.get_logger(__name__)
@@ -45,6 +47,10 @@ class RunAcceptance:
     async def accept(self, event: RunAccepted, at_ms: float) -> bool:
         """Begin a run, unless it is known or cannot begin; tell whether it has begun."""
         known = await self.known.begun_by(event)
+        if known is not None and known.pipeline != event.pipeline:
+            await self._refuse_key(event, known)
+            self._acknowledgement.after_commit(event)
+            return False
         if known is not None:
             if known.has_ended:  # its end may still be waiting for its commit
                 answer = partial(self._notifier.answer_again, known, event.parent)
@@ -117,15 +123,37 @@ class RunAcceptance:
         if event.parent is not None:
             self._notifier.tell_parent(event.parent, result_for(event.parent, error=error.info()))
             return
+        await self._bury(event, error.info())
+        self._reject(event.model_copy(update={"rejected": error.info()}), at_ms)
+
+    async def _refuse_key(self, event: RunAccepted, known: Run) -> None:
+        """Refuse a task whose key names a run of another pipeline, which was not in Postgres yet
+        when intake looked for it."""
+        headers = _headers_of(event)
+        error = IdempotencyKeyReused(
+            field=cloudevents.key_header(headers), run_id=known.run_id, pipeline=known.pipeline
+        ).info()
+        await self._bury(event, error)
+        bus = self._services.bus
+        rejected = TaskRejected(tenant=event.tenant, pipeline=event.pipeline, error=error)
+        if event.reply_to is not None:
+            bus.publish_nowait(event.reply_to, encoded(rejected))
+        identity = f"{event.run_id}:{event.pipeline}:key-reused"
+        bus.publish_durable(
+            subjects.event(event.tenant, event.pipeline, TaskRejected.kind),
+            encoded(rejected),
+            headers=cloudevents.event_headers("hocket.task.rejected", EVENT_SOURCE, identity),
+        )
+
+    async def _bury(self, event: RunAccepted, error: ErrorInfo) -> None:
         await dead_letters.bury(
             self._services.bus,
             "task",
             subject=subjects.task(event.tenant, event.pipeline),
             payload=to_json(event.input),
             headers=_headers_of(event),
-            error=error.info(),
+            error=error,
         )
-        self._reject(event.model_copy(update={"rejected": error.info()}), at_ms)
 
 
 def _headers_of(event: RunAccepted) -> dict[str, str]:
