@@ -238,3 +238,26 @@ async def test_a_run_that_begins_during_a_deletion_keeps_what_it_needs(
         await data_deletion.deleted(owner, Selection("acme"), ACTOR)
     left = await rows(owner, "acme")
     assert (left["hocket.run"], left["hocket.pipeline"], left["hocket.tenant_blob"]) == (1, 1, 1)
+
+
+async def test_a_rejected_run_that_begins_anew_during_a_deletion_keeps_its_steps(
+    owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task came again, with the same key."""
+    before = await rows(owner, "acme")
+    emptied, begun = data_deletion._emptied, "acme-one1"
+
+    async def beginning(connection: asyncpg.Connection, table: str, *given: Any) -> int:
+        if table == "hocket.step":
+            await owner.execute(
+                "UPDATE hocket.run SET status = 'running', finished_at = NULL WHERE run_id = $1",
+                begun,
+            )
+        return await emptied(connection, table, *given)
+
+    monkeypatch.setattr(data_deletion, "_emptied", beginning)
+    with pytest.raises(DataInUse, match="1 runs of it are in flight"):
+        await data_deletion.deleted(owner, Selection("acme"), ACTOR)
+    after = await rows(owner, "acme")
+    for table in ("step", "attempt", "hocket.run", "hocket.flow_place", "hocket.open_call"):
+        assert (before[table], after[table]) == (9, 1), table

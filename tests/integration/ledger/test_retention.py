@@ -172,6 +172,27 @@ async def test_nothing_goes_that_a_run_in_flight_needs(
     assert await runs(pool) == set()
 
 
+async def test_a_rejected_run_that_begins_anew_while_it_is_deleted_keeps_its_steps(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task came again, with the same key."""
+    for run_id in ("r-again", "r-old"):
+        await add_run(pool, run_id, 8, status="rejected")
+    name_spending = retention.name_spending
+
+    async def beginning(connection: asyncpg.Connection, ids: list[str]) -> None:
+        await name_spending(connection, ids)
+        await pool.execute(
+            "UPDATE hocket.run SET status = 'running', finished_at = NULL WHERE run_id = 'r-again'"
+        )
+
+    monkeypatch.setattr(retention, "name_spending", beginning)
+    await janitor.make_pass()
+    assert await runs(pool) == {"r-again"}
+    assert await pool.fetchval("SELECT count(*) FROM hocket.step") == 2
+    assert await pool.fetchval("SELECT count(*) FROM hocket.attempt") == 1
+
+
 async def test_a_run_of_very_many_steps_goes_in_statements_that_are_short(
     pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,13 @@ class Selection:
 
 
 _SELECTED = "tenant = $1 AND ($2::jsonb IS NULL OR labels @> $2::jsonb)"
-_OF_RUNS = "tenant = $1 AND run_id = ANY ($2::text[])"
+_STILL_ENDED = """(ARRAY(
+    SELECT r.run_id FROM hocket.run r
+    WHERE r.run_id = ANY ($2::text[]) AND r.finished_at IS NOT NULL
+))"""
+"""Of the runs to be deleted, those that have still ended: a rejected one begins anew if its task comes
+again."""
+_OF_RUNS = f"tenant = $1 AND run_id = ANY {_STILL_ENDED}"
 _OF_TENANT = "tenant = $1"
 
 _IN_FLIGHT = f"""
@@ -68,15 +74,15 @@ SELECT run_id FROM hocket.run WHERE {_SELECTED} AND finished_at IS NOT NULL LIMI
 """
 
 _WITH_RUNS = {
-    "steps": ("hocket.step", "$1 <> '' AND run_id = ANY ($2::text[])"),
-    "attempts": ("hocket.attempt", "$1 <> '' AND run_id = ANY ($2::text[])"),
+    "steps": ("hocket.step", f"$1 <> '' AND run_id = ANY {_STILL_ENDED}"),
+    "attempts": ("hocket.attempt", f"$1 <> '' AND run_id = ANY {_STILL_ENDED}"),
     "content": ("hocket.content", _OF_RUNS),
     "log_lines": ("hocket.log_line", _OF_RUNS),
     "calls": ("hocket.usage", _OF_RUNS),
     "open_calls": ("hocket.open_call", _OF_RUNS),
     "refused_calls": ("hocket.refused_call", _OF_RUNS),
     "webhook_deliveries": ("hocket.webhook_delivery", _OF_RUNS),
-    "cached_outputs": ("hocket.step_cache", "tenant = $1 AND filled_run = ANY ($2::text[])"),
+    "cached_outputs": ("hocket.step_cache", f"tenant = $1 AND filled_run = ANY {_STILL_ENDED}"),
     "flow_places": ("hocket.flow_place", _OF_RUNS),
     "flow_starts": ("hocket.flow_start", _OF_RUNS),
 }
@@ -202,8 +208,7 @@ async def _without_ended_runs(
         ids = [row["run_id"] for row in rows]
         for name, (table, which) in _WITH_RUNS.items():
             gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
-        ended = f"{_OF_RUNS} AND finished_at IS NOT NULL"
-        gone["runs"] += await _emptied(connection, "hocket.run", ended, selection.tenant, ids)
+        gone["runs"] += await _emptied(connection, "hocket.run", _OF_RUNS, selection.tenant, ids)
 
 
 def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:

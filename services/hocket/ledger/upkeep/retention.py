@@ -110,15 +110,21 @@ WHERE v.run_id = ANY ($1::text[]) AND u.call_id = v.call_id AND u.started_at = v
 MAY_DELETE = "SET hocket.deletes = 'on'"
 """Allows a session to delete steps and attempts from the daily tables (migration 0051)."""
 MAY_NOT_DELETE = "RESET hocket.deletes"
-STEPS = """
+_STILL_ENDED = """(ARRAY(
+    SELECT r.run_id FROM hocket.run r
+    WHERE r.run_id = ANY ($1::text[]) AND r.finished_at IS NOT NULL
+))"""
+"""Of these runs, those that have still ended: a rejected one begins anew if its task comes again."""
+STEPS = f"""
 DELETE FROM hocket.step s USING (
-    SELECT run_id, key FROM hocket.step WHERE run_id = ANY ($1::text[]) LIMIT $2
+    SELECT run_id, key FROM hocket.step WHERE run_id = ANY {_STILL_ENDED} LIMIT $2
 ) old
 WHERE s.run_id = ANY ($1::text[]) AND s.run_id = old.run_id AND s.key = old.key
 """
-ATTEMPTS = """
+ATTEMPTS = f"""
 DELETE FROM hocket.attempt a USING (
-    SELECT run_id, key, attempt, outcome FROM hocket.attempt WHERE run_id = ANY ($1::text[]) LIMIT $2
+    SELECT run_id, key, attempt, outcome FROM hocket.attempt
+    WHERE run_id = ANY {_STILL_ENDED} LIMIT $2
 ) old
 WHERE a.run_id = ANY ($1::text[]) AND a.run_id = old.run_id AND a.key = old.key
   AND a.attempt = old.attempt AND a.outcome = old.outcome
