@@ -32,6 +32,8 @@ RunKey = tuple[str, str]
 MAX_RUNS = 50_000
 """The most runs whose end is awaited; beyond that the oldest are forgotten,
 and nothing is learnt from them."""
+SEVERAL = ""
+"""Stands for the arm of a run that used more than one, and so says nothing of any."""
 _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET)
 _SAYS_NOTHING_UNASKED = (ErrorClass.TIMEOUT, ErrorClass.RATE_LIMITED)
 
@@ -72,7 +74,7 @@ class Experiments:
         self._by_model: dict[str, list[Experiment]] = {}
         self._table: RoutingTable | None = None
         self._runs: OrderedDict[RunKey, dict[str, str]] = OrderedDict()
-        """The arm of each run in each experiment."""
+        """The arm of each run in each experiment; SEVERAL if its first was switched off meanwhile."""
 
     def use(self, experiments: Iterable[Experiment], table: RoutingTable) -> None:
         """Use other experiments from now on; unchanged arms keep what is known of them."""
@@ -165,7 +167,9 @@ class Experiments:
         arm = experiment.arm_of(run_id or request.call_id, off)
         if run_id is not None:
             run = request.attribution.tenant, run_id
-            self._runs.setdefault(run, {})[experiment.name] = arm.name
+            arms = self._runs.setdefault(run, {})
+            is_same = arms.get(experiment.name, arm.name) == arm.name
+            arms[experiment.name] = arm.name if is_same else SEVERAL
             self._runs.move_to_end(run)
             if len(self._runs) > MAX_RUNS:
                 self._runs.popitem(last=False)

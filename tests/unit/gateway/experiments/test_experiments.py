@@ -380,6 +380,18 @@ async def test_runs_that_do_not_succeed_roll_an_arm_back() -> None:
     assert gateway.facts == ["canary outcome"]
 
 
+async def test_a_run_whose_arm_was_switched_off_under_way_says_nothing_of_the_control() -> None:
+    gateway = Gateway(Town(), "one")
+    arms = {run: gateway.call(run) for run in RUNS[:40]}
+    await gateway.experiments.control("rollback", "next", "canary", "api:me")
+    assert {gateway.call(run) for run in arms} == {"control"}
+    for run, arm in arms.items():
+        gateway.experiments.ended(end(run, "succeeded" if arm == "control" else "failed"))
+    control, canary = gateway.experiments.states()[0].arms
+    assert control.outcomes == (0, list(arms.values()).count("control"))
+    assert canary.outcomes == (0, 0)
+
+
 async def test_what_a_caller_stopped_or_could_not_pay_says_nothing_of_an_arm() -> None:
     gateway = Gateway(Town(), "one")
     for run in RUNS[:100]:
