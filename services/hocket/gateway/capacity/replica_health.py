@@ -147,7 +147,7 @@ class ReplicaHealth:
     def _outcome(self, slot: Slot, error: HocketError | None, now_ms: float) -> Outcome:
         latency_ms = max(now_ms - slot.began_ms - slot.held_up_ms(), 0.0)
         outcome = outcome_of(error, latency_ms, self._slow_ms(slot.spec))
-        if error is None:
+        if error is None and slot.request.is_typical:
             self._durations.add(slot.request.kind, slot.spec.key, latency_ms)
         return outcome
 

@@ -20,6 +20,8 @@ class PlacementRequest:
     deadline_at_ms: float
     useful_until_ms: float | None = None
     """Until when its answer is useful, if before the deadline; its place in line depends on it."""
+    is_typical: bool = True
+    """Whether its duration tells how long calls of its kind take."""
 
 
 class Slot:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
+from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.gateway.core.config.table import ModelSpec, RoutingTable
 from hocket.gateway.core.errors import GatewayFull
 from hocket.gateway.core.routing.locality import prompt_of
@@ -124,6 +125,7 @@ def _request(expected: PromptExpected) -> CallRequest:
         call_id=f"{expected.run_id}:{expected.node}{SUFFIX}",
         model=expected.model,
         messages=expected.messages,
+        task=PREFILL,
         max_tokens=1,
         deadline_at_ms=expected.deadline_at_ms,
         priority=Priority.BATCH,

@@ -25,6 +25,7 @@ from hocket.gateway.config.backend_pool import ServedBackend, retire_missing
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.budgets.budget_rules import NO_BUDGETS, BudgetRules
 from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.gateway.core.config.table import (
     BackendKind,
     BackendSpec,
@@ -833,6 +834,18 @@ async def test_nobody_else_is_asked_once_the_caller_has_seen_a_part() -> None:
     reply = await stream(desk, seen)
     assert reply.error is not None
     assert (seen.text, reply.backend, reply.error.code) == ("ti", "a", "backend_broken")
+
+
+async def test_a_prompt_that_is_only_read_ahead_does_not_make_the_calls_of_its_node_fast() -> None:
+    rig = Rig({"writer": {"backends": [backend("a")]}}, a=says("tidal"))
+    kind = ("writer", "report", "draft")
+    for _ in range(8):
+        rig.calls.scheduler.durations.add(kind, "a", 5_000.0)
+    for number in range(20):
+        await rig.make(f"{number}:prefill", task=PREFILL, max_tokens=1, budget_usd="10")
+    assert len(rig.records) == 20
+    assert rig.calls.scheduler.durations.of_kind(kind, 0.5) == 5_000.0
+    assert not rig.calls.scheduler.is_fast(kind, guess=True)
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -64,6 +64,9 @@ class AttemptRecords:
         if lane.error is None:
             cached_tokens = lane.completion.cached_tokens
             self._on.scheduler.caches.metered(slot.spec.key, slot.cached_tokens, cached_tokens)
+        if call.request.task == request_content.PREFILL:
+            return  # its one token tells neither the engine's speed nor what such calls cost
+        if lane.error is None:
             is_timed = slot.spec.stops_on_disconnect and not lane.completion.estimated
             if is_timed and request_content.choices(call.request) == 1:  # engines may write fewer
                 tokens = lane.completion.output_tokens
