@@ -120,7 +120,7 @@ class AnthropicBackend:
                 async for event in self._endpoint.events(response):
                     if event.get("type") == "error":
                         began = assembly.began
-                        raise self._endpoint.reported(event.get("error"), "stream")
+                        raise self._endpoint.errors.reported(event.get("error"), "stream")
                     for chunk in self._chunks(request, event, stream, assembly):
                         await chunks(chunk)
                     if stream.ended:
@@ -179,7 +179,7 @@ class AnthropicBackend:
     def _read(self, request: CallRequest, content: bytes, answer: AnswerTool | None) -> Completion:
         reply = self._endpoint.object_of(content)
         if reply.get("type") == "error":
-            raise self._endpoint.reported(reply.get("error"), 200)
+            raise self._endpoint.errors.reported(reply.get("error"), 200)
         try:
             return completion(request, chat_completion(reply, self._head(request), answer))
         except ReplyUnreadable as error:
@@ -194,4 +194,4 @@ class AnthropicBackend:
 
     def _malformed(self, error: ReplyUnreadable, spent: Completion) -> BackendReplyMalformed:
         reason = error.reason.replace("`choices[0].message`", "`content`")
-        return self._endpoint.malformed(reason, spent=spent)
+        return self._endpoint.errors.malformed(reason, spent=spent)

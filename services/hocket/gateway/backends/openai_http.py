@@ -110,7 +110,7 @@ class OpenAIBackend:
                     said = event.get("error") or reported_error(event)
                     if said is not None:
                         began = assembly.began
-                        raise self._endpoint.reported(said, "stream")
+                        raise self._endpoint.errors.reported(said, "stream")
                     await chunks(self._chunk(request, event, assembly))
         except BackendError as error:
             if began and not (error.spent.input_tokens or error.spent.output_tokens):
@@ -146,7 +146,7 @@ class OpenAIBackend:
         reply = self._endpoint.object_of(content)
         said = reported_error(reply)
         if said is not None and not reply.get("choices"):
-            raise self._endpoint.reported(said, 200)
+            raise self._endpoint.errors.reported(said, 200)
         try:
             made = completion(request, reply)
         except ReplyUnreadable as error:
@@ -154,15 +154,15 @@ class OpenAIBackend:
             if spent.estimated:
                 told = max(spent.output_tokens, len(content) // BYTES_PER_TOKEN)
                 spent = spent.model_copy(update={"output_tokens": told})
-            raise self._endpoint.malformed(error.reason, spent=spent) from error
+            raise self._endpoint.errors.malformed(error.reason, spent=spent) from error
         if said is not None:
-            broken = self._endpoint.reported(said, 200)
+            broken = self._endpoint.errors.reported(said, 200)
             broken.spent = made
             raise broken
         return made
 
     def _malformed(self, error: ReplyUnreadable) -> BackendReplyMalformed:
-        return self._endpoint.malformed(error.reason, spent=error.spent)
+        return self._endpoint.errors.malformed(error.reason, spent=error.spent)
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

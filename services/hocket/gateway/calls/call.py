@@ -9,6 +9,7 @@ from hocket.gateway.calls.attempts.hedged_request import Announced
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.relay import Relay
 from hocket.gateway.core.calls.body_fields import unusual_fields
+from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.gateway.core.routing.history import Kind
 from hocket.gateway.core.routing.locality import NO_PROMPT, Prompt
 from hocket.gateway.hooks.chain import Prepared
@@ -79,6 +80,11 @@ class Call:
     def of(cls, request: CallRequest, cancellation: Cancellation, now_ms: float) -> Self:
         """Return a new call for a request that arrived at `now_ms`."""
         return cls(request, cancellation, now_ms, fields=unusual_fields(request))
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether its times say something about others of its kind; a prefill makes one token."""
+        return self.request.task != PREFILL
 
     @property
     def tail(self) -> str:

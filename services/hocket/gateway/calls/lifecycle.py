@@ -19,7 +19,6 @@ from hocket.gateway.calls.stages import Stages
 from hocket.gateway.capacity.occupancy import UsageTracker
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
-from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.gateway.experiments.experiments import Assigned, Experiments
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import HocketError
@@ -92,8 +91,7 @@ class Calls:
         except HocketError as error:
             reply = self._replies.refused(call, error.info())
         reply = self._replies.summed(call, reply)
-        is_typical = request.task != PREFILL
-        if assigned is not None and self._experiments is not None and is_typical:
+        if assigned is not None and self._experiments is not None and call.is_typical:
             latency_ms = reply.latency_ms - reply.queue_ms
             self._experiments.called(
                 assigned, reply.error, asked=call.attempts > 0, latency_ms=latency_ms

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from hocket.gateway.api.http.answering.replies import answered
 from hocket.gateway.api.http.answers import ResponseOptions, whole
-from hocket.gateway.backends import http_endpoint
+from hocket.gateway.backends import endpoint_errors, http_endpoint
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import BackendError, Chunk
 from hocket.gateway.core.config.table import BackendSpec
@@ -291,7 +291,7 @@ async def test_a_key_inside_an_answer_reaches_nobody() -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 async def test_a_key_at_the_end_of_a_long_reason_is_not_cut_but_left_out(as_json: bool) -> None:
-    said = "x" * (http_endpoint.MAX_REASON_CHARS - 15) + SECRET
+    said = "x" * (endpoint_errors.MAX_REASON_CHARS - 15) + SECRET
     content = json.dumps({"error": {"message": said}}) if as_json else said
     failed = await failure(reply(content.encode(), status="401 No"), streamed=False)
     assert SECRET[:8] not in str(failed)

@@ -10,12 +10,8 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from hocket.gateway.backends.http_endpoint import (
-    MAX_REASON_CHARS,
-    MAX_REPLY_BYTES,
-    MAX_REST_MS,
-    REST_MS,
-)
+from hocket.gateway.backends.endpoint_errors import MAX_REASON_CHARS, MAX_REST_MS, REST_MS
+from hocket.gateway.backends.http_endpoint import MAX_REPLY_BYTES
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,

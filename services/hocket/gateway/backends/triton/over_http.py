@@ -53,7 +53,7 @@ class OverHttp:
                 decoupled=isinstance(policy, dict) and policy.get("decoupled") is True,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise self._endpoint.malformed("its metadata cannot be read") from error
+            raise self._endpoint.errors.malformed("its metadata cannot be read") from error
 
     async def infer(self, inputs: Sequence[Tensor], *, timeout_ms: float) -> Answer:
         head = {
@@ -134,7 +134,7 @@ class OverHttp:
                 at += size
                 yield Tensor(output["name"], output["datatype"], tuple(output["shape"]), content)
         except (KeyError, TypeError, AttributeError, TensorInvalid) as error:
-            raise self._endpoint.malformed("its outputs cannot be read") from error
+            raise self._endpoint.errors.malformed("its outputs cannot be read") from error
 
 
 def _port(described: Mapping[str, Any]) -> tuple[str, Port]:

@@ -10,7 +10,6 @@ earlier gateway was killed while making the call.
 """
 
 import asyncio
-from collections.abc import Sequence
 from decimal import Decimal
 
 from hocket.gateway.accounting.reservations import NOT_SPENT
@@ -18,18 +17,14 @@ from hocket.gateway.backends.protocol import BackendError
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.attempts.hedging import Hedging
-from hocket.gateway.calls.attempts.placement_request import placement_request
+from hocket.gateway.calls.attempts.placement import placed
 from hocket.gateway.calls.attempts.records import AttemptRecords, log_finished
 from hocket.gateway.calls.attempts.replica_requests import ReplicaRequests
 from hocket.gateway.calls.attempts.trailing_requests import TrailingRequests
 from hocket.gateway.calls.call import AttemptResult, Call
 from hocket.gateway.calls.dependencies import CallDependencies
-from hocket.gateway.capacity.slot import Slot
-from hocket.gateway.core.budgets.budget import Reservation
 from hocket.gateway.core.calls.records import UsageKind, call_reply
-from hocket.gateway.core.config.table import BackendSpec, ModelSpec
-from hocket.gateway.core.errors import BudgetExceeded, ModelUnpriced, NoBackendSuits
-from hocket.schemas.errors import HocketError
+from hocket.gateway.core.config.table import ModelSpec
 from hocket.schemas.structs.usage import RecordedUsage
 
 
@@ -47,7 +42,7 @@ class Attempts:
     async def make(self, call: Call, model: ModelSpec) -> AttemptResult | None:
         """Make an attempt within the budgets of the call; return None if every replica was tried."""
         kind, spending = call.kind, self._on.spending
-        slot, reservation = await self._placed(call, model)
+        slot, reservation = await placed(call, model, self._on)
         cost_usd = NOT_SPENT
         try:
             if slot is None:
@@ -81,44 +76,6 @@ class Attempts:
         await self._records.book(records)
         reply = call_reply(call.request, records[0], lane.completion, lane.error)
         return AttemptResult(reply, _may_move_on(call, lane), accepted, records[0].latency_ms)
-
-    async def _placed(self, call: Call, model: ModelSpec) -> tuple[Slot | None, Reservation | None]:
-        """Return a slot for a call, None if every replica was tried, and the call's reservation.
-
-        The prices of a fallback count only if it gets the call: its slot is given back, and asked for
-        again with a reservation at its prices. If that is refused, the call has no such fallback.
-        """
-        spending, priced = self._on.spending, model.backends
-        refusal: HocketError | None = None
-        while True:
-            try:
-                reservation = await self._reserved(call, priced)
-            except (BudgetExceeded, ModelUnpriced) as error:
-                if priced is model.backends:
-                    raise
-                call.too_dear.add(priced[-1].key)
-                priced, refusal = model.backends, error
-                continue
-            try:
-                slot = await self._on.scheduler.place(
-                    placement_request(call, call.kind, self._on.scheduler), call.cancellation
-                )
-            except BaseException as error:
-                spending.settle(reservation, NOT_SPENT)
-                if refusal is not None and isinstance(error, NoBackendSuits):
-                    raise refusal from None
-                raise
-            if slot is None or reservation is None:
-                return slot, reservation
-            if any(slot.spec.key == spec.key for spec in priced):
-                return slot, reservation
-            slot.release(unused=True)
-            spending.settle(reservation, NOT_SPENT)
-            priced = (*priced, slot.spec)
-
-    async def _reserved(self, call: Call, priced: Sequence[BackendSpec]) -> Reservation | None:
-        prices = (spec.prices for spec in priced)
-        return await self._on.spending.reserve(call.request, call.kind, prices, call.cancellation)
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
         """Wait up to `drain_ms` for hedged requests that lost but are still being read,

@@ -32,5 +32,5 @@ def placement_request(call: Call, kind: Kind, scheduler: CallScheduler) -> Place
         request.priority,
         request.deadline_at_ms,
         useful_until_ms=request.useful_until_ms,
-        is_typical=request.task != request_content.PREFILL,
+        is_typical=call.is_typical,
     )

@@ -64,7 +64,7 @@ class AttemptRecords:
         if lane.error is None:
             cached_tokens = lane.completion.cached_tokens
             self._on.scheduler.caches.metered(slot.spec.key, slot.cached_tokens, cached_tokens)
-        if call.request.task == request_content.PREFILL:
+        if not call.is_typical:
             return  # its one token tells neither the engine's speed nor what such calls cost
         if lane.error is None:
             is_timed = slot.spec.stops_on_disconnect and not lane.completion.estimated

@@ -72,20 +72,15 @@ def chat_completion(
 def _message(blocks: list[dict[str, Any]], answer: AnswerTool | None) -> dict[str, Any]:
     """Return the message of some blocks; if the answer tool was called, its text is the first call's
     answer alone."""
-    texts: list[str] = []
+    texts = [block.get("text") or "" for block in blocks if block.get("type") == "text"]
+    thought = [block for block in blocks if block.get("type") in ("thinking", "redacted_thinking")]
     answers: list[str] = []
     calls: list[dict[str, Any]] = []
-    thought: list[dict[str, Any]] = []
-    for block in blocks:
-        kind = block.get("type")
-        if kind == "text":
-            texts.append(block.get("text") or "")
-        elif kind == "tool_use" and answer is not None and block.get("name") == answer.name:
+    for block in (block for block in blocks if block.get("type") == "tool_use"):
+        if answer is not None and block.get("name") == answer.name:
             answers.append(_json(unwrapped(answer, block.get("input"))))
-        elif kind == "tool_use":
+        else:
             calls.append(_call(block, _json(block.get("input") or {})))
-        elif kind in ("thinking", "redacted_thinking"):
-            thought.append(block)
     message: dict[str, Any] = {"role": "assistant", "content": _joined(answers[:1] or texts)}
     message |= _thinking(thought)
     if calls:

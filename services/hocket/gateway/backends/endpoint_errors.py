@@ -1,0 +1,153 @@
+"""What an HTTP endpoint's failures mean: the typed error of each status, without the endpoint's key."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import aiohttp
+
+from hocket.gateway.backends.http_connections import ConnectingFailed, ConnectingTimedOut
+from hocket.gateway.backends.protocol import (
+    BackendBroken,
+    BackendDenied,
+    BackendError,
+    BackendMisconfigured,
+    BackendRateLimited,
+    BackendRefused,
+    BackendReplyMalformed,
+    BackendTimedOut,
+    BackendUnreachable,
+)
+from hocket.gateway.core.protocols.json_size import SMALL_BYTES
+
+MAX_REASON_CHARS = 500
+REDACTED = "[redacted]"
+REST_MS = 1_000.0
+"""How long a backend rests after a 429 without Retry-After."""
+MAX_REST_MS = 300_000.0
+STATUSES: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+}
+"""The statuses of errors that a reply with status 200 reports, by their `type`, if they give none."""
+
+
+class EndpointErrors:
+    """Makes the errors of one endpoint, whose key `secret` they never contain."""
+
+    def __init__(self, component: str, secret: str, now_ms: Callable[[], float]) -> None:
+        self._component = component
+        self._secret = secret
+        self._now_ms = now_ms
+
+    def redacted(self, text: str) -> str:
+        """Return a text of the server with the key removed."""
+        return text.replace(self._secret, REDACTED) if self._secret else text
+
+    def malformed(self, reason: str, **fields: Any) -> BackendReplyMalformed:
+        """Return the error for a malformed reply."""
+        told = self.redacted(reason)
+        return BackendReplyMalformed(component=self._component, reason=told, **fields)
+
+    def reported(self, said: Any, status: int | str) -> BackendError:
+        """Return the error that a reply with status 200, or an event of a stream, reports.
+
+        Routers do so if a provider fails once they have answered; its own status is the `code`.
+        """
+        fields = said if isinstance(said, dict) else {}
+        reason = self._cut(str(fields.get("message") or said))
+        code = _status_of(fields)
+        if code is None:
+            return BackendBroken(component=self._component, status=status, reason=reason)
+        return self._of_status(code, reason, {})
+
+    def failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
+        """Return the error for a reply with a status other than 200."""
+        reason = self._cut(_reason(content, MAX_REASON_CHARS + len(self._secret)))
+        return self._of_status(status, reason, headers)
+
+    def unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
+        """Return the error for a request that got no reply."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError | ConnectingTimedOut):
+            return BackendUnreachable(
+                component=self._component, reason="the connection timed out", unconnected=True
+            )
+        if isinstance(error, TimeoutError):
+            return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
+        reason = self._cut(str(error) or type(error).__name__)
+        unconnected = isinstance(error, aiohttp.ClientConnectorError | ConnectingFailed)
+        return BackendUnreachable(component=self._component, reason=reason, unconnected=unconnected)
+
+    def unsendable(self, error: ValueError) -> BackendRefused:
+        """Return the error for a request that cannot be sent because a header or the URL is invalid."""
+        reason = self._cut(str(error))
+        return BackendRefused(component=self._component, status="request", reason=reason)
+
+    def _cut(self, reason: str) -> str:
+        """Return a reason with the key removed, even if it is cut off within the key."""
+        return self.redacted(reason)[:MAX_REASON_CHARS]
+
+    def _of_status(self, status: int, reason: str, headers: Mapping[str, str]) -> BackendError:
+        fields: dict[str, Any] = {"component": self._component, "status": status, "reason": reason}
+        if status == 429:
+            now_ms = self._now_ms()
+            rest_ms = _rest_ms(headers.get("retry-after"), now_ms)
+            return BackendRateLimited(**fields, retry_at_ms=now_ms + rest_ms)
+        if status in (401, 402, 403):
+            return BackendDenied(**fields)
+        if status >= 500 or status == 408:
+            return BackendBroken(**fields)
+        if status < 400 or status in (404, 405):
+            return BackendMisconfigured(**fields)
+        return BackendRefused(**fields)
+
+
+def cut_text(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
+    """Return the beginning of a reply as text."""
+    return content[:most_chars].decode("utf-8", "replace")
+
+
+def _reason(content: bytes, most_chars: int) -> str:
+    try:
+        error = json.loads(content if len(content) <= SMALL_BYTES else b"")["error"]
+        message = error["message"] if isinstance(error, dict) else error
+        if isinstance(message, str) and message:
+            return message[:most_chars]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass  # not in OpenAI's error format: use the text
+    return cut_text(content, most_chars) or "no reason given"
+
+
+def _status_of(error: Mapping[str, Any]) -> int | None:
+    """Return the status that a reported error stands for: its `code`, as a number or (of a LiteLLM
+    proxy) as text, or that of its `type`; None if neither tells."""
+    code = error.get("code")
+    if isinstance(code, str) and len(code) == 3 and code.isascii() and code.isdigit():
+        code = int(code)
+    if type(code) is int and 400 <= code <= 599:
+        return code
+    return STATUSES.get(str(error.get("type")))
+
+
+def _rest_ms(retry_after: str | None, now_ms: float) -> float:
+    """Return how long to rest according to a Retry-After header:
+    seconds or a date (RFC 9110, 10.2.3)."""
+    if retry_after is None:
+        return REST_MS
+    try:
+        rest_ms = float(retry_after) * 1000
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(retry_after)
+        except (ValueError, OverflowError):
+            return REST_MS
+        if until.tzinfo is None:
+            until = until.replace(tzinfo=UTC)
+        rest_ms = (until - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds() * 1000
+    return min(max(rest_ms, 0.0), MAX_REST_MS) if rest_ms == rest_ms else REST_MS
