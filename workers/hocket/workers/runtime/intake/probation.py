@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
     from hocket.kit.nats.protocol import RawMessage
 
-MAX_DEATHS_ALONE = 2
+MAX_DEATHS_ALONE = 3
+"""Two can be chance: where workers are killed twice a minute, a step that takes seconds and was alone
+both times was given up once in a thousand faults."""
 MAX_BEGUN = 16
 """A step is also given up after it was started this often on probation and its worker died each time."""
 GATHER_S = 30.0
