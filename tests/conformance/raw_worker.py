@@ -47,6 +47,12 @@ async def do(task: dict[str, Any]) -> Any:
             return {"text": "y" * task["chars"]}
 
 
+def shown(step: dict[str, Any]) -> str | None:
+    """Return what a cancellation of the step shows."""
+    capability = step.get("capability")
+    return None if capability is None else hashlib.sha256(capability.encode()).hexdigest()
+
+
 class Worker:
     async def run(self) -> None:
         self.connection = await nats.connect(os.environ["NATS_URL"])
@@ -130,7 +136,7 @@ class Worker:
     async def attempt(self, step: dict[str, Any]) -> dict[str, Any]:
         now_ms = time.time() * 1000
         end_ms = step.get("run_deadline_at_ms") or step["deadline_at_ms"]
-        key = (step["run_id"], step["step"], step["attempt"], step.get("capability"))
+        key = (step["run_id"], step["step"], step["attempt"], shown(step))
         try:
             if key in self.cancelled:
                 raise Failed("attempt_cancelled", "cancelled", "it was cancelled before")
@@ -166,12 +172,12 @@ class Worker:
 
     async def cancel(self, message: Msg) -> None:
         told = json.loads(message.data)
-        key = (told["run_id"], told["step"], told["attempt"], told.get("capability"))
+        key = (told["run_id"], told["step"], told["attempt"], told.get("capability_sha256"))
         self.cancelled[key] = time.time()
         if FAULT == "ignores-cancellation" or told["run_id"] not in self.running:
             return
         work, step = self.running[told["run_id"]]
-        if step.get("capability") == told.get("capability") or FAULT == "obeys-strangers":
+        if shown(step) == told.get("capability_sha256") or FAULT == "obeys-strangers":
             work.cancel()
 
     async def bury(self, message: Msg) -> None:

@@ -22,6 +22,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import AttemptFinished, StepRequested, encoded
 
 BOUND_S = 60
@@ -54,13 +55,21 @@ class Rig:
         if self.holding.is_set() and request.step == "b":
             return
         result = AttemptFinished(
-            run_id=request.run_id, step=request.step, attempt=request.attempt, output={"x": 1}
+            run_id=request.run_id,
+            step=request.step,
+            attempt=request.attempt,
+            output={"x": 1},
+            dispatched_at_ms=request.dispatched_at_ms,
+            capability=request.capability,
         )
         await self.bus.publish(subjects.log(request.partition, result.kind), encoded(result))
 
     @asynccontextmanager
     async def coordinator(
-        self, name: str, key_book: KeyBook | None = None
+        self,
+        name: str,
+        key_book: KeyBook | None = None,
+        capabilities: Capabilities | None = None,
     ) -> AsyncIterator[Coordinator]:
         self.registry = CollectorRegistry()
         leases = Bucket(self.bus, subjects.COORDINATORS)
@@ -77,6 +86,7 @@ class Rig:
             max_task_bytes=100_000,
             gated=False,
             key_book=key_book,
+            capabilities=capabilities,
         )
         async with leases.watching():
             running = asyncio.create_task(coordinator.run(asyncio.Event()))

@@ -1,5 +1,7 @@
 /** One attempt of a step: within its time, until it is cancelled. */
 
+import { createHash } from "node:crypto";
+
 import type { Blobs } from "./blobs.js";
 import { Durable, Suspended } from "./durable.js";
 import { type Journal, LeftBehind } from "./journal.js";
@@ -111,8 +113,13 @@ function concerns(cancelled: StepCancelled, step: StepRequested): boolean {
     cancelled.run_id === step.run_id &&
     (cancelled.step ?? step.step) === step.step &&
     (cancelled.attempt ?? step.attempt) === step.attempt &&
-    (cancelled.capability ?? null) === (step.capability ?? null)
+    (cancelled.capability_sha256 ?? null) === shown(step.capability ?? null)
   );
+}
+
+/** What a cancellation shows of an attempt's capability. */
+function shown(capability: string | null): string | null {
+  return capability === null ? null : createHash("sha256").update(capability).digest("hex");
 }
 
 function cancelledError(): StepError {

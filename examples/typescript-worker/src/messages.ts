@@ -81,7 +81,7 @@ export interface StepCancelled {
   step?: string | null;
   attempt?: number | null;
   reason?: string;
-  capability?: string | null;
+  capability_sha256?: string | null;
 }
 
 /** A step that ended: `output` or `error`; or one whose handler waits. */

@@ -10,7 +10,7 @@ flight. Pure.
 
 from collections.abc import Sequence
 from decimal import Decimal
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from hmac import compare_digest
 
 DIGEST_BYTES = 16
@@ -97,6 +97,11 @@ class Capabilities:
             compare_digest(capability, self._made(number, claims))
             for number in range(len(self._keyed))
         )
+
+
+def hashed(capability: str | None) -> str | None:
+    """Return what shows that its sender knows a capability, without giving it away; None for none."""
+    return None if capability is None else sha256(capability.encode("utf-8", "replace")).hexdigest()
 
 
 def keys_of(setting: str) -> list[bytes]:

@@ -524,8 +524,10 @@ class StepCancelled(Message):
     step: StepKey | None = None
     attempt: Int32 | None = None
     reason: StoredText = ""
-    capability: Name | None = None
-    """That of the attempt; an attempt that has one is stopped by nobody else."""
+    capability_sha256: Name | None = None
+    """The SHA-256, in hexadecimal, of the attempt's capability; an attempt that has one is stopped by
+    nobody else. All workers get this message, and the capability itself would let them act for the
+    attempt."""
 
 
 class WorkerAnnounced(Message):

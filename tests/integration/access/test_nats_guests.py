@@ -18,6 +18,9 @@ from hocket.kit.access.nats_accounts import MAX_GUEST_SUBSCRIPTIONS
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import SEAL
+from hocket.schemas.journals import JournalEntry, JournalPage, JournalRead, JournalWrite
+from hocket.schemas.messages import CancelRequested, StepRequested, encoded
 from hocket.worker import Context, Retryable, Worker
 from support.access.nats_guests import Guest, guest, guests_welcome, url_with
 from support.coordinator_rig import Rig as Coordinators
@@ -300,6 +303,63 @@ async def test_a_worker_with_a_key_keeps_journals_by_way_of_a_coordinator(
     finally:
         await coordinator.close()
         await rig.close()
+
+
+async def test_a_worker_that_hears_a_cancellation_cannot_act_for_the_attempt(
+    rest: Rest, nats_url: str
+) -> None:
+    """All workers hear it, and REST tells viewers when the step was dispatched."""
+    key = await rest.make_key("worker", None, pools=("crm.lookup",))
+    viewer = await rest.make_key("viewer", "acme")
+    taken, heard = asyncio.Queue[StepRequested](), asyncio.Queue[Msg]()
+
+    async def dispatched(message: Msg) -> None:
+        await taken.put(StepRequested.model_validate_json(message.data))
+
+    await rest.bus.subscribe("hocket.step.python.*", dispatched)
+    coordinators = Coordinators(rest.bus, rest.pool)
+    await coordinators.open()
+    coordinators.holding.set()
+    async with (
+        coordinators.coordinator("one", rest.book, CAPABILITIES),
+        JournalDoor(rest.bus, CAPABILITIES).open(),
+        guest(nats_url, key) as worker,
+    ):
+        await worker.client.subscribe(subjects.CANCEL_FILTER, cb=heard.put)
+        await worker.client.flush()
+        await rest.bus.publish("hocket.task.acme.p", b"{}")
+        while (step := await asyncio.wait_for(taken.get(), BOUND_S)).step != "b":
+            pass
+        claim = {
+            name: getattr(step, name) for name in JournalRead.model_fields if name != "after_seq"
+        }
+        entry = JournalEntry(ordinal=1, name="x", value="secret", started_at_ms=1, finished_at_ms=1)
+        written = encoded(JournalWrite(**claim, entries=(entry,)))
+        await rest.bus.request(f"{subjects.JOURNAL_WRITE}.python", written, timeout_ms=5_000)
+        at_ms = await shown_dispatch_ms(rest, viewer, step)
+        wanted = encoded(CancelRequested(run_id=step.run_id, reason="enough", by="a test"))
+        headers = {SEAL: CAPABILITIES.seal(CancelRequested.kind, wanted)}
+        log = subjects.log(step.partition, CancelRequested.kind)
+        await rest.bus.publish(log, wanted, headers=headers)
+        told = json.loads((await asyncio.wait_for(heard.get(), BOUND_S)).data)
+        assert (told["run_id"], told["step"]) == (step.run_id, "b")
+        claim["dispatched_at_ms"] = at_ms
+        for text in filter(None, map(str, told.values())):
+            asked = encoded(JournalRead(**claim | {"capability": text}))
+            reply = await worker.client.request(f"{subjects.JOURNAL_READ}.crm-lookup", asked)
+            assert JournalPage.model_validate_json(reply.data).refusal == "refused", told
+
+
+async def shown_dispatch_ms(rest: Rest, key: str, step: StepRequested) -> float:
+    """Return when a step was dispatched, as REST says."""
+    headers = {"Authorization": f"Bearer {key}"}
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            found = (await rest.get(f"/v1/runs/{step.run_id}/steps", headers=headers)).body
+            for one in found.get("steps", ()):
+                if one["step"] == step.step and one["dispatched_at"] is not None:
+                    return datetime.fromisoformat(one["dispatched_at"]).timestamp() * 1_000
+            await asyncio.sleep(0.1)
 
 
 async def test_a_workers_key_is_of_all_tenants_and_names_its_pools(rest: Rest) -> None:

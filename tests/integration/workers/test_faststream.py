@@ -12,6 +12,7 @@ from faststream.nats import NatsBroker, NatsRouter, TestNatsBroker
 from faststream.specification import AsyncAPI
 
 from hocket.schemas import subjects
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import StepCancelled, TypeDescribed, encoded
 from hocket.worker.errors import NodeTypeInvalid
@@ -107,7 +108,10 @@ async def test_on_nats_a_step_is_cancelled_and_no_more_are_fetched_than_run(rig:
         assert info.num_ack_pending is not None
         assert info.num_ack_pending <= 2  # one that runs, one that waits for its slot at most
         cancelled = StepCancelled(
-            run_id=first.run_id, step="s", attempt=1, capability=first.capability
+            run_id=first.run_id,
+            step="s",
+            attempt=1,
+            capability_sha256=hashed(first.capability),
         )
         rig.bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
         error = (await rig.result(first)).error

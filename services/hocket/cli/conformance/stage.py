@@ -21,6 +21,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.stored_messages import messages_from
 from hocket.kit.nats.streams import ensure_streams
 from hocket.schemas import ids, journals, subjects
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.journals import JournalWritten
 from hocket.schemas.messages import Priority, StepCancelled, StepRequested, encoded
 
@@ -179,7 +180,7 @@ class Stage:
             step=step.step,
             attempt=step.attempt,
             reason="conformance",
-            capability=capability,
+            capability_sha256=hashed(capability),
         )
         self.bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
 

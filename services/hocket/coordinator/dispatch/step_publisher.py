@@ -15,7 +15,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.access.grants import EVERYTHING, missing_at_step
-from hocket.schemas.capabilities import Capabilities
+from hocket.schemas.capabilities import Capabilities, hashed
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished, StepCancelled, encoded
 
@@ -109,7 +109,7 @@ class StepPublisher:
             step=command.step,
             attempt=command.attempt,
             reason=command.reason,
-            capability=self._capability(command),
+            capability_sha256=hashed(self._capability(command)),
         )
         self._bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
 

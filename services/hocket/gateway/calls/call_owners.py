@@ -1,6 +1,7 @@
 """Who owns each call in progress (its run and attempt), and who may stop it."""
 
 from hocket.gateway.core.calls.call_key import CallKey
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.messages import Attribution, StepCancelled
 
 
@@ -47,7 +48,7 @@ class CallOwners:
             for key, who in self._of_run.get(cancelled.run_id, {}).items()
             if cancelled.step in (None, who.step)
             and cancelled.attempt in (None, who.attempt)
-            and self._may_cancel(key, cancelled.capability)
+            and hashed(self._capability_of.get(key)) in (None, cancelled.capability_sha256)
         ]
 
     def _may_cancel(self, key: CallKey, capability: str | None) -> bool:

@@ -4,8 +4,10 @@ import pytest
 
 from hocket.gateway.calls.call_owners import CallOwners
 from hocket.gateway.core.calls.call_key import CallKey
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.messages import Attribution, StepCancelled
 
+SHOWN = hashed("secret")
 WHO = {
     "a1": Attribution(run_id="r", step="a", attempt=1),
     "a2": Attribution(run_id="r", step="a", attempt=2),
@@ -33,11 +35,11 @@ def named(found: list[CallKey]) -> list[str]:
 @pytest.mark.parametrize(
     ("cancelled", "meant"),
     [
-        ({"run_id": "r", "capability": "secret"}, ["a1", "a2", "b1"]),
+        ({"run_id": "r", "capability_sha256": SHOWN}, ["a1", "a2", "b1"]),
         ({"run_id": "r"}, ["a2", "b1"]),
-        ({"run_id": "r", "step": "a", "capability": "secret"}, ["a1", "a2"]),
-        ({"run_id": "r", "step": "a", "attempt": 1, "capability": "secret"}, ["a1"]),
-        ({"run_id": "r", "step": "a", "attempt": 1, "capability": "forged"}, []),
+        ({"run_id": "r", "step": "a", "capability_sha256": SHOWN}, ["a1", "a2"]),
+        ({"run_id": "r", "step": "a", "attempt": 1, "capability_sha256": SHOWN}, ["a1"]),
+        ({"run_id": "r", "step": "a", "attempt": 1, "capability_sha256": "secret"}, []),
         ({"run_id": "gone"}, []),
     ],
 )
@@ -54,6 +56,6 @@ def test_a_call_is_stopped_by_its_id_with_its_capability_until_it_has_ended() ->
     assert made.calls_with("other", "a1", "secret") == []
     for name in ("a1", "other"):
         made.remove(key(name), WHO[name])
-    assert named(made.calls_of(StepCancelled(run_id="r", capability="secret"))) == ["a2", "b1"]
+    assert named(made.calls_of(StepCancelled(run_id="r", capability_sha256=SHOWN))) == ["a2", "b1"]
     assert made.calls_of(StepCancelled(run_id="r2")) == []
     assert made.calls_with("default", "a1", "secret") == []

@@ -1,5 +1,6 @@
 """Which attempts that arrive after a cancellation it concerns."""
 
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.messages import StepCancelled
 from hocket.workers.runtime.transport.cancellations import MAX_AGE_MS, MAX_REMEMBERED, Cancellations
 
@@ -41,6 +42,23 @@ def test_a_cancellation_without_step_concerns_the_whole_run() -> None:
 
 def test_another_run_is_not_concerned() -> None:
     assert reason(remembered(step=None, attempt=None), run_id="r2") is None
+
+
+def test_an_attempt_with_a_capability_is_concerned_by_its_hash_alone() -> None:
+    for told, why in (
+        (None, None),
+        ("mine", None),
+        (hashed("other"), None),
+        (hashed("mine"), "lost"),
+    ):
+        cancellations = Cancellations()
+        cancellations.remember(
+            StepCancelled(run_id="r", reason="lost", capability_sha256=told), 1_000
+        )
+        found = cancellations.reason_for(
+            "r", "s", 1, sent_at_ms=900, now_ms=1_100, capability="mine"
+        )
+        assert found == why, told
 
 
 def test_what_was_sent_after_the_cancellation_runs() -> None:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.schemas import ids
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
@@ -128,9 +129,9 @@ class Attempt:
         step = self.step
         return (
             cancelled.run_id == step.run_id
-            and step.capability in (None, cancelled.capability)
             and cancelled.step in (None, step.step)
             and cancelled.attempt in (None, step.attempt)
+            and hashed(step.capability) in (None, cancelled.capability_sha256)
         )
 
     def stop(self, error: HocketError) -> bool:

@@ -6,6 +6,7 @@ run) is a new decision and runs. Bounded by count and by age.
 
 from collections import OrderedDict
 
+from hocket.schemas.capabilities import hashed
 from hocket.schemas.messages import StepCancelled
 
 MAX_REMEMBERED = 10_000
@@ -15,7 +16,7 @@ Target = tuple[str, str | None, int | None, str | None]
 
 
 class Cancellations:
-    """The latest cancellations, by what they apply to: (run, step or all, attempt or all,
+    """The latest cancellations, by what they apply to: (run, step or all, attempt or all, hash of the
     capability)."""
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Cancellations:
             cancelled.run_id,
             cancelled.step,
             cancelled.attempt,
-            cancelled.capability,
+            cancelled.capability_sha256,
         )
         self._seen[target] = (now_ms, cancelled.reason)
         self._seen.move_to_end(target)
@@ -48,11 +49,12 @@ class Cancellations:
         capability: str | None = None,
     ) -> str | None:
         """Return why an attempt sent at `sent_at_ms` was cancelled; None if it was not, or if the
-        cancellation did not have its capability."""
+        cancellation did not have the hash of its capability."""
         if not self._seen:
             return None
+        shown = hashed(capability)
         for concerned in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):
-            found = self._seen.get((*concerned, capability))
+            found = self._seen.get((*concerned, shown))
             if found and found[0] >= sent_at_ms and now_ms - found[0] <= MAX_AGE_MS:
                 return found[1] or "cancelled"
         return None
