@@ -238,6 +238,29 @@ async def test_calls_of_the_http_door_for_a_sub_run_spend_from_the_budget_at_the
     assert sum(costs) == Decimal("0.04")
 
 
+@pytest.mark.parametrize("level", ["the top", "a label"])
+async def test_a_call_of_the_http_door_after_a_workers_spends_from_every_budget_of_the_run(
+    bus: Bus, level: str
+) -> None:
+    run_id, labels = "r" + 24 * "f", {"team": "search"}
+    root = RootBudget(run_id="top", budget_usd=Decimal("0.05")) if level == "the top" else None
+    limit = Allowance(Decimal("0.05"), "month")
+    rules = NO_RULES if root else BudgetRules(labels={"team=search": limit})
+    nothing = SpentTold(spent_usd=Decimal(0))
+    of_run = {"run_known": True, "budget_usd": 5, "labels": labels, "root_budget": root}
+    told = {run_id: nothing.model_copy(update=of_run), "team": nothing}
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    worker = Attribution(tenant="acme", run_id=run_id, labels=labels)
+    who = Attribution(tenant="acme", run_id=run_id)
+    async with house(bus, rules=rules, told=told) as running:
+        gateway = running.starts("one")
+        costs = [
+            await spends(gateway, 20, attribution=worker, budget_usd="5", root_budget=root),
+            *[await spends(gateway, 20, attribution=who, openai=body, messages=()) for _ in "123"],
+        ]
+    assert sum(costs) == Decimal("0.04")
+
+
 @pytest.mark.parametrize("left_out", ["nothing", "the budget at the top", "both budgets"])
 async def test_a_guest_that_leaves_out_what_it_was_told_of_budgets_spends_no_more_for_it(
     bus: Bus, left_out: str

@@ -38,7 +38,7 @@ class _Run:
     pipeline: str | None = None
     root: RootBudget | None = None
     ask_at_ms: float | None = None
-    """When to ask the ledger again; None if the budget is known."""
+    """When to ask the ledger again; None if it has told, or was not asked."""
     is_stored: bool = False
     """Whether it comes from the ledger and not from a call."""
 
@@ -87,9 +87,7 @@ class RunBudgets:
                 self._run(who.tenant, who.run_id).budget_usd = request.budget_usd
             return self.known(request)
         key = (who.tenant, who.run_id)
-        run = self._runs.get(key)
-        is_due = run is None or (run.ask_at_ms is not None and run.ask_at_ms <= self._now_ms())
-        if is_due or key in self._asking:
+        if self._is_due(key) or key in self._asking:
             await self._asked(key)
         return self.known(request)
 
@@ -104,8 +102,7 @@ class RunBudgets:
         if who.run_id is None:
             return request
         key = (who.tenant, who.run_id)
-        run = self._runs.get(key)
-        if run is None or (not run.is_stored and (run.ask_at_ms or 0) <= self._now_ms()):
+        if self._is_due(key):
             await self._asked(key)
         run = self._run(*key)
         usd = _smaller(request.budget_usd, run.budget_usd)
@@ -124,6 +121,12 @@ class RunBudgets:
         """Stop asking the ledger."""
         await stop_tasks(set(self._asking.values()))
 
+    def _is_due(self, key: tuple[str, str]) -> bool:
+        """Tell whether the ledger is to be asked about a run: also if its budget is known from a
+        worker's call, because its labels and the budget at the top of its tree are not."""
+        run = self._runs.get(key)
+        return run is None or (not run.is_stored and (run.ask_at_ms or 0) <= self._now_ms())
+
     async def _asked(self, key: tuple[str, str]) -> None:
         """Ask the ledger about a run and wait; concurrent callers share one query."""
         asking = self._asking.get(key)
@@ -134,8 +137,8 @@ class RunBudgets:
         await asyncio.shield(asking)
 
     async def _ask(self, tenant: str, run_id: str) -> None:
-        pauses = () if (tenant, run_id) in self._runs else PAUSES_S
         run = self._run(tenant, run_id)
+        pauses = PAUSES_S if run.ask_at_ms is None else ()
         for pause_s in (*pauses, None):
             told = await self._tell(tenant, run_id)
             if told is None or told.run_known or pause_s is None:
