@@ -123,16 +123,22 @@ async def test_what_a_former_secret_began_ends_with_it(rest: Rest) -> None:
             cookies.append(reply.headers["Set-Cookie"].split(";")[0])
         for cookie in cookies:
             assert await status_of(bare, rest, {"Cookie": cookie}) == 200
-        streams = [await bare.get(f"{rest.url}/v1/runs/events", headers=bearer(one["key"]))
-                   for one in (first, second)]  # fmt: skip
-        assert [stream.status for stream in streams] == [200, 200]
+            wanted = {"name": "x", "role": "viewer"}
+            async with bare.post(
+                f"{rest.url}/v1/keys", json=wanted, headers={"Cookie": cookie}
+            ) as reply:
+                assert (reply.status, (await reply.json())["field"]) == (403, "expires_at")
+        shown = (bearer(first["key"]), {"Cookie": cookies[0]}, bearer(second["key"]))
+        streams = [await bare.get(f"{rest.url}/v1/runs/events", headers=one) for one in shown]
+        assert [stream.status for stream in streams] == [200, 200, 200]
         async with asyncio.timeout(BOUND_S):
-            with pytest.raises(aiohttp.ClientPayloadError):
-                await streams[0].read()
+            for stream in streams[:2]:
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await stream.read()
         assert (await asked(rest, first["key"])).status == 401
         assert [await status_of(bare, rest, {"Cookie": one}) for one in cookies] == [401, 401]
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(streams[1].read(), 0.5)
+            await asyncio.wait_for(streams[2].read(), 0.5)
 
 
 def bare_session() -> aiohttp.ClientSession:

@@ -54,7 +54,9 @@ class Sessions:
     def begin(self, bearer: Principal) -> str:
         """Return the cookie of a new session, which lasts no longer than the secret that was shown."""
         ends_s = min(clock.now_ms() / 1000 + lasting_s(bearer), bearer.expires_at_s)
-        return self._made("session", self.book.of(bearer.key_id) or bearer, ends_s)
+        held = self.book.of(bearer.key_id) or bearer
+        is_former = held.secret_sha256 != bearer.secret_sha256
+        return self._made("session by former" if is_former else "session", bearer, ends_s)
 
     def ticket(self, bearer: Principal) -> str:
         """Return a ticket that `redeem` accepts for TICKET_S."""
@@ -130,8 +132,9 @@ class Sessions:
         if not (moment.isascii() and moment.isdigit() and len(moment) < 16 and tag.isascii()):
             raise KeyRefused(reason=ENDED)
         ends, held = int(moment), self.book.holder(key_id)
-        for bearer in (held, held.by_former()) if kind == "ticket" else (held,):
-            is_ours = hmac.compare_digest(tag, self._tag(kind, bearer, ends))
+        by_former = "ticket" if kind == "ticket" else "session by former"
+        for how, bearer in ((kind, held), (by_former, held.by_former())):
+            is_ours = hmac.compare_digest(tag, self._tag(how, bearer, ends))
             if is_ours and clock.now_ms() / 1000 < min(ends, bearer.expires_at_s):
                 return bearer, float(ends)
         raise KeyRefused(reason=ENDED)
