@@ -127,6 +127,12 @@ async def test_a_ticket_signs_in_once_shown_by_the_command_line(
     assert (inside.status, refused.status) == (200, 401)
 
 
+async def test_a_session_cannot_begin_the_next_one(rest: Rest) -> None:
+    mine = await cookie_of(rest, rest.key)
+    answer = await asked_bare(rest, "POST", "/console/tickets", headers=mine)
+    assert (answer.status, "ticket" in answer.body) == (401, False)
+
+
 async def test_another_page_cannot_sign_a_browser_in_with_a_key_of_its_own(rest: Rest) -> None:
     ticket = (await rest.post("/console/tickets")).body["ticket"]
     address = f"/console/sign-in?ticket={ticket}"

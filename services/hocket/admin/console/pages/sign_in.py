@@ -12,7 +12,7 @@ from hocket.admin.console.rendering import render, root_of
 from hocket.admin.console.sessions import COOKIE, Sessions, lasting_s
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs, public
-from hocket.schemas.access.keys import Principal
+from hocket.schemas.access.keys import KeyMissing, Principal, sent_key
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.rest import Request as Body
@@ -80,8 +80,11 @@ async def console_begin_session(request: Request, body: SignIn, sessions: Sessio
 
 @router.post("/tickets")
 @needs(Permission.RUNS_READ)
-async def console_ticket(sessions: SessionsDep, caller: CallerDep) -> Response:
-    """Return a ticket that begins a session for the bearer of this request's key, for a minute."""
+async def console_ticket(request: Request, sessions: SessionsDep, caller: CallerDep) -> Response:
+    """Return a ticket that begins a session for the bearer of this request's key, for a minute. The
+    request must send the key: with a ticket for its cookie, a session could go on for ever."""
+    if not sent_key(request.headers):
+        raise KeyMissing
     return JSONResponse({"ticket": sessions.ticket(caller.bearer)})
 
 
