@@ -103,7 +103,7 @@ def read_contexts() -> Contexts:
             told = json.loads(opened.read(MAX_FILE_BYTES))
         named = {str(name): _context(one) for name, one in told["contexts"].items()}
         return Contexts(str(told.get("current", LOCAL)), named)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a service's home may be /dev/null
         return Contexts()
     except OSError as error:
         raise ContextsUnreadable(file=file, reason=error.strerror) from error

@@ -141,3 +141,11 @@ def test_a_closed_standard_input_is_told(home: Path) -> None:
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "standard input is closed" in done.stderr
+
+
+def test_a_home_that_is_no_folder_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    monkeypatch.setenv("HOME", "/dev/null")
+    assert read_contexts() == Contexts()
+    with pytest.raises(ContextsUnreadable, match="Not a directory"):
+        kept()
