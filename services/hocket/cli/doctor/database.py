@@ -22,6 +22,18 @@ from hocket.kit.postgres.requirements import OLDEST_VERSION
 
 TIMEOUT_S = 5.0
 RESTORE_TOLD = timedelta(days=7)
+CURES = (
+    (
+        asyncpg.InsufficientPrivilegeError,
+        "Name the login that owns Hocket's schema in DATABASE_URL, or grant this one access to it.",
+    ),
+    (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        "Correct the user and the password in DATABASE_URL, or the server's pg_hba.conf.",
+    ),
+    (asyncpg.InvalidCatalogNameError, "Create the database, or correct DATABASE_URL."),
+)
+"""What to do about errors of a server that runs."""
 
 
 @dataclass(slots=True)
@@ -49,8 +61,14 @@ async def look_at_database(url: str, found: Database) -> None:
             found.findings.append(await _pgvector(connection))
             found.findings += await _schema(url, connection, found)
     except STATEMENT_ERRORS as error:
-        cure = "Start the server, or correct DATABASE_URL."
-        found.findings.append(Finding("postgres", Verdict.FAILED, said(error), cure))
+        found.findings.append(Finding("postgres", Verdict.FAILED, said(error), _cure(error)))
+
+
+def _cure(error: Exception) -> str:
+    for kind, cure in CURES:
+        if isinstance(error, kind):
+            return cure
+    return "Start the server, or correct DATABASE_URL."
 
 
 @asynccontextmanager
