@@ -10,7 +10,7 @@ import pytest
 
 from hocket.client import ApiUnreachable, AsyncHocket, Hocket, RequestRefused
 from hocket.schemas.errors import InvalidInput
-from support.administration.scripted_api import Answer, refusal, scripted_api
+from support.shared.scripted_api import Answer, refusal, scripted_api
 
 
 def unknown(_asked: str, _body: Any) -> Answer:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from hocket.cli.commands.runs.bulk import TASKS_AT_ONCE
-from support.administration.scripted_api import Answer, ScriptedApi, as_json, refusal, scripted_api
 from support.shared.commands import run_hocket
+from support.shared.scripted_api import Answer, ScriptedApi, as_json, refusal, scripted_api
 
 UNKNOWN = "There is no pipeline `[x/y]`."
 

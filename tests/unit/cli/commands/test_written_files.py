@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hocket.testing.recording import FORMAT, RecordedAnswer, RecordedCall, Recording
-from support.administration.scripted_api import Answer, refusal, scripted_api
 from support.shared.commands import run_hocket
+from support.shared.scripted_api import Answer, refusal, scripted_api
 
 
 def hocket(home: Path, *arguments: str) -> Any:

@@ -17,8 +17,8 @@ from hocket.cli.doctor.findings import Finding, Verdict
 from hocket.cli.doctor.nats import connection
 from hocket.cli.doctor.nats.servers import findings_of, look_at_servers
 from hocket.cli.remote.target import Target
-from support.administration.scripted_api import Answer, as_json, refusal, scripted_api
 from support.shared.commands import run_hocket
+from support.shared.scripted_api import Answer, as_json, refusal, scripted_api
 
 BOUND_S = 20.0
 OWN = {"name": "me", "role": "viewer", "tenant": None}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hocket.cli.terminal.console import print_table
-from support.administration.scripted_api import as_json, scripted_api
+from support.shared.scripted_api import as_json, scripted_api
 
 PRINTS = (
     "from hocket.cli.terminal.console import print_json; "
