@@ -205,8 +205,10 @@ def _of_all(one: dict[str, Any], name: str) -> str:
 
 
 def _order(one: dict[str, Any]) -> str:
+    from hocket.cli.drawing.amounts import local
+
     if not one["changed_at"]:
         return ""
-    until = f"warm until {one['warm_until'][:16]}, " if one["warm_until"] else ""
+    until = f"warm until {local(one['warm_until'])}, " if one["warm_until"] else ""
     reason = f": {one['reason']}" if one["reason"] else ""
     return f"{until}by {one['by']}{reason}"

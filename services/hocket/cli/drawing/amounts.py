@@ -55,6 +55,11 @@ def local(text: str | None) -> str:
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def local_clock(text: str) -> str:
+    """Format the time of day of a moment in the user's time zone, to the millisecond."""
+    return datetime.fromisoformat(text).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
 def between_ms(start: str | None, end: str | None) -> float | None:
     """Return the milliseconds between two RFC 3339 texts, or None if one is missing."""
     first, last = moment(start), moment(end)

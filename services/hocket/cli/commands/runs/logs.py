@@ -57,6 +57,7 @@ def logs(
 def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
     import json
 
+    from hocket.cli.drawing.amounts import local_clock
     from hocket.cli.terminal.console import out
 
     if as_json:
@@ -65,7 +66,7 @@ def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
     fields = " ".join(f"{name}={_value(one)}" for name, one in (line["fields"] or {}).items())
     attempt = f" #{line['attempt']}" if line["attempt"] > 1 else ""
     text = line["text"] if line["text"] is not None else "(withheld)"
-    said = f"{line['at'][11:23]} {line['level']:<8} {line['step']}{attempt}  {text}"
+    said = f"{local_clock(line['at'])} {line['level']:<8} {line['step']}{attempt}  {text}"
     out.print(f"{said}  {fields}".rstrip(), soft_wrap=True)
 
 

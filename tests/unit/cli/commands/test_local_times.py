@@ -1,0 +1,33 @@
+"""Commands show times in the time zone of who looks, all of them in the same."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.shared.scripted_api import as_json, scripted_api
+
+AT = "2026-01-01T20:30:00.250000Z"
+LINE = {"at": AT, "level": "info", "step": "s", "attempt": 1, "text": "here", "fields": {}}
+REPLICA = {
+    "replica": "b/1", "backend": "b", "models": ["m"], "in_flight": 0, "limit": 1, "drained": False,
+    "gateways": [{"breaker": "closed", "rests_ms": 0, "waiting": 0, "openings": 0}], "level": None,
+    "ready_at": None, "changed_at": AT, "warm_until": AT, "by": "me", "reason": "",
+}  # fmt: skip
+
+
+def shown(home: Path, answer: Any, *arguments: str) -> str:
+    env = {**os.environ, "HOME": str(home), "HOCKET_API_KEY": "hk_a_b", "TZ": "Asia/Tokyo"}
+    with scripted_api(lambda *_: as_json(200, answer)) as api:
+        command = [sys.executable, "-m", "hocket.cli", "--api", api.url, *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_log_lines_and_orders_are_told_in_local_time(tmp_path: Path) -> None:
+    lines = {"lines": [LINE], "withheld": False, "next": None}
+    assert shown(tmp_path, lines, "logs", "r").startswith("05:30:00.250 info")
+    replicas = {"replicas": [REPLICA], "silent": []}
+    assert "warm until 2026-01-02 05:30:00, by me" in shown(
+        tmp_path, replicas, "gateway", "replicas"
+    )
