@@ -24,8 +24,8 @@ class ScriptedApi:
 
 
 @contextmanager
-def scripted_api(answering: Answering, **headers: str) -> Iterator[ScriptedApi]:
-    """Serve inside the block; each answer has these headers."""
+def scripted_api(answering: Answering, *, cut_by: int = 0, **headers: str) -> Iterator[ScriptedApi]:
+    """Serve inside the block; each answer has these headers, and lacks its last `cut_by` bytes."""
     api = ScriptedApi("")
 
     class Handler(BaseHTTPRequestHandler):
@@ -43,7 +43,8 @@ def scripted_api(answering: Answering, **headers: str) -> Iterator[ScriptedApi]:
                 self.send_header(name.replace("_", "-"), value)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            self.wfile.write(data[: len(data) - cut_by])
+            self.close_connection = self.close_connection or cut_by > 0
 
         do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - as the base class calls them
 

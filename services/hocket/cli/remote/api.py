@@ -14,6 +14,7 @@ TIMEOUT_S = 30.0
 answered: list[str] = []
 """The URLs whose answers this command has received."""
 PART_BYTES = 64 * 1024
+STREAMED = frozenset({"application/x-ndjson", "text/csv"})
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 
@@ -49,8 +50,7 @@ class Api:
         return self._ask("GET", with_query(path, query), None)
 
     def stream(self, path: str, **query: Any) -> Iterator[bytes]:
-        """Yield what is at `path` in parts, whatever its length; each part must arrive within
-        TIMEOUT_S."""
+        """Yield what is at `path` in parts, whatever its length; each part must arrive in time."""
         connection = None
         try:
             connection, base = _connection(self.url, self._timeout_s)
@@ -58,9 +58,13 @@ class Api:
             answer = connection.getresponse()
             if answer.status != http.client.OK:
                 raise self._refused(answer.status, _read(answer, self._timeout_s))
+            if answer.headers.get_content_type() not in STREAMED:
+                raise self.unreachable("the response is not what Hocket sends")
             self._note_answer()
             while part := answer.read1(PART_BYTES):
                 yield part
+            if answer.length:  # http.client takes the end of a connection for that of the body
+                raise http.client.IncompleteRead(b"", answer.length)
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise self.unreachable(reason) from error

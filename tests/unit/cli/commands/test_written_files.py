@@ -32,7 +32,7 @@ def test_an_earlier_export_is_kept_if_the_api_refuses(tmp_path: Path) -> None:
     assert (done.returncode, file.read_text()) == (1, "earlier\n")
     assert "Postgres is away." in done.stderr
 
-    with scripted_api(exported) as api:
+    with scripted_api(exported, Content_Type="application/x-ndjson") as api:
         done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(file))
     assert (done.returncode, file.read_text()) == (0, '{"run_id": "r"}\n')
 
@@ -63,3 +63,15 @@ def test_a_time_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "0001-01-01" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("media_type", "cut_by"), [("text/html", 0), ("application/x-ndjson", 1)], ids=["page", "cut"]
+)
+def test_a_page_or_half_of_an_export_is_no_export(
+    tmp_path: Path, media_type: str, cut_by: int
+) -> None:
+    with scripted_api(exported, Content_Type=media_type, cut_by=cut_by) as api:
+        done = hocket(tmp_path, "--api", api.url, "runs", "export")
+    assert done.returncode == 1
+    assert f"The API at {api.url} does not answer" in done.stderr
