@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from hocket.cli.app import app
 from hocket.cli.commands.runs.run import _as_told
 from hocket.cli.remote.task import Task
+from hocket.cli.terminal.errors import ApiRefused
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import RunFinished
 from hocket.schemas.rest import RunDetail
+from support.shared.scripted_api import Answer, as_json, refusal, scripted_api
 
 WITHOUT = {
     "prints JSON, JSON lines or a document of its own anyway": {
@@ -55,9 +57,9 @@ def test_a_run_that_is_not_waited_for_is_json_too(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("hocket.cli.remote.task.publish", publish)
     asked = ["--nats", "nats://127.0.0.1:1", "run", "p", "--key", "k", "--no-wait"]
-    as_json = CliRunner().invoke(app, [*asked, "--json"])
-    as_text = CliRunner().invoke(app, asked)
-    assert json.loads(as_json.stdout) == {"run_id": as_text.stdout.strip(), "has_begun": True}
+    in_json = CliRunner().invoke(app, [*asked, "--json"])
+    in_text = CliRunner().invoke(app, asked)
+    assert json.loads(in_json.stdout) == {"run_id": in_text.stdout.strip(), "has_begun": True}
 
 
 def test_a_question_is_not_asked_where_the_result_is_printed() -> None:
@@ -88,3 +90,16 @@ def test_the_end_of_a_run_has_one_form_whether_nats_or_the_api_tells_it() -> Non
     told = _as_told(rest.model_dump(mode="json", by_alias=True))
     assert RunFinished.model_validate(told) == of_nats
     assert told.keys() == of_nats.model_dump().keys()
+
+
+def test_letters_that_were_published_before_one_is_refused_are_printed() -> None:
+    def answered(asked: str, _body: Any) -> Answer:
+        if "/7/" in asked:
+            return as_json(200, {"seq": 7, "subject": "hocket.task.a.b"})
+        return refusal(404, "dead_letter_unknown", "There is no dead letter 8.")
+
+    with scripted_api(answered) as api:
+        asked = ["--api", api.url, "dlq", "redrive", "7", "8", "--json"]
+        done = CliRunner().invoke(app, asked, env={"HOCKET_API_KEY": "hk_a_b"})
+    assert isinstance(done.exception, ApiRefused)
+    assert json.loads(done.stdout) == [{"seq": 7, "subject": "hocket.task.a.b"}]

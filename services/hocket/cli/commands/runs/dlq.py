@@ -112,15 +112,17 @@ def redrive(
 
     api = target_of(context).api()
     published: list[dict[str, Any]] = []
-    for seq in seqs:
-        done = api.post(
-            path("dead-letters", str(seq), "redrive"), unattributed=unattributed or None
-        )
-        published.append(done)
-        if not as_json:
-            typer.echo(f"dead letter {seq} was published again on {visible(done['subject'])}")
-    if as_json:
-        print_json(published)
+    try:
+        for seq in seqs:
+            done = api.post(
+                path("dead-letters", str(seq), "redrive"), unattributed=unattributed or None
+            )
+            published.append(done)
+            if not as_json:
+                typer.echo(f"dead letter {seq} was published again on {visible(done['subject'])}")
+    finally:  # those before one that is refused cannot be asked for again
+        if as_json:
+            print_json(published)
 
 
 @app.command("drop")
