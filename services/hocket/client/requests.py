@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from hocket.client.errors import AnswerUnreadable, RequestRefused
 from hocket.schemas.errors import InvalidInput
@@ -64,12 +64,18 @@ class ApiRequest:
         return headers
 
     def content(self) -> bytes | None:
-        """Return its body: text as it is, anything else as JSON."""
+        """Return its body: text as it is, anything else as JSON. Raises InvalidInput."""
         if self.body is None or isinstance(self.body, bytes):
             return self.body
-        return (
-            self.body.encode() if isinstance(self.body, str) else to_json(self.body, by_alias=True)
-        )
+        try:
+            is_text = isinstance(self.body, str)
+            return self.body.encode() if is_text else to_json(self.body, by_alias=True)
+        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            raise InvalidInput(
+                field="body",
+                reason=f"it cannot be written as JSON: {error}",
+                cure="Give text, numbers, booleans, None, lists, dicts, or Pydantic models.",
+            ) from None
 
 
 def checked_url(url: str) -> str:

@@ -143,3 +143,12 @@ def test_an_event_that_is_not_known_is_passed_over() -> None:
     with pytest.raises(AnswerUnreadable):
         read_event(RunStream.of_run("r"), URL, "step", "{}")
     assert StepDetail in RunStream.of_run("r").kinds.values()
+
+
+@pytest.mark.parametrize("value", [object(), "\ud800", b"\xff"], ids=["object", "half", "bytes"])
+def test_a_body_that_is_no_json_is_refused_as_one(value: object) -> None:
+    request = ApiRequest(method="POST", path="/v1/runs", body={"input": {"x": value}})
+    with pytest.raises(InvalidInput, match="`body` is not valid: it cannot be written as JSON"):
+        request.content()
+    with pytest.raises(InvalidInput, match="`body` is not valid"):
+        ApiRequest(method="PUT", path="/v1/x", body="\ud800").content()
