@@ -117,8 +117,17 @@ def _sendable(field: str, text: str) -> str:
 
 
 def path_of(*parts: object) -> str:
-    """Return the path below /v1 made of these parts, each quoted."""
-    return "/v1/" + "/".join(quote(as_text(part), safe="") for part in parts)
+    """Return the path below /v1 made of these parts, each quoted. Raises InvalidInput for a part that
+    would lead elsewhere."""
+    return "/v1/" + "/".join(_quoted(as_text(part)) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    if part not in ("", ".", ".."):
+        return quote(part, safe="", errors="replace")
+    raise InvalidInput(
+        field="path", reason=f"`{part}` is no id and no name", cure="Give the one that is meant."
+    )
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:

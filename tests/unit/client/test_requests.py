@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from hocket.cli.remote.api import path
 from hocket.client.errors import AnswerUnreadable, RequestRefused
 from hocket.client.live import LastEvent, RunStream, read_event
 from hocket.client.requests import (
@@ -152,3 +153,11 @@ def test_a_body_that_is_no_json_is_refused_as_one(value: object) -> None:
         request.content()
     with pytest.raises(InvalidInput, match="`body` is not valid"):
         ApiRequest(method="PUT", path="/v1/x", body="\ud800").content()
+
+
+@pytest.mark.parametrize("part", ["", ".", ".."])
+def test_a_part_that_would_lead_to_another_path_is_refused(part: str) -> None:
+    for made in (path_of, path):
+        with pytest.raises(InvalidInput, match="is no id and no name"):
+            made("runs", part, "cancel")
+    assert path_of("runs", "\ud800") == path("runs", "\ud800") == "/v1/runs/%3F"

@@ -176,8 +176,21 @@ def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
 
 
 def path(*parts: str) -> str:
-    """Return a path below /v1 with its parts quoted."""
-    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+    """Return a path below /v1 with its parts quoted; raise InvalidInput for a part that would lead
+    elsewhere."""
+    return "/v1/" + "/".join(_quoted(part) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    if part not in ("", ".", ".."):
+        return quote(part, safe="", errors="replace")
+    from hocket.schemas.errors import InvalidInput
+
+    raise InvalidInput(
+        field="argument",
+        reason=f"`{part}` is no id and no name",
+        cure="Give the one that is meant.",
+    )
 
 
 def with_query(path: str, query: dict[str, Any]) -> str:
