@@ -117,6 +117,20 @@ async def test_a_key_that_two_tasks_use_for_two_pipelines_is_refused_at_the_seco
     assert len(await rest.message_ids(subjects.TASK_BATCHES)) == 1
 
 
+async def test_tasks_of_two_pipelines_with_one_key_both_reach_intake_which_refuses_one(
+    rest: Rest,
+) -> None:
+    assert (await rest.post("/v1/pipelines", {**GREET, "pipeline": "part"})).status == 201
+    tasks = [
+        {"pipeline": name, "input": {"name": "a"}, "idempotency_key": "k"}
+        for name in ("greet", "part", "greet")
+    ]
+    await asyncio.gather(*(rest.post("/v1/runs", task) for task in tasks))
+    await asyncio.gather(*(rest.post("/v1/bulk/runs", {"runs": [task]}) for task in tasks))
+    for stream in (subjects.TASKS, subjects.TASK_BATCHES):
+        assert len(await rest.message_ids(stream)) == 2, stream
+
+
 async def test_tasks_that_want_to_wait_and_too_many_are_refused_whole(rest: Rest) -> None:
     task = {"pipeline": "greet", "input": {"name": "x"}}
     waits = await rest.post("/v1/bulk/runs", {"runs": [task, {**task, "wait_ms": 5}]})

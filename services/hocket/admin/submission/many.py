@@ -10,7 +10,7 @@ import asyncpg
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import Caller
-from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, payload_of
+from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, message_id, payload_of
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.post_batches import Post
 from hocket.kit.postgres.lookups import rows_of_runs
@@ -94,11 +94,11 @@ async def _made(
     known: asyncpg.Record | None,
 ) -> Post | BulkTask:
     """Return the message for a task, or the run that its key already names."""
-    msg_id = run_id
+    msg_id = message_id(run_id, task.pipeline)
     if known is not None:
         if known["status"] != "rejected":
             return BulkTask(run_id=run_id, known=True)
-        msg_id = f"{run_id}:after:{known['finished_at'].isoformat()}"
+        msg_id = f"{msg_id}:after:{known['finished_at'].isoformat()}"
     await context.plans.check(context.pool, caller.tenant, task)
     return Post(
         subjects.batched_task(caller.tenant, task.pipeline),

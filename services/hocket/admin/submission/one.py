@@ -140,14 +140,21 @@ async def _known(
 ) -> tuple[asyncpg.Record | None, str]:
     """Return the run that the key already names, and the id for the task's message. A rejected run does
     not hold its key: the task is published again with another message id."""
+    msg_id = message_id(run_id, task.pipeline)
     if task.idempotency_key is None:
-        return None, run_id
+        return None, msg_id
     row = await context.known_runs.find(context.pool, caller.tenant, run_id)
     if row is not None and row["pipeline"] != task.pipeline:
         raise IdempotencyKeyReused(field="idempotency_key", run_id=run_id, pipeline=row["pipeline"])
     if row is not None and row["status"] == "rejected":
-        return None, f"{run_id}:after:{row['finished_at'].isoformat()}"
-    return row, run_id
+        return None, f"{msg_id}:after:{row['finished_at'].isoformat()}"
+    return row, msg_id
+
+
+def message_id(run_id: str, pipeline: str) -> str:
+    """Return the id of a task's message. It has the pipeline, because the stream would drop a task of
+    another pipeline with the same key in silence, which intake refuses with an answer."""
+    return f"{run_id}:{pipeline}"
 
 
 def _end(row: asyncpg.Record) -> RunResult:

@@ -137,7 +137,7 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
         **task.headers,
         **reply,
         "Hocket-Idempotency-Key": task.key,
-        "Nats-Msg-Id": task.run_id,
+        "Nats-Msg-Id": f"{task.run_id}:{task.pipeline}",
     }
     subject = subjects.task(task.tenant, subjects.check_token("PIPELINE", task.pipeline))
     refused: Exception | None = None
