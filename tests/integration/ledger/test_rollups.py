@@ -347,6 +347,27 @@ async def test_a_day_is_not_closed_while_a_transaction_of_it_may_still_be_open(
     assert opened
 
 
+async def test_a_day_that_cannot_be_rolled_up_does_not_keep_the_others(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolled = rolling(pool)
+    await rolled.make_pass(rest=0)
+    await pool.execute(LATE_CALL, "c1")
+    await pool.execute(LATE_CALL.replace("'acme'", "'rival'"), "c2")
+    roll_again = rollups._roll_again
+
+    async def failing(connection: asyncpg.Connection, tenant: str, day: Any) -> None:
+        if tenant == "acme":
+            await connection.execute("SELECT 1 / 0")
+        await roll_again(connection, tenant, day)
+
+    monkeypatch.setattr(rollups, "_roll_again", failing)
+    assert await rolled.make_pass(rest=0) == 1
+    left = await pool.fetch("SELECT DISTINCT tenant FROM hocket.dirty_day")
+    assert [row["tenant"] for row in left] == ["acme"]
+    await assert_exact(pool)
+
+
 async def test_nobody_waits_for_a_day_that_is_rolled_up(pool: asyncpg.Pool) -> None:
     await pool.execute(LATE_CALL, "first")
     await rolling(pool).make_pass(rest=0)

@@ -185,14 +185,30 @@ class Rollups:
                 open_day, done = after, done + 1
                 await self._told("closed", begun_ms, stopping, rest)
             await connection.execute(_ANALYZE, timeout=TIMEOUT_S)
+        return done + await self._rolled_again(connection, stopping, rest)
+
+    async def _rolled_again(
+        self, connection: asyncpg.Connection, stopping: asyncio.Event, rest: int
+    ) -> int:
+        """Roll up changed days again; return how many. A day of a tenant that cannot be rolled up keeps
+        its note, and does not keep the others."""
         changed = await connection.fetch(_DIRTY, timeout=TIMEOUT_S)
         noted = set(map(tuple, changed))
         stale = await connection.fetch(_STALE, timeout=TIMEOUT_S)
+        done = 0
         for row in changed + [row for row in stale if tuple(row) not in noted]:
             if stopping.is_set():
                 break
             begun_ms = monotonic_ms()
-            await _roll_again(connection, row["tenant"], row["day"])
+            tenant, day = row["tenant"], row["day"]
+            try:
+                await _roll_again(connection, tenant, day)
+            except STATEMENT_ERRORS as error:
+                if connection.is_closed():
+                    raise
+                log.warning("day_not_rolled_up", tenant=tenant, day=str(day), reason=said(error))
+                await _rested(stopping, _rest_s(begun_ms, rest))
+                continue
             done += 1
             await self._told("changed", begun_ms, stopping, rest)
         return done
@@ -201,7 +217,7 @@ class Rollups:
         took_s = (monotonic_ms() - begun_ms) / 1000
         self._metrics.days.labels(reason).inc()
         self._metrics.day.observe(took_s)
-        await _rested(stopping, min(took_s * rest, MAX_REST_S))
+        await _rested(stopping, _rest_s(begun_ms, rest))
 
 
 async def _settled(connection: asyncpg.Connection, newest: str) -> bool:
@@ -256,6 +272,11 @@ async def _roll_again(connection: asyncpg.Connection, tenant: str, day: date) ->
         await connection.execute(_FORGET, tenant, day, timeout=TIMEOUT_S)
         await connection.execute(_FRESH, tenant, day, timeout=TIMEOUT_S)
         await connection.execute(_UNBOUND, timeout=TIMEOUT_S)
+
+
+def _rest_s(begun_ms: float, rest: int) -> float:
+    """Return how long to rest after work that began then."""
+    return min((monotonic_ms() - begun_ms) / 1000 * rest, MAX_REST_S)
 
 
 async def _rested(stopping: asyncio.Event, rest_s: float) -> None:
