@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -13,11 +14,13 @@ from prometheus_client import CollectorRegistry
 
 from hocket.kit.blobs import FileBlobs, PostgresBlobs
 from hocket.kit.postgres.database import connect_pool
+from hocket.kit.process.setting_types import PeriodName
 from hocket.kit.process.settings import read
 from hocket.ledger.upkeep import day_partitions, retention, tenant_periods
 from hocket.ledger.upkeep import janitor as janitor_module
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
+from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 from hocket.schemas.errors import HocketError
 
 PERIODS = Periods(runs=30, rejected=7, usage=400, durations=180, blobs=220)
@@ -353,6 +356,31 @@ async def test_a_tenant_may_keep_its_data_for_a_shorter_time_than_all(pool: asyn
     assert [row[0] for row in content] == ["kept", "theirs"]
     said = "SELECT days, deleted FROM report.retention WHERE kind = 'usage:acme'"
     assert tuple(await pool.fetchrow(said)) == (90, 1)
+
+
+async def test_a_tenant_whose_runs_cannot_be_deleted_does_not_keep_the_others(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_run(pool, "kept", 8)
+    await add_run(pool, "of-another", 8)
+    await pool.execute("UPDATE hocket.run SET tenant = 'rival' WHERE run_id = 'of-another'")
+    await add_call(pool, "call", "kept", days=91)
+    delete_runs = tenant_periods._delete_runs
+
+    async def failing(
+        connection: asyncpg.Connection, kind: PeriodName, tenant: str, *given: Any
+    ) -> int:
+        if tenant == "acme":
+            raise TimeoutError
+        return await delete_runs(connection, kind, tenant, *given)
+
+    monkeypatch.setattr(tenant_periods, "_delete_runs", failing)
+    shorter: TenantPeriods = {"acme": {"runs": 7, "usage": 90}, "rival": {"runs": 7}}
+    janitor = Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry()), shorter)
+    passed = await janitor.make_pass()
+    assert passed is not None
+    assert (passed["runs:acme"], passed["usage:acme"], passed["runs:rival"]) == (0, 1, 1)
+    assert await runs(pool) == {"kept"}
 
 
 def test_a_tenants_period_that_is_no_shorter_is_told() -> None:

@@ -142,15 +142,21 @@ class Janitor:
         )
 
     async def _tenants(self, connection: asyncpg.Connection) -> dict[str, tuple[int, int]]:
+        """Delete what has expired for its tenant; return the days and the rows of each KIND:TENANT."""
         passed: dict[str, tuple[int, int]] = {}
-
-        async def delete() -> int:
-            passed.update(
-                await tenant_periods.delete_old(connection, self._of_tenants, pause=self._pause)
-            )
-            return 0
-
-        await self._deleted(connection, "tenants", delete)
+        for tenant, periods in self._of_tenants.items():
+            for kind in tenant_periods.NAMES:
+                if days := periods.get(kind):
+                    deleting = partial(
+                        tenant_periods.delete_old,
+                        connection,
+                        tenant,
+                        kind,
+                        days,
+                        pause=self._pause,
+                    )
+                    name = f"{kind}:{tenant}"
+                    passed[name] = days, await self._deleted(connection, name, deleting)
         return passed
 
     async def _deleted(

@@ -59,20 +59,12 @@ def without_effect(of_tenants: TenantPeriods, general: Periods) -> list[str]:
 
 
 async def delete_old(
-    connection: asyncpg.Connection, of_tenants: TenantPeriods, *, pause: Pause
-) -> dict[str, tuple[int, int]]:
-    """Delete what has expired for its tenant; return the days and the rows of each KIND:TENANT."""
-    gone: dict[str, tuple[int, int]] = {}
-    for tenant, periods in of_tenants.items():
-        for kind in NAMES:
-            if days := periods.get(kind):
-                cutoff = datetime.now(UTC) - timedelta(days=days)
-                delete = _delete_runs if kind == "runs" else _delete_rows
-                gone[f"{kind}:{tenant}"] = (
-                    days,
-                    await delete(connection, kind, tenant, cutoff, pause),
-                )
-    return gone
+    connection: asyncpg.Connection, tenant: str, kind: PeriodName, days: int, *, pause: Pause
+) -> int:
+    """Delete what has expired of one kind for a tenant; return the number of rows."""
+    cutoff = datetime.now(UTC) - timedelta(days=days)
+    delete = _delete_runs if kind == "runs" else _delete_rows
+    return await delete(connection, kind, tenant, cutoff, pause)
 
 
 async def _delete_runs(
