@@ -76,17 +76,23 @@ async def judge_all(context: Context) -> None:
     for found in await context.pool.fetch(store.CANARIES, timeout=QUERY_TIMEOUT_S):
         tenant, name = found["tenant"], found["name"]
         try:
-            row = await store.find(context.pool, tenant, name)
-            if row["canary_version"] is None:
-                continue
-            told = await report(context.pool, tenant, row)
+            await _judge(context, tenant, name)
         except HocketError as error:  # it has been deleted meanwhile
             log.info("canary_gone", tenant=tenant, pipeline=name, reason=str(error))
-            continue
-        if told.verdict == "worse":
-            sides = {side: getattr(told, side).model_dump() for side in ("active", "candidate")}
-            if await releases.end_worse(context, tenant, row, sides, ACTOR):
-                log.warning("canary_worse", tenant=tenant, pipeline=name, **_short(told))
+        except AWAY as error:  # its runs take too long to count: others must not wait
+            reason = str(error) or repr(error)
+            log.warning("canary_not_judged", tenant=tenant, pipeline=name, reason=reason)
+
+
+async def _judge(context: Context, tenant: str, name: str) -> None:
+    row = await store.find(context.pool, tenant, name)
+    if row["canary_version"] is None:
+        return
+    told = await report(context.pool, tenant, row)
+    if told.verdict == "worse":
+        sides = {side: getattr(told, side).model_dump() for side in ("active", "candidate")}
+        if await releases.end_worse(context, tenant, row, sides, ACTOR):
+            log.warning("canary_worse", tenant=tenant, pipeline=name, **_short(told))
 
 
 async def report(pool: Pool, tenant: str, row: asyncpg.Record) -> CanaryReport:

@@ -1,11 +1,14 @@
 """When a canary is worse than the active version: the counts are worked out by hand."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from hocket.admin.pipelines import canaries
 from hocket.admin.pipelines.canaries import verdict
-from hocket.schemas.administration.releases import Canary, VersionOutcome
+from hocket.schemas.administration.releases import Canary, CanaryReport, VersionOutcome
 
 SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -54,3 +57,36 @@ def test_a_canary_is_judged_by_what_fails_and_not_by_chance(
 
 def test_expired_runs_count_as_failed_ones_do() -> None:
     assert verdict(canary(), outcome(1, 1_000, 10), outcome(2, 100, 4, expired=4)) == "worse"
+
+
+async def test_a_canary_that_takes_too_long_to_judge_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fetch(*_given: Any, **_more: Any) -> list[dict[str, str]]:
+        return [{"tenant": "acme", "name": "huge"}, {"tenant": "rival", "name": "small"}]
+
+    async def find(_pool: Any, _tenant: str, name: str) -> dict[str, Any]:
+        return {"name": name, "canary_version": 2}
+
+    async def report(_pool: Any, _tenant: str, row: dict[str, Any]) -> CanaryReport:
+        if row["name"] == "huge":
+            raise TimeoutError
+        return CanaryReport(
+            pipeline=row["name"],
+            canary=canary(),
+            active=outcome(1, 1_000, 10),
+            candidate=outcome(2, 100, 50),
+            verdict="worse",
+        )
+
+    async def end_worse(_context: Any, tenant: str, row: dict[str, Any], *_given: Any) -> bool:
+        ended.append((tenant, row["name"]))
+        return True
+
+    ended: list[tuple[str, str]] = []
+    monkeypatch.setattr(canaries.store, "find", find)
+    monkeypatch.setattr(canaries, "report", report)
+    monkeypatch.setattr(canaries.releases, "end_worse", end_worse)
+    context: Any = SimpleNamespace(pool=SimpleNamespace(fetch=fetch))
+    await canaries.judge_all(context)
+    assert ended == [("rival", "small")]
