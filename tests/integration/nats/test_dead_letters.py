@@ -20,7 +20,12 @@ from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import task_identity
 from hocket.kit.nats.consumers.delivery import Delivery
-from hocket.kit.nats.dead_letters import DeadLetterForeign, DeadLetterSettled, DeadLetterUnknown
+from hocket.kit.nats.dead_letters import (
+    DeadLetterCut,
+    DeadLetterForeign,
+    DeadLetterSettled,
+    DeadLetterUnknown,
+)
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.lifecycle import Health
 from hocket.schemas import subjects
@@ -282,6 +287,10 @@ async def test_a_message_that_fills_the_limit_is_kept_without_its_end(bus: Bus) 
     letter = await dead_letters.show(bus, 1)
     assert len(letter.payload) == bus.nc.max_payload - dead_letters.LETTER_BYTES
     assert letter.headers == {dead_letters.CUT: f"{len(whole)} bytes with 1 headers"}
+    with pytest.raises(DeadLetterCut, match=f"{len(whole)} bytes with 1 headers"):
+        await dead_letters.redrive(bus, 1)
+    assert (await bus.js.stream_info(subjects.TASKS)).state.messages == 0
+    assert (await dead_letters.show(bus, 1)).payload == letter.payload
 
 
 async def test_a_forged_letter_is_shown_and_goes_nowhere(bus: Bus, nats_url: str) -> None:

@@ -112,6 +112,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "key_of_person": 409,
     "dead_letter_settled": 409,
     "dead_letter_foreign": 409,
+    "dead_letter_cut": 409,
     "idempotency_key_reused": 409,
     "run_not_open": 409,
     "run_open": 409,

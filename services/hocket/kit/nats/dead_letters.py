@@ -81,6 +81,14 @@ class DeadLetterForeign(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class DeadLetterCut(HocketError):
+    """Dead letter {seq} does not hold its whole message, which was too large for that ({cut}). Publish
+    the message again from where it came, then drop the letter."""
+
+    code = "dead_letter_cut"
+    error_class = ErrorClass.INVALID
+
+
 class RunLetterSettled(DeadLetterSettled):
     """The run `{run_id}` has ended with this error. Retry it once the cause is fixed:
     `hocket runs retry {run_id}`."""
@@ -263,9 +271,9 @@ async def redrive(
     usage_seals: Capabilities | None = None,
 ) -> None:
     """Publish a dead letter (of that tenant) on its original subject, then drop it. Raises
-    DeadLetterSettled for a step whose result would be too late, and DeadLetterForeign for a letter whose
-    source does not read that subject. A usage record gets a seal of `usage_seals`: redriving it vouches
-    for it."""
+    DeadLetterSettled for a step whose result would be too late, DeadLetterCut for a letter without the
+    whole message, and DeadLetterForeign for one whose source does not read that subject. A usage
+    record gets a seal of `usage_seals`: redriving it vouches for it."""
     letter = await show(bus, seq, tenant=tenant)
     if letter.source == "run":
         raise RunLetterSettled(run_id=letter.context.get("run_id", ""))
@@ -275,6 +283,8 @@ async def redrive(
         )
     if letter.source == STEP:
         _check_unreadable(letter)
+    if CUT in letter.headers:
+        raise DeadLetterCut(seq=seq, cut=letter.headers[CUT][:MAX_NAME_CHARS])
     headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
     named = task_identity(headers, 0, 0).user_given or STREAM_PLACE in headers
     if MSG_ID in letter.headers and not named:  # it was the task's identity, and must remain so
