@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from hocket.admin.bulk import operations
+from hocket.admin.bulk import turns
 from hocket.admin.context import Context
 from hocket.admin.pipelines import canaries
 from hocket.admin.schedules import firing
@@ -22,7 +22,7 @@ async def working(context: Context, registry: CollectorRegistry) -> AsyncIterato
     async with WebhookSender(context.webhook_private_hosts) as sender:
         work = {
             "node-types": context.node_types.run(context.bus, context.pool),
-            "bulk": operations.run(context),
+            "bulk": turns.run(context),
             "schedules": firing.run(context),
             "canaries": canaries.run(context),
             "webhook-intake": intake.run(context),

@@ -88,8 +88,7 @@ async def test_a_bus_shows_its_certificate_and_comes_back_with_a_renewed_one(
 
 @pytest.mark.parametrize("kinds", [("ca",), ("cert", "key")])
 async def test_without_a_certificate_or_its_authority_nobody_is_spoken_to(
-    server: TlsServer, kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    server: TlsServer, kinds: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("hocket.kit.nats.connection.connection.CONNECT_TIMEOUT_S", 1.5)
     with pytest.raises(BusUnavailable, match=r"(?i)tls|ssl|certificate|no answer"):
-        await Bus.connect(server.url(*kinds), name="test")
+        await Bus.connect(server.url(*kinds), name="test", timeout_s=1.5)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hocket.admin.bulk import operations, store
+from hocket.admin.bulk import operations, store, turns
 from hocket.cli.app import app
 from hocket.schemas import ids, subjects
 from hocket.schemas.messages import read_log
@@ -227,7 +227,7 @@ async def test_an_operation_goes_on_at_another_process_where_the_first_was_stopp
     monkeypatch.setitem(operations.PAGES, "cancel", 10)
     await insert(rest, 95)
     paged = asyncio.Event()
-    real = operations._page
+    real = operations.change_page
 
     async def page(*given: Any) -> Any:
         row = await real(*given)
@@ -236,11 +236,11 @@ async def test_an_operation_goes_on_at_another_process_where_the_first_was_stopp
             await asyncio.Event().wait()
         return row
 
-    monkeypatch.setattr(operations, "_page", page)
+    monkeypatch.setattr(operations, "change_page", page)
     async with working(rest):
         begun = (await rest.post("/v1/bulk/operations", {"action": "cancel"})).body
         await paged.wait()
-    monkeypatch.setattr(operations, "_page", real)
+    monkeypatch.setattr(operations, "change_page", real)
     half = (await rest.get(f"/v1/bulk/operations/{begun['operation_id']}")).body
     assert (half["state"], half["changed"]) == ("running", 30)
     async with working(rest):
@@ -265,7 +265,7 @@ async def test_many_operations_of_one_tenant_keep_no_other_waiting(
     for _ in range(8):
         row = await rest.pool.fetchrow(store.CLAIM, "one", store.LEASE_S)
         tenants.append(row["tenant"])
-        await operations._work(rest.app.state.context, "one", row)
+        await turns.take(rest.app.state.context, "one", row)
     assert "rival" in tenants[:2]
     assert tenants.count("rival") == 3, "two pages, and a look that there is no more"
     done = "SELECT state, changed FROM hocket.bulk_operation WHERE tenant = 'rival'"
@@ -279,7 +279,7 @@ async def test_a_process_that_lost_its_lease_writes_nothing_more(rest: Rest) -> 
     assert await rest.pool.fetchrow(store.CLAIM, "two", store.LEASE_S) is None, "it is taken"
     await rest.pool.execute("UPDATE hocket.bulk_operation SET leased_until = '-infinity'")
     assert await rest.pool.fetchrow(store.CLAIM, "two", store.LEASE_S) is not None
-    assert await operations._page(rest.app.state.context, "one", row) is None
+    assert await operations.change_page(rest.app.state.context, "one", row) is None
     assert await rest.pool.fetchval("SELECT changed FROM hocket.bulk_operation") == 0
 
 
@@ -300,7 +300,7 @@ async def test_a_page_that_takes_longer_than_the_lease_is_not_given_to_another_p
 ) -> None:
     """The runs are of many partitions, and take their time to end."""
     monkeypatch.setattr(operations, "SETTLE_S", 0.4)
-    monkeypatch.setattr(operations, "LOOK_S", 0.1)
+    monkeypatch.setattr(turns, "LOOK_S", 0.1)
     monkeypatch.setattr(store, "LEASE_S", 1)
     await insert(rest, 6)
     await rest.pool.execute(

@@ -31,9 +31,6 @@ from hocket.admin.runs import actions, reads, repeats
 from hocket.admin.runs.reads import RunFilter
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
-from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.postgres.errors import STATEMENT_ERRORS
-from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
@@ -46,10 +43,6 @@ AT_ONCE = 8
 SETTLE_S = 0.5
 """How long to wait for cancelled runs to end: steps may take long to stop."""
 SETTLE_LOOK_S = 0.02
-LOOK_S = 5.0
-"""How often to look for operations whose process has died."""
-RENEWALS = 3
-"""How often a lease is renewed before it would end."""
 RETRYABLE = ("degraded", "failed", "cancelled", "expired")
 
 STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
@@ -60,9 +53,6 @@ MEANT = {
     "retry": f"{_RUN}, input FROM hocket.run WHERE tenant = $1 AND finished_at IS NOT NULL\n",
 }
 """The columns that an operation needs of its runs; conditions and order are appended."""
-
-AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
-"""Errors that mean the operation has to wait."""
 
 log = structlog.get_logger(__name__)
 
@@ -142,46 +132,6 @@ def _said(asked: BulkChange) -> dict[str, Any]:
     return asked.filter.model_dump(mode="json", exclude_defaults=True)
 
 
-async def run(context: Context) -> None:
-    """Process operations until cancelled."""
-    owner = uuid4().hex
-    while True:
-        context.bulk_asked.clear()
-        try:
-            row = await context.pool.fetchrow(store.CLAIM, owner, store.LEASE_S)
-            if row is not None:
-                await _work(context, owner, row)
-                continue
-        except AWAY as error:
-            log.warning("bulk_operation_waits", reason=str(error) or repr(error))
-        except Exception:
-            log.exception("bulk_operation_failed")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await context.bulk_asked.wait()
-
-
-async def _work(context: Context, owner: str, row: asyncpg.Record) -> None:
-    """Process one page of an operation, then release it to the next operation or another process."""
-    renewing = asyncio.create_task(_renew(context, owner, row["operation_id"]))
-    try:
-        await _page(context, owner, row)
-    finally:
-        await stop_tasks([renewing])
-        with suppress(*AWAY):  # the lease also expires by itself
-            await context.pool.execute(store.RELEASE, row["operation_id"], owner)
-
-
-async def _renew(context: Context, owner: str, operation_id: str) -> None:
-    """Keep the lease of an operation until cancelled."""
-    while True:
-        await asyncio.sleep(store.LEASE_S / RENEWALS)
-        with suppress(*AWAY):
-            await context.pool.execute(
-                store.RENEW, operation_id, owner, store.LEASE_S, timeout=QUERY_TIMEOUT_S
-            )
-
-
 async def count(
     context: Context, tenant: str, action: str, wanted: BulkFilter, most: int = MAX_BULK_RUNS
 ) -> int:
@@ -211,7 +161,7 @@ def _conditions(
     return chosen + reads.conditions_of(own, values, after)
 
 
-async def _page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
+async def change_page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
     """Change a page of runs, and write the operation's progress; return its row, or None if another
     process has taken it over."""
     wanted = BulkFilter.model_validate_json(row["filter"])

@@ -22,7 +22,6 @@ from hocket.gateway.api.cancels import Cancels, drained
 from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.calls.call_key import CallKey
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
@@ -106,9 +105,7 @@ class NatsDoor:
         labels = request.attribution.labels
         if labels and reserved_among(labels) and not self._is_ours(message.data, headers):
             request = without_reserved_labels(request)
-        is_lost = subjects.ASKED_AGAIN in headers and (
-            self._registry.find(CallKey.of(request)) is None
-        )
+        is_lost = subjects.ASKED_AGAIN in headers and not self._registry.knows(request)
         if is_lost or of_guest:
             begin = self._begin_of_guest if of_guest else self._begin_if_lost
             asking = asyncio.create_task(begin(message, request, is_lost))

@@ -140,6 +140,10 @@ class CallRegistry:
             task.add_done_callback(lambda _: ended())
         return reply
 
+    def knows(self, request: CallRequest) -> bool:
+        """Tell whether a call is in progress or recent here."""
+        return self.find(CallKey.of(request)) is not None
+
     def find(self, key: CallKey) -> asyncio.Future[CallReply] | None:
         """Return the future reply of a call that is in progress or recent, or None."""
         if (making := self._making.get(key)) is not None:

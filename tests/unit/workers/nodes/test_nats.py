@@ -214,7 +214,8 @@ async def test_nobody_there_is_told_at_once_and_silence_in_its_time(rig: Rig) ->
         return
 
     await rig.client.subscribe(SUBJECT, cb=nothing)
-    await rig.client.flush()
+    for _ in range(2):  # nats-py's first PING may be sent before what waits for its flusher
+        await rig.client.flush()
     with pytest.raises(HocketError, match="300 ms") as late:
         await rig.ask(within_ms=300)
     assert late.value.code == "nats_timeout"
