@@ -489,12 +489,14 @@ async def test_where_no_gateway_wrote_the_claims_the_ledger_says_what_was_spent(
 async def test_a_gateway_knows_what_it_spent_though_another_began_anew_over_foreign_bytes(
     bus: Bus, monkeypatch: pytest.MonkeyPatch, written: bytes
 ) -> None:
+    flush_s = account_sync.FLUSH_S
     monkeypatch.setattr(account_sync, "FLUSH_S", BOUND_S)  # nobody writes before the other begins
     async with house(bus, seals=Capabilities([b"k" * 32])) as running:
         one = running.starts("one")
         for _ in range(3):
             assert await spends(one, 20, budget_usd="0.1")
         await _overwrites_claims(bus, written)
+        monkeypatch.setattr(account_sync, "FLUSH_S", flush_s)
         two = running.starts("two")  # no ledger says what was spent
         assert await spends(two, 20, budget_usd="0.1")
         assert await spends(one, 20, budget_usd="0.1")

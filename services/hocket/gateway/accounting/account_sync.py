@@ -130,14 +130,16 @@ class AccountSync:
         self._running[mark] = (account, task)
         task.add_done_callback(lambda _: self._ended(mark))
 
-    def later(self, account: Account, after_s: float = FLUSH_S, *, read: bool = False) -> None:
-        """Write this gateway's line of an account soon; if `read`, after reading the account again."""
+    def later(self, account: Account, after_s: float | None = None, *, read: bool = False) -> None:
+        """Write this gateway's line of an account after `after_s` (FLUSH_S if None); if `read`, after
+        reading the account again."""
         mark = id(account)
         if read:
             self._reading.add(mark)
         if account.claim_usd is None or mark in self._later:
             return
-        timer = asyncio.get_running_loop().call_later(after_s, self._due, account)
+        within_s = FLUSH_S if after_s is None else after_s
+        timer = asyncio.get_running_loop().call_later(within_s, self._due, account)
         self._later[mark] = (account, timer)
 
     async def close(self, timeout_s: float) -> None:
