@@ -97,12 +97,11 @@ async def test_health_goes_on_asking_whatever_became_of_a_question(
 
 
 async def test_while_no_host_is_primary_everybody_waits_and_says_that_postgres_is_away(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str,
 ) -> None:
-    monkeypatch.setattr(database, "CONNECT_TIMEOUT_S", SHORT_S)
     other = f"{database_url}?target_session_attrs=standby"  # which this one is not
     with pytest.raises(DatabaseUnavailable, match="None of the hosts match"):
-        await connect_pool(other, size=1, name="test")
+        await connect_pool(other, size=1, name="test", timeout_s=SHORT_S)
     with pytest.raises(DatabaseUnavailable, match="None of the hosts match"):
         await requirements.check(other)
     with pytest.raises(migrations.SchemaNotReady, match="None of the hosts match"):

@@ -185,14 +185,12 @@ async def test_a_refused_login_is_told_at_once(
 
 
 async def test_a_service_says_that_postgres_cannot_be_reached_while_it_goes_on_trying(
-    poor_url: tuple[str, asyncpg.Connection], monkeypatch: pytest.MonkeyPatch
+    poor_url: tuple[str, asyncpg.Connection],
 ) -> None:
-    monkeypatch.setattr(database, "CONNECT_TIMEOUT_S", 0.5)
     place = urlsplit(poor_url[0]).netloc.rpartition("@")[2]
+    url = f"postgresql://{ROLE}:wrong-secret@{place}/poor"
     with structlog.testing.capture_logs() as logs, pytest.raises(DatabaseUnavailable):
-        await database.connect_pool(
-            f"postgresql://{ROLE}:wrong-secret@{place}/poor", size=1, name="x"
-        )
+        await database.connect_pool(url, size=1, name="x", timeout_s=0.5)
     assert {line["event"] for line in logs} == {"database_unreachable"}
 
 
