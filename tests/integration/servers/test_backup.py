@@ -9,7 +9,12 @@ import pytest
 
 from hocket.cli.backups import folder as backups
 from hocket.cli.backups import tables
-from hocket.cli.backups.errors import BackupFolderTaken, BackupUnreadable, TargetNotEmpty
+from hocket.cli.backups.errors import (
+    BackupFolderTaken,
+    BackupIncomplete,
+    BackupUnreadable,
+    TargetNotEmpty,
+)
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams, stream_configs
@@ -151,6 +156,28 @@ async def test_a_backup_that_is_not_whole_changes_nothing(
     (tmp_path / "backup" / "manifest.json").unlink()
     with pytest.raises(BackupUnreadable, match="No such file"):
         await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+
+
+async def test_a_restored_database_without_all_rows_is_not_said_to_be_as_it_was(
+    servers: EmbeddedServers, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error said that nothing was changed."""
+
+    async def counted(_connection: asyncpg.Connection) -> dict[str, int]:
+        return {}
+
+    source = await asyncpg.connect(database_url)
+    await source.execute("CREATE DATABASE incomplete")
+    urls = {"nats_url": servers.nats_url, "database_url": database_url}
+    try:
+        await backups.take(tmp_path / "backup", **urls)
+        monkeypatch.setattr(tables, "counted", counted)
+        urls["database_url"] = servers.postgres.url_of("incomplete")
+        with pytest.raises(BackupIncomplete, match=r"hocket\.run, .* drop it"):
+            await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+    finally:
+        await source.execute("DROP DATABASE incomplete WITH (FORCE)")
+        await source.close()
 
 
 async def test_a_backup_of_one_nats_server_is_restored_on_three(

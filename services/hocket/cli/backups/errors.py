@@ -24,6 +24,14 @@ class BackupUnreadable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class BackupIncomplete(HocketError):
+    """The backup {folder} was restored, but rows are missing from {tables}. Do not use this database:
+    drop it, and restore the backup again, or an earlier one."""
+
+    code = "backup_incomplete"
+    error_class = ErrorClass.PERMANENT
+
+
 class TargetNotEmpty(HocketError):
     """A backup can only be restored into empty servers, but {what}. Use an empty database and a NATS
     server with empty storage."""

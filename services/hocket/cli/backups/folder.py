@@ -16,6 +16,7 @@ from hocket.cli.backups import messages, tables
 from hocket.cli.backups.errors import (
     BackupFolderTaken,
     BackupFolderUnusable,
+    BackupIncomplete,
     BackupUnreadable,
     TargetNotEmpty,
 )
@@ -87,7 +88,7 @@ async def _fill_database(database_url: str, folder: Path, manifest: dict[str, An
         await tables.copy_in(connection, folder / "postgres", manifest)
         found = await tables.counted(connection)
         if wrong := {t for t, n in manifest["tables"].items() if found.get(t) != n}:
-            raise BackupUnreadable(folder=folder, reason=f"rows are missing from {sorted(wrong)}")
+            raise BackupIncomplete(folder=folder, tables=", ".join(sorted(wrong)))
         began_at = datetime.fromisoformat(manifest["began_at"])
         await restorations.note(connection, backup_began_at=began_at, release=manifest["hocket"])
     finally:
