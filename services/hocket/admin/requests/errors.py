@@ -6,7 +6,6 @@ otherwise by its class. Internal errors become a 500 with an id to look for in t
 about them leaves the process.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
@@ -21,6 +20,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from hocket.kit.postgres.database import DatabaseUnavailable
+from hocket.kit.postgres.errors import AWAY
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.rest import ErrorReply
 
@@ -154,18 +154,9 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
     for unreachable in (
-        asyncpg.PostgresConnectionError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-        asyncpg.CannotConnectNowError,
-        asyncpg.AdminShutdownError,
-        asyncpg.ReadOnlySQLTransactionError,  # the server is a standby now
-        asyncpg.InsufficientResourcesError,  # connections, memory or disk space
-        asyncpg.QueryCanceledError,
+        *AWAY,
         asyncpg.UndefinedTableError,  # the migrations have not run yet
         asyncpg.InvalidSchemaNameError,
-        asyncio.TimeoutError,
-        OSError,
     ):
         app.add_exception_handler(unreachable, _unreachable)
     app.add_exception_handler(Exception, _fault)
