@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hocket.kit.process.platform_facts import PlatformFacts, default_data_dir, write_facts
+from hocket.schemas.errors import InvalidInput
 from hocket.worker.connection import NATS_VARIABLES, place_of
 
 
@@ -21,3 +22,21 @@ def test_it_looks_where_hocket_up_keeps_its_data_if_no_folder_is_named(
     write_facts(folder, facts)
     assert place_of().nats_url == "nats://a:b@h:1"
     assert place_of().blobs == folder / "blobs"
+
+
+def test_the_url_of_nats_comes_from_a_file_if_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOCKET_BLOBS_DIR", *NATS_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOCKET_DATA_DIR", str(tmp_path))
+    file = tmp_path / "nats.url"
+    monkeypatch.setenv("NATS_URL_FILE", str(file))
+    with pytest.raises(InvalidInput, match=r"NATS_URL_FILE.*No such file"):
+        place_of()
+    file.write_text("nats://key:hk_1@h:1\n")
+    assert place_of().nats_url == "nats://key:hk_1@h:1"
+    assert place_of("nats://given:1").nats_url == "nats://given:1"
+    monkeypatch.setenv("NATS_URL", "nats://other:1")
+    with pytest.raises(InvalidInput, match="NATS_URL is set as well"):
+        place_of()

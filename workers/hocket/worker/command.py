@@ -126,7 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("worker", help="module:worker, where the module has `worker = Worker()`")
     parser.add_argument(
-        "--nats", help="URL of NATS; defaults to NATS_URL, or to the platform on this machine"
+        "--nats",
+        help="URL of NATS; defaults to NATS_URL or NATS_URL_FILE, or to the platform on this machine",
     )
     parser.add_argument(
         "--blobs", type=Path, help="folder for large values; defaults to HOCKET_BLOBS_DIR"

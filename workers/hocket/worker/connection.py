@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from hocket.kit.process import process_secrets
 from hocket.kit.process.platform_facts import PlatformFacts, default_data_dir, read_facts
 from hocket.worker.errors import BlobsNotFound
 
@@ -23,13 +24,21 @@ class Place:
 
 
 def place_of(nats_url: str | None = None, blobs: Path | None = None) -> Place:
-    """Return where the platform is; raise BlobsNotFound if a folder is named but does not exist."""
+    """Return where the platform is; raise BlobsNotFound if a folder is named but does not exist, and
+    InvalidInput for a file of NATS' URL that cannot be read."""
     named_folder = os.environ.get(DATA_DIR)
     folder = Path(named_folder).expanduser() if named_folder else default_data_dir()
     facts = read_facts(folder)
-    named = nats_url or next(filter(None, map(os.environ.get, NATS_VARIABLES)), None)
+    named = nats_url or _named_url()
     url = named or (facts.nats_url if facts is not None else DEFAULT_NATS_URL)
     return Place(url, _blobs(blobs, facts, url))
+
+
+def _named_url() -> str | None:
+    """Return the URL that the environment names, also as a file: it holds the worker's key."""
+    named = dict(os.environ)
+    process_secrets.read_files(named, NATS_VARIABLES)
+    return next(filter(None, map(named.get, NATS_VARIABLES)), None)
 
 
 def _blobs(given: Path | None, facts: PlatformFacts | None, url: str) -> Path | None:

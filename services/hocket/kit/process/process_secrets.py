@@ -15,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,10 +55,12 @@ _LITELLM = b"model_list"
 _NAMED = re.compile(rb"os\.environ/([A-Za-z_]\w*)")
 
 
-def read_files(environment: MutableMapping[str, str] = os.environ) -> None:
+def read_files(
+    environment: MutableMapping[str, str] = os.environ, names: Iterable[str] = OWN
+) -> None:
     """Set each of our secrets for which a file is named (`DATABASE_URL_FILE=/run/secrets/database`) to
     the file's content, without surrounding whitespace. Raises InvalidInput."""
-    for name in OWN:
+    for name in names:
         path = environment.pop(name + FILE, "")
         if not path:
             continue
