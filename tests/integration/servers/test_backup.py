@@ -1,8 +1,10 @@
 """A backup is restored into an empty database and an empty NATS, and nowhere else."""
 
+import errno
 from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -11,6 +13,7 @@ from hocket.cli.backups import folder as backups
 from hocket.cli.backups import tables
 from hocket.cli.backups.errors import (
     BackupFolderTaken,
+    BackupFolderUnusable,
     BackupIncomplete,
     BackupUnreadable,
     TargetNotEmpty,
@@ -19,6 +22,7 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams, stream_configs
 from hocket.kit.postgres import migrations
+from hocket.kit.postgres.database import DatabaseUnavailable
 from hocket.ledger.upkeep import day_partitions
 from hocket.schemas import subjects
 from integration.servers.test_nats_cluster import Servers, leader
@@ -156,6 +160,32 @@ async def test_a_backup_that_is_not_whole_changes_nothing(
     (tmp_path / "backup" / "manifest.json").unlink()
     with pytest.raises(BackupUnreadable, match="No such file"):
         await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), BackupFolderUnusable),
+        (ConnectionResetError("it was reset"), DatabaseUnavailable),
+        (asyncpg.ConnectionDoesNotExistError("it was closed"), DatabaseUnavailable),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+async def test_a_backup_that_breaks_off_says_whether_its_folder_or_postgres_is_the_cause(
+    nats_url: str,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    expected: type[Exception],
+) -> None:
+    async def copy_out(_connection: asyncpg.Connection, _folder: Path) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(tables, "copy_out", copy_out)
+    with pytest.raises(expected, match=r"No space|was reset|was closed"):
+        await backups.take(tmp_path / "backup", nats_url=nats_url, database_url=database_url)
+    assert not (tmp_path / "backup" / "manifest.json").exists()
 
 
 async def test_a_restored_database_without_all_rows_is_not_said_to_be_as_it_was(

@@ -7,6 +7,8 @@ one of them. If it is in both, it is still one run, because its id is the same."
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +25,8 @@ from hocket.cli.backups.errors import (
 from hocket.cli.remote.messaging import connected_bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations, restorations
-from hocket.kit.postgres.database import connected
+from hocket.kit.postgres.database import DatabaseUnavailable, connected, said
+from hocket.kit.postgres.errors import AWAY
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
@@ -31,17 +34,15 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
-    """Take a backup into an empty or new folder; return its manifest."""
+    """Take a backup into an empty or new folder; return its manifest. Raises BackupFolderUnusable,
+    BusUnavailable and DatabaseUnavailable."""
     _open_folder(folder)
     began = datetime.now(UTC)
     async with connected_bus(nats_url, "hocket backup") as bus:
         await (await connected(database_url, CONNECT_TIMEOUT_S)).close()  # before a file is written
-        counts = await messages.copy_out(bus, folder / "nats")
-    connection = await connected(database_url, CONNECT_TIMEOUT_S)
-    try:
-        copied = await tables.copy_out(connection, folder / "postgres")
-    finally:
-        await connection.close()
+        with _writing(folder):
+            counts = await messages.copy_out(bus, folder / "nats")
+    copied = await _copied_tables(database_url, folder)
     manifest = {
         "hocket": version("hocket"),
         "revision": await migrations.current(database_url),
@@ -53,10 +54,34 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
             str(file.relative_to(folder)): _digest(file) for file in sorted(folder.rglob("*.*"))
         },
     }
-    part = folder / f"{MANIFEST}.part"
-    part.write_text(json.dumps(manifest, indent=1))
-    part.rename(folder / MANIFEST)  # a folder without it is not a backup
+    with _writing(folder):
+        part = folder / f"{MANIFEST}.part"
+        part.write_text(json.dumps(manifest, indent=1))
+        part.rename(folder / MANIFEST)  # a folder without it is not a backup
     return manifest
+
+
+async def _copied_tables(database_url: str, folder: Path) -> dict[str, Any]:
+    connection = await connected(database_url, CONNECT_TIMEOUT_S)
+    try:
+        with _writing(folder):
+            return await tables.copy_out(connection, folder / "postgres")
+    except AWAY as error:
+        raise DatabaseUnavailable(reason=said(error)) from error
+    finally:
+        connection.terminate()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Name the folder if it cannot be written; errors of connections pass."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BackupFolderUnusable(folder=folder, reason=reason) from error
 
 
 async def put_back(
