@@ -85,6 +85,9 @@ class Bundles:
         self._sent: dict[str, _Sent] = {}
         """By the attempts of each bundle that have not ended, and by its first one as long as there
         are any."""
+        self._gone: set[str] = set()
+        """Attempts that ended or were withdrawn while steps wait to be sent. After the log lost its end,
+        a step may end in the turn in which it is handed out: its result was there before it."""
         self._forgotten: list[_Sent] = []
         self._scheduled = False
 
@@ -110,6 +113,7 @@ class Bundles:
         ):
             self._send(subject, found)
             found = self._open[subject] = _Open()
+        self._gone.discard(command.attempt_id)
         found.members.append(_Member(command, body))
         found.work_ms += command.expected_ms
         found.size_bytes += len(body)
@@ -122,11 +126,13 @@ class Bundles:
         waiting, self._open = self._open, {}
         for subject, found in waiting.items():
             self._send(subject, found)
+        self._gone.clear()
 
     def ended(self, attempt_id: str, took: int) -> None:
         """Note that an attempt has ended; `took` is how many steps its worker took from its message."""
         bundle = self._sent.get(attempt_id)
         if bundle is None:
+            self._note_gone(attempt_id)
             return
         bundle.left.pop(attempt_id, None)
         if attempt_id != bundle.first:
@@ -148,6 +154,7 @@ class Bundles:
         """Stop waiting for the end of an attempt."""
         bundle = self._sent.pop(attempt_id, None)
         if bundle is None:
+            self._note_gone(attempt_id)
             return
         bundle.left.pop(attempt_id, None)
         if not bundle.left:
@@ -162,6 +169,10 @@ class Bundles:
         due_ms = monotonic_ms() - FORGOTTEN_MS
         while self._forgotten and (self._forgotten[0].forgotten_at_ms or 0.0) <= due_ms:
             self._take_apart(self._forgotten.pop(0))
+
+    def _note_gone(self, attempt_id: str) -> None:
+        if self._open:
+            self._gone.add(attempt_id)
 
     def _take_apart(self, bundle: _Sent) -> None:
         """Hand out each unfinished step of a bundle alone."""
@@ -181,7 +192,9 @@ class Bundles:
             log.info("steps_not_sent", reason=str(error))
 
     def _send(self, subject: str, found: _Open) -> None:
-        members = found.members
+        members = [one for one in found.members if one.command.attempt_id not in self._gone]
+        if not members:
+            return
         try:
             self._post(subject, members)
         except BusUnavailable:

@@ -165,6 +165,19 @@ async def test_what_an_older_worker_did_not_see_of_a_bundle_comes_again_alone() 
     assert headers == {subjects.ASKED_AGAIN: "1"}
 
 
+async def test_a_step_that_ends_in_the_turn_in_which_it_is_handed_out_is_not_sent() -> None:
+    """After the log lost its end, its result is read before the step is handed out again."""
+    rig, (first, second, third) = Rig(), steps(3)
+    for command in (first, second, third):
+        rig.publisher.publish(command, command.slack_ms, 0.0)
+    rig.bundles.ended(second.attempt_id, 0)
+    await asyncio.sleep(0)
+    assert list(map(steps_in, rig.bus.posts)) == [["s0", "s2"]]
+    rig.bundles.ended(first.attempt_id, 0)
+    assert list(map(steps_in, rig.bus.posts[1:])) == [["s2"]]
+    assert await rig.publish(second) == [["s1"]], "it is handed out anew"
+
+
 async def test_what_a_worker_took_and_left_comes_again_when_an_older_one_had_the_message() -> None:
     rig, (first, second, third) = Rig(), steps(3)
     await rig.publish(first, second, third)
