@@ -115,6 +115,7 @@ async def main(service: Service) -> None:
 
 
 async def _serve(service: Service, server: "_Server", listener: socket.socket) -> None:
+    begin_to_listen(listener)
     watching = asyncio.create_task(_watch(service), name="watch")
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
     connections = asyncio.create_task(watch(server.server_state.connections), name="connections")
@@ -185,6 +186,17 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise ApiPortTaken(host=host, port=port, reason=error.strerror) from error
     return listener
+
+
+def begin_to_listen(listener: socket.socket) -> None:
+    """Listen on a bound socket; raise ApiPortTaken if another process that bound the same port listens
+    on it by now. uvloop would close the socket then, and say nothing."""
+    host, port = listener.getsockname()[:2]
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ApiPortTaken(host=host, port=port, reason=error.strerror) from error
 
 
 if __name__ == "__main__":

@@ -52,12 +52,12 @@ class HttpDoor:
         self._server = WatchedServer(
             self._requests.handle, _malformed, request_factory=_request, handler_cancellation=True
         )
-        try:
-            self._listening = await loop.create_server(
-                self._server, host, port, backlog=BACKLOG, reuse_address=True
-            )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:  # uvloop's own sockets say nothing if another process was faster to listen
+            listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise HttpPortTaken(host=host, port=port, reason=error.strerror) from error
+        self._listening = await loop.create_server(self._server, sock=listener, backlog=BACKLOG)
         self._watching = asyncio.create_task(self._server.watch(), name="http connections")
         bound = next(s for s in self._listening.sockets if s.family != socket.AF_UNIX)
         bound_host, bound_port = bound.getsockname()[:2]
