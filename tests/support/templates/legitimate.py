@@ -42,6 +42,8 @@ SCOPE: dict[str, Any] = {
 EXPRESSIONS = [
     line.strip()
     for line in r"""
+    {'k': 1}[0:0] is defined
+    {'k': 1}[[1]] is defined
     input.number
     input['name']
     input.name.upper()

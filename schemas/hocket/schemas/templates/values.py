@@ -83,6 +83,9 @@ def item(meter: Meter, value: Any, key: Any) -> Any:
         except KeyError:
             meter.spend(_MISSING)
             return StrictUndefined(obj=value, name=str(key)[:100])
+        except TypeError:  # a list or a slice is no key; nothing is there, as in Jinja2
+            meter.spend(_MISSING)
+            return StrictUndefined(obj=value, name=type(key).__name__)
     if isinstance(key, str):
         meter.spend(_MISSING)
         return attribute(value, key)
