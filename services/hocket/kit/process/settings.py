@@ -49,8 +49,8 @@ class Settings(BaseSettings):
     )
     """URL of the NATS server; for a cluster, several URLs separated by commas. With TLS, certificates
     are added as parameters: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`.
-    Like every secret, it can be read from a file named by `NATS_URL_FILE`, which `hocket serve`
-    reads."""
+    Like every secret, it can be read from a file named by `NATS_URL_FILE`, which `hocket serve` and
+    `hocket-worker` read."""
     database_url: DatabaseUrl = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
