@@ -197,7 +197,7 @@ async def test_limits_hold_and_no_run_is_lost_where_coordinators_die(
     assert max(most_at_once(found[f"{point}-pair-{key}"]) for key in ("a", "b")) <= 2
     one = found[f"{point}-one"]
     assert most_at_once(one) == 1
-    accepted = sorted(ended.values(), key=lambda row: row["accepted_at"])
+    accepted = sorted(ended.values(), key=lambda row: (row["accepted_at"], row["run_id"]))
     assert sorted(one, key=lambda name: one[name]) == [name_of(row) for row in accepted]
     assert {key: len(runs) for key, runs in found.items()} == {
         f"{point}-pair-a": 6,
@@ -282,7 +282,7 @@ async def test_a_debounce_starts_the_last_one(platform: Platform, folder: Path) 
     for n in range(3):
         await runs.submit("debounce-a", f"{n}", ms=1)
     rows = await runs.ended()
-    last = max(rows.values(), key=lambda row: row["accepted_at"])
+    last = max(rows.values(), key=lambda row: (row["accepted_at"], row["run_id"]))
     outcomes = await runs.outcomes()
     assert outcomes.pop(name_of(last)) == ("succeeded", None)
     assert set(outcomes.values()) == {("cancelled", "flow_debounced")}

@@ -2,9 +2,10 @@
 
 Acceptances of one turn of the event loop share a message, by partition, because a message costs the
 log and its reader several times as much as one more acceptance inside it. A large acceptance goes
-alone, and so does one that nests so deep that it could not be read inside another message. One that
-goes alone has its own message id, so that the stream drops a repeat; a repeated task is recognized
-by its run in any case.
+alone, and so does one that nests so deep that it could not be read inside another message. So does
+one whose pipeline has `flow`: runs of one message are accepted at the same moment, and those of a key
+start in the order of acceptance. One that goes alone has its own message id, so that the stream drops
+a repeat; a repeated task is recognized by its run in any case.
 
 If a message cannot be posted, its tasks stay in TASKS, which delivers them again.
 """
@@ -43,7 +44,8 @@ class AcceptancePosts:
             event = event.model_copy(update={"rejected": refused})
         body = encoded_without_defaults(event)
         partition = candidate.partition
-        if len(body) > MAX_BYTES // MAX_ACCEPTANCES or not is_shallow(body):
+        is_ordered = bool(candidate.plan.flow)
+        if is_ordered or len(body) > MAX_BYTES // MAX_ACCEPTANCES or not is_shallow(body):
             self._posts.post(partition, RunAccepted.kind, body, msg_id=candidate.msg_id)
             return
         waiting = self._waiting.setdefault(partition, [])

@@ -29,7 +29,12 @@ class Rig:
         self._to = AcceptancePosts(cast(Any, self.posts))
 
     async def accept(
-        self, *names: str, given: Any = None, partition: int = 0, refused: ErrorInfo | None = None
+        self,
+        *names: str,
+        given: Any = None,
+        partition: int = 0,
+        refused: ErrorInfo | None = None,
+        flow: tuple[Any, ...] = (),
     ) -> list[tuple[int, list[str], str | None]]:
         """Accept runs in one turn of the loop; return the messages: partition, runs and id."""
         for name in names:
@@ -43,7 +48,10 @@ class Rig:
                 deadline_at_ms=1_000.0,
             )
             candidate: Any = SimpleNamespace(
-                accepted=accepted, partition=partition, msg_id=f"{name}:accepted"
+                accepted=accepted,
+                partition=partition,
+                msg_id=f"{name}:accepted",
+                plan=SimpleNamespace(flow=flow),
             )
             self._to.post(candidate, refused)
         await asyncio.sleep(0)
@@ -87,3 +95,8 @@ async def test_a_refusal_shares_a_message_too() -> None:
     error = ErrorInfo(code="full", message="m", error_class=ErrorClass.BUDGET)
     rig = Rig()
     assert await rig.accept("a", "b", refused=error) == [(0, ["a", "b"], None)]
+
+
+async def test_runs_with_flow_control_go_alone_because_their_order_counts() -> None:
+    made = await Rig().accept("a", "b", flow=("singleton",))
+    assert made == [(0, ["a"], "a:accepted"), (0, ["b"], "b:accepted")]
