@@ -41,12 +41,25 @@ def test_each_end_alone_doubles_the_wait_of_its_kind() -> None:
         suspicion.died_alone(EVIL)
     assert suspicion.doublings(GOOD) == 0
     suspicion.ended_well(EVIL, alone=True)
-    assert suspicion.doublings(EVIL) == (MAX_DOUBLINGS + 3) // 2
+    assert suspicion.doublings(EVIL) == MAX_DOUBLINGS // 2
 
     later, _ = told()  # the next worker
     later.take_over(kept)
     assert later.tried == {EVIL}
-    assert later.doublings(EVIL) == (MAX_DOUBLINGS + 3) // 2
+    assert later.doublings(EVIL) == MAX_DOUBLINGS // 2
+
+
+def test_after_hundreds_of_deaths_thirty_good_steps_clear_a_kind() -> None:
+    suspicion, _ = told()
+    for _ in range(200):
+        suspicion.died([GOOD])
+        suspicion.died_alone(GOOD)
+    ended = 0
+    while suspicion.tried:
+        suspicion.ended_well(GOOD, alone=True)
+        ended += 1
+    assert ended < 30
+    assert suspicion.doublings(GOOD) == 0
 
 
 def test_what_nothing_is_held_against_is_forgotten() -> None:

@@ -52,7 +52,7 @@ GATHER_S = 30.0
 GATHER_PART = 8
 """If steps of its kind killed workers while alone, the wait for running steps is at most this fraction
 (1/8) of the wait before; if others still run then, the step is put off, at most MAX_PUT_OFF times."""
-MAX_PUT_OFF = 8
+MAX_PUT_OFF = 3
 ALONE_S = 60.0
 MAX_TIMES_ALONE = 4
 """A step whose worker died while others ran beside it runs alone for longer the next time, up to this

@@ -4,9 +4,12 @@ delivery. Pure. `after_worker_death.py` describes what else happens to a dead wo
 A kind is what runs, for which tenant. A worker's death is held against each kind that was running in it
 (BESIDE), and more if nothing else was (ALONE). A step that ends well takes back a little of that, and
 more if it ran alone. So a kind that kills workers stands out after two deaths, and kinds that merely ran
-beside it are cleared by their good steps. `deaths` counts deaths while alone. It decides how long the
+beside it are cleared by their good steps. `deaths` counts deaths while alone. That decides how long the
 next step of the kind waits: twice as long after each death, half as long after a step that was tried
 alone and ended.
+
+Both are bounded, because machines and operators kill workers too: after hundreds of such deaths, steps
+that are not to blame are cleared within minutes.
 """
 
 from collections import defaultdict
@@ -19,9 +22,9 @@ WELL_ALONE = 10
 SUSPECT = 2 * BESIDE
 """The debt that puts a kind on probation, until less than CLEAR is left."""
 CLEAR = 20
-MAX_DEBT = 2_000
+MAX_DEBT = 300
 MAX_KINDS = 1_000
-MAX_DOUBLINGS = 6
+MAX_DOUBLINGS = 4
 
 Changed = Callable[[str, int, int], None]
 
@@ -42,7 +45,7 @@ class Suspicion:
     def take_over(self, kinds: Mapping[str, tuple[int, int]]) -> None:
         """Take over the debts and deaths that another worker recorded."""
         for kind, (debt, deaths) in kinds.items():
-            self._deaths[kind] = max(self._deaths[kind], deaths)
+            self._deaths[kind] = min(max(self._deaths[kind], deaths), MAX_DOUBLINGS)
             self._set(kind, max(debt, self._debts.get(kind, 0)))
 
     def add(self, kinds: Iterable[str]) -> None:
@@ -57,7 +60,7 @@ class Suspicion:
 
     def died_alone(self, kind: str) -> None:
         """Hold a worker's death against the kind that was running in it alone."""
-        self._deaths[kind] += 1
+        self._deaths[kind] = min(self._deaths[kind] + 1, MAX_DOUBLINGS)
         self._set(kind, self._debts.get(kind, 0) + ALONE)
 
     def ended_well(self, kind: str, *, alone: bool) -> None:
@@ -71,7 +74,7 @@ class Suspicion:
 
     def doublings(self, kind: str) -> int:
         """Return how often the wait before the kind's next step is tried has doubled."""
-        return min(self._deaths.get(kind, 0), MAX_DOUBLINGS)
+        return self._deaths.get(kind, 0)
 
     def _set(self, kind: str, debt: int) -> None:
         if debt <= 0 or (kind not in self._debts and len(self._debts) >= MAX_KINDS):
