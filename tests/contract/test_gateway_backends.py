@@ -321,8 +321,8 @@ async def test_nonsense_is_an_error_that_names_the_backend(world: World) -> None
     [
         (BackendBroken, True, True),
         (BackendRateLimited, True, True),
-        (BackendDenied, False, False),
-        (BackendMisconfigured, False, False),
+        (BackendDenied, False, True),
+        (BackendMisconfigured, False, True),
         (BackendRefused, False, False),
     ],
 )
@@ -602,6 +602,17 @@ async def test_retry_after_is_read_in_every_form(
     with pytest.raises(BackendRateLimited) as failed:
         await http.backend.call(chat(), timeout_ms=LONG_MS)
     assert failed.value.info().retry_at_ms == NOW_MS + rest_ms
+
+
+@pytest.mark.parametrize(("headers", "rest_ms"), [({"Retry-After": "7"}, 7_000.0), ({}, None)])
+async def test_a_server_that_is_unavailable_may_say_for_how_long(
+    http: HttpWorld, headers: dict[str, str], rest_ms: float | None
+) -> None:
+    http.upstream.answer = http.upstream.fails(503, **headers)
+    with pytest.raises(BackendBroken) as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS)
+    expected = None if rest_ms is None else NOW_MS + rest_ms
+    assert failed.value.info().retry_at_ms == expected
 
 
 @pytest.mark.parametrize(

@@ -93,12 +93,17 @@ class EndpointErrors:
         """Return a reason with the key removed, even if it is cut off within the key."""
         return self.redacted(reason)[:MAX_REASON_CHARS]
 
+    def _retry_at_ms(self, retry_after: str | None) -> float:
+        now_ms = self._now_ms()
+        return now_ms + _rest_ms(retry_after, now_ms)
+
     def _of_status(self, status: int, reason: str, headers: Mapping[str, str]) -> BackendError:
         fields: dict[str, Any] = {"component": self._component, "status": status, "reason": reason}
+        retry_after = headers.get("retry-after")
         if status == 429:
-            now_ms = self._now_ms()
-            rest_ms = _rest_ms(headers.get("retry-after"), now_ms)
-            return BackendRateLimited(**fields, retry_at_ms=now_ms + rest_ms)
+            return BackendRateLimited(**fields, retry_at_ms=self._retry_at_ms(retry_after))
+        if status == 503 and retry_after is not None:
+            return BackendBroken(**fields, retry_at_ms=self._retry_at_ms(retry_after))
         if status in (401, 402, 403):
             return BackendDenied(**fields)
         if status >= 500 or status == 408:

@@ -127,6 +127,7 @@ class BackendDenied(BackendError):
 
     code = "backend_denied"
     error_class = ErrorClass.PERMANENT
+    may_move_on = True
 
 
 class BackendRefused(BackendError):
@@ -142,6 +143,7 @@ class BackendMisconfigured(BackendError):
 
     code = "backend_misconfigured"
     error_class = ErrorClass.PERMANENT
+    may_move_on = True
 
 
 class BackendReplyMalformed(BackendError):

@@ -28,13 +28,14 @@ class ModelAttempts:
     async def make(self, call: Call, model: ModelSpec) -> AttemptResult:
         """Make attempts until one is final. Raises if none could be made."""
         made: AttemptResult | None = None
+        last: AttemptResult | None = None
         if call.fields:
             check_passed(call.model, call.fields, model.backends)
         if model.choose == "locality":
             call.prompt = prompt_of(call.request, model.block_tokens)
         attempts, most = 0, attempts_of(model)
         while attempts < most:
-            call.because = _because(call, made)
+            call.because = _because(call, last)
             try:
                 tried = await self._attempts.make(call, model)
             except CallStopped:
@@ -43,13 +44,13 @@ class ModelAttempts:
                 if made is None:
                     raise
                 break
-            if tried is None and model.retries is None:
+            if tried is None and (model.retries is None or not _may_pass(made)):
                 break
             if tried is None:
                 await self._pause(call, attempts)
                 continue
-            made, attempts = tried, attempts + 1
-            if made.reply.error is None or not made.move_on:
+            made, last, attempts = _telling(made, tried), tried, attempts + 1
+            if tried.reply.error is None or not tried.move_on:
                 break
         assert made is not None, "the first attempt is made, or it raises"
         return made
@@ -65,6 +66,19 @@ class ModelAttempts:
         wait_ms = min(pause_ms(call.request.call_id, attempts), max(left_ms, 0.0))
         await call.cancellation.guard(asyncio.ensure_future(asyncio.sleep(wait_ms / 1000)))
         call.tried.clear()
+
+
+def _may_pass(made: AttemptResult | None) -> bool:
+    """Return whether asking the same replicas again may help."""
+    return made is None or made.reply.error is None or made.reply.error.retryable
+
+
+def _telling(made: AttemptResult | None, tried: AttemptResult) -> AttemptResult:
+    """Return the attempt whose reply counts: the last one, unless it only tells that a replica is set
+    up wrongly while another one failed for a reason that may pass."""
+    if made is None or tried.reply.error is None or not tried.move_on:
+        return tried
+    return made if _may_pass(made) and not tried.reply.error.retryable else tried
 
 
 def _because(call: Call, before: AttemptResult | None) -> str:

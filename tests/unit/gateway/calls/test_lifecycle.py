@@ -13,7 +13,10 @@ import pytest
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,
+    BackendError,
+    BackendMisconfigured,
     BackendRateLimited,
+    BackendRefused,
     BackendReplyMalformed,
     BackendUnreachable,
     Chunk,
@@ -232,11 +235,50 @@ async def test_when_every_backend_failed_the_last_error_is_the_reply() -> None:
 
 
 async def test_a_refusal_is_not_tried_elsewhere() -> None:
-    denied = raises(lambda: BackendDenied(component="a", status=401, reason="key"))
-    desk = Desk(a=denied, b=answers())
+    refused = raises(lambda: BackendRefused(component="a", status=400, reason="too long"))
+    desk = Desk(a=refused, b=answers())
     reply = await desk.make()
     assert reply.error is not None
-    assert desk.booked() == [("c", "a", "error", "backend_denied")]
+    assert desk.booked() == [("c", "a", "error", "backend_refused")]
+
+
+def denied() -> BackendDenied:
+    return BackendDenied(component="a", status=401, reason="key")
+
+
+def misconfigured() -> BackendMisconfigured:
+    return BackendMisconfigured(component="a", status=404, reason="no such model")
+
+
+@pytest.mark.parametrize("error", [denied, misconfigured])
+async def test_where_one_replica_is_set_up_wrongly_another_one_answers(
+    error: Callable[[], BackendError],
+) -> None:
+    desk = Desk(a=raises(error), b=answers())
+    reply = await desk.make()
+    assert reply.error is None
+    assert desk.booked() == [("c", "a", "error", error().code), ("c:r1", "b", "ok", None)]
+
+
+@pytest.mark.parametrize("order", ["denied first", "broken first"])
+async def test_a_failure_that_may_pass_is_told_rather_than_a_wrong_key(order: str) -> None:
+    first, second = (denied, broken) if order == "denied first" else (broken, denied)
+    desk = Desk(a=raises(first), b=raises(second))
+    reply = await desk.make()
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.retryable, len(desk.records)) == (
+        "backend_broken",
+        True,
+        2,
+    )
+
+
+async def test_a_replica_that_is_set_up_wrongly_is_not_asked_again() -> None:
+    desk = Desk(a=raises(denied))
+    desk.retries = 3
+    reply = await desk.make()
+    assert reply.error is not None
+    assert (reply.error.code, len(desk.records)) == ("backend_denied", 1)
 
 
 async def test_no_second_backend_is_asked_after_the_deadline() -> None:

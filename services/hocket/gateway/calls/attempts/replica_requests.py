@@ -1,6 +1,6 @@
 """Sends one request of a call to the replica whose slot it holds, through the hooks."""
 
-from hocket.gateway.backends.protocol import Backend
+from hocket.gateway.backends.protocol import Backend, BackendError
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
@@ -9,7 +9,7 @@ from hocket.gateway.capacity.slot import Slot
 from hocket.gateway.core.errors import CallStopped, HookFailed
 from hocket.gateway.hooks.builder import hooks_for
 from hocket.gateway.hooks.chain import Listening, Prepared, prepared
-from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import HocketError
 
 
 class ReplicaRequests:
@@ -91,5 +91,5 @@ class ReplicaRequests:
 
     def _note_rest(self, key: str, error: HocketError) -> None:
         retry_at_ms = error.fields.get("retry_at_ms")
-        if error.error_class is ErrorClass.RATE_LIMITED and retry_at_ms is not None:
+        if isinstance(error, BackendError) and retry_at_ms is not None:
             self._on.scheduler.health.rest(key, retry_at_ms)
