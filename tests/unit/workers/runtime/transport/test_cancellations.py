@@ -61,6 +61,17 @@ def test_an_attempt_with_a_capability_is_concerned_by_its_hash_alone() -> None:
         assert found == why, told
 
 
+def test_a_worker_whose_clock_is_behind_knows_an_attempt_by_its_capability() -> None:
+    cancellations = Cancellations()
+    cancellations.remember(
+        StepCancelled(run_id="r", reason="lost", capability_sha256=hashed("mine")), 1_000
+    )
+    found = cancellations.reason_for(
+        "r", "s", 1, sent_at_ms=61_000, now_ms=1_100, capability="mine"
+    )
+    assert found == "lost"
+
+
 def test_what_was_sent_after_the_cancellation_runs() -> None:
     assert reason(remembered(step=None, attempt=None), sent_at_ms=1_001) is None
 

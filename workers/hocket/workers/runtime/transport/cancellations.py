@@ -1,7 +1,8 @@
 """Remembers recent cancellations, for attempts that arrive after them. Pure.
 
 A cancellation applies to attempts that were sent before it arrived; a later dispatch (a retry, a resumed
-run) is a new decision and runs. Bounded by count and by age.
+run) is a new decision and runs. Attempts with a capability are told apart by it, whatever the worker's
+clock shows. Bounded by count and by age.
 """
 
 from collections import OrderedDict
@@ -55,6 +56,8 @@ class Cancellations:
         shown = hashed(capability)
         for concerned in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):
             found = self._seen.get((*concerned, shown))
-            if found and found[0] >= sent_at_ms and now_ms - found[0] <= MAX_AGE_MS:
+            if not found or now_ms - found[0] > MAX_AGE_MS:
+                continue
+            if shown is not None or found[0] >= sent_at_ms:  # a hash names one dispatch alone
                 return found[1] or "cancelled"
         return None
