@@ -136,7 +136,7 @@ def _known(run: Run, step: Step) -> Kept | None:
     kept = reuse.kept.get(step.key)
     if kept is None or kept.step.node.type != step.node.type or kept.step.role != step.role:
         return None
-    return kept if kept.config == step.node.plan.own_fields else None
+    return kept if same_json(kept.config, step.node.plan.own_fields) else None
 
 
 def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:

@@ -127,6 +127,19 @@ def test_another_version_runs_again_what_its_nodes_do_differently() -> None:
     assert sorted(again.seen) == ["c", "end", "more"]
 
 
+def test_another_version_runs_again_a_node_in_which_true_became_1() -> None:
+    def nodes(value: Any) -> dict[str, Any]:
+        schema = {"const": value}
+        asked = {"type": "llm", "model": "m", "prompt": "p", "response_schema": schema}
+        return {"a": asked, "b": needing("a")}
+
+    first = Play(nodes(1))
+    first.finish("a", "said")
+    first.finish("b", error=BROKEN)
+    assert first.repeat("rerun", nodes=nodes(1)).waiting() == ["b"]
+    assert first.repeat("rerun", nodes=nodes(True)).waiting() == ["a"]
+
+
 def test_a_policy_that_changes_nothing_of_the_output_keeps_it() -> None:
     first = played({"a": python(), "b": needing("a")}, "b")
     nodes = {"a": python(retry={"max_attempts": 2}, timeout_ms=5, optional=True), "b": needing("a")}
