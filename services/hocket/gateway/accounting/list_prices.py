@@ -43,7 +43,7 @@ async def with_list_prices(table: RoutingTable) -> RoutingTable:
     if not found:
         return table
     for key, prices in found.items():
-        log.info("backend_priced_by_list", backend=key, package=PACKAGE, prices=str(prices))
+        log.info("backend_priced_by_list", backend=key, package=PACKAGE, **prices.known)
     models = {
         name: replace(model, backends=tuple(_priced(spec, found) for spec in model.backends))
         for name, model in table.models.items()

@@ -35,6 +35,8 @@ STRATEGIES: dict[str, Choose] = {
 }
 
 MAX_RETRIES = 10
+WILDCARD = "*"
+"""In LiteLLM, a name with it serves every model that fits; here, models are named one by one."""
 
 _SECTIONS = frozenset({"model_list", "router_settings", "litellm_settings"})
 _ENTRY = frozenset({"model_name", "litellm_params", "model_info"})
@@ -108,6 +110,9 @@ def _read_entry(
     params = entry.of(entry.raw("litellm_params"), entry.at("litellm_params"))
     info = entry.under("model_info")
     model = entry.name("model_name")
+    if WILDCARD in model:
+        builder.without_effect.append(entry.at("model_name"))
+        return
     provider, target = provider_of(params)
     if provider not in PROVIDERS:
         builder.skipped.append(SkippedEntry(params.at("model"), model, provider))

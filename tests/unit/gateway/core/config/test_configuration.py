@@ -62,6 +62,14 @@ def test_a_model_on_triton_has_its_tensors_named() -> None:
     assert (spec.kind, spec.base_url, spec.triton.version) == ("triton", "grpc://gpu:8001", "2")
 
 
+def test_litellms_wildcards_serve_no_model_and_are_named() -> None:
+    wild = {"model_name": "openai/*", "litellm_params": {"model": "openai/*", "api_key": "k"}}
+    named = {"model_name": "writer", "litellm_params": {"model": "openai/gpt-4o", "api_key": "k"}}
+    table = parse({"model_list": [wild, named]}, {})
+    assert "openai/*" not in table.models
+    assert table.without_effect == ("model_list[0].model_name",)
+
+
 def test_litellm_fields_without_effect_are_named() -> None:
     assert parse(yaml.safe_load(LITELLM), ENVIRONMENT).without_effect == (
         "model_list[0].litellm_params.rpm",
