@@ -26,11 +26,11 @@ class PlayStuck(HocketError):
     error_class = ErrorClass.INVALID
 
 
-class UnknownFault(HocketError):
+class UnknownStep(HocketError):
     """Nothing in the pipeline is called `{step}`. Name a node by its path, such as `research/read`, or
     a step by its key, such as `research[3]/read`. Known names: {known}."""
 
-    code = "unknown_fault"
+    code = "unknown_step"
     error_class = ErrorClass.INVALID
 
 

@@ -16,7 +16,7 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallRequest
 from hocket.schemas.pipeline.document import parse_document
 from hocket.testing import Answer, ModelFails, NotPlayable, Play, ScriptExhausted
-from hocket.testing.errors import PlayStuck, UnknownFault
+from hocket.testing.errors import PlayStuck, UnknownStep
 from hocket.worker import Context, Worker
 from support.construct_pages import EXAMPLES, PAGES, Session, sessions
 
@@ -139,8 +139,14 @@ def test_what_a_test_does_not_say_is_its_own_error_and_no_runs() -> None:
     play = Play(PIPELINE)
     with pytest.raises(NotPlayable, match=r"nothing here runs steps of the type `crm.lookup`"):
         play.run({"email": "a@b.c"})
-    with pytest.raises(UnknownFault, match="Known names: find, score, look"):
+    with pytest.raises(UnknownStep, match="Known names: find, score, look"):
         play.fails("fnid")
+    with pytest.raises(UnknownStep, match="Nothing in the pipeline is called `fnid`"):
+        play.node("fnid", ask_twice)
+    with pytest.raises(UnknownStep, match="Nothing in the pipeline is called `fnid`"):
+        play.approves("fnid")
+    with pytest.raises(UnknownStep, match="Nothing in the pipeline is called `finds`"):
+        play.hangs("finds")
     document = PIPELINE | {"input": {"required": ["email"]}}
     with pytest.raises(InvalidInput, match="input"):
         Play(document, worker=worker).run({})
