@@ -169,7 +169,14 @@ class TritonBackend:
         if request.embed and len(made.embeddings) != len(request.embed):
             reason = f"{len(made.embeddings)} embeddings for {len(request.embed)} texts"
             raise BackendReplyMalformed(component=self._spec.name, reason=reason, spent=made)
-        return made
+        return made if self._counts(request) else made.model_copy(update={"estimated": True})
+
+    def _counts(self, request: CallRequest) -> bool:
+        """Whether the model's outputs tell all counts that its prices need."""
+        prices, names = self._spec.prices, self._spec.triton
+        needs_input = prices.input_usd_per_mtok and not names.input_tokens
+        needs_output = prices.output_usd_per_mtok and not names.output_tokens
+        return not needs_input and (not needs_output or bool(request.embed))
 
     def _failed(
         self, kind: type[BackendError], error: TensorInvalid | InterfaceUnsuited
