@@ -1,12 +1,23 @@
-"""Keeps records that cannot be booked as received as dead letters, and counts them."""
+"""Keeps records that cannot be booked as received as dead letters, and counts them.
+
+A letter also says when its record was first sent: a record whose own time cannot be read is booked
+at that time, and is the same call when the letter is redriven.
+"""
+
+from contextlib import suppress
 
 import structlog
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.schemas.checks.bounded import MAX_MOMENT_MS
 from hocket.schemas.errors import HocketError
+
+SENT = "Hocket-Sent-Ms"
+"""Header of a letter, and of the record that is redriven from it."""
 
 log = structlog.get_logger()
 
@@ -25,8 +36,17 @@ class DeadRecords:
             "usage",
             subject=message.subject,
             payload=line,
-            headers=dict(message.headers or {}),
+            headers={**(message.headers or {}), SENT: repr(sent_ms(message))},
             error=error.info(),
         )
         self._metrics.buried.inc()
         log.error("usage_buried", code=error.code, reason=str(error))
+
+
+def sent_ms(message: RawMessage) -> float:
+    """Return when a message was first sent: the same however often it is delivered or redriven."""
+    with suppress(KeyError, ValueError):
+        told_ms = float((message.headers or {})[SENT])
+        if 0 < told_ms <= MAX_MOMENT_MS:
+            return told_ms
+    return parse_ack_subject(message.reply).stored_at_ms

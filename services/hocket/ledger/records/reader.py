@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.records.amended import amended
-from hocket.ledger.records.dead_records import DeadRecords
+from hocket.ledger.records.dead_records import DeadRecords, sent_ms
 from hocket.ledger.records.record import (
     MAX_RECORDS,
     SEPARATOR,
@@ -82,8 +81,6 @@ class RecordReader:
                 entries.append(RecordDelivery(message, line, record_of(line)))
             except UsageMalformed as error:
                 await self._letters.bury(message, line, error)
-                # stable across redeliveries
-                sent_ms = parse_ack_subject(message.reply).stored_at_ms
-                if (found := amended(line, sent_ms)) is not None:
+                if (found := amended(line, sent_ms(message))) is not None:
                     entries.append(RecordDelivery(message, line, booked(*found)))
         return entries

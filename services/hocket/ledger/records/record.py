@@ -34,8 +34,8 @@ SEPARATOR = b"\n"
 
 
 class UsageMalformed(HocketError):
-    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters; redrive it
-    once its publisher is fixed (`hocket dlq list`)."""
+    """The usage record is not valid at `{field}`: {reason}. It is kept in the dead letters (`hocket dlq
+    list`), and its cost is booked if it can be read. Fix its publisher."""
 
     code = "usage_malformed"
     error_class = ErrorClass.INVALID
@@ -43,7 +43,7 @@ class UsageMalformed(HocketError):
 
 class UsageRefused(HocketError):
     """Postgres refuses the usage record `{call_id}`: {reason}. It is kept in the dead letters
-    (`hocket dlq list`)."""
+    (`hocket dlq list`), and its cost is booked without the parts that may be refused."""
 
     code = "usage_refused"
     error_class = ErrorClass.INVALID

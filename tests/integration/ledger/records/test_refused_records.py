@@ -83,6 +83,22 @@ async def test_what_a_refused_record_spent_is_booked_and_it_stops_nobody(
     assert letter.payload == bad
 
 
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+async def test_what_a_refused_record_spent_is_booked_once_however_often_it_is_redriven(
+    bus: Bus, pool: asyncpg.Pool, bad: bytes
+) -> None:
+    async with running_ledger(bus, pool):
+        await publish(bus, [bad])
+        await drained(bus)
+        for _ in range(2):
+            for letter in await dead_letters.list_(bus, 10):
+                await dead_letters.redrive(bus, letter.seq)
+            await drained(bus)
+    (amended,) = await rows(pool)
+    assert amended["cost_usd"] == COST_USD
+    assert {letter.payload for letter in await dead_letters.list_(bus, 10)} == {bad}
+
+
 @pytest.mark.parametrize(
     "bad",
     [
