@@ -7,6 +7,7 @@ inspect the run; `LineHandler` does the same for lines from libraries.
 """
 
 import logging
+import re
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from hocket.schemas.tracing.log_lines import MAX_FIELDS_CHARS, MAX_TEXT_CHARS, L
 from hocket.schemas.tracing.spans import context_of_run
 
 UNREADABLE = "(a line that cannot be written down)"
+FURTHER = "\n  | "
+"""Separates the lines of one record of a library."""
+_ENDS_OF_LINES = re.compile(r"\r\n|\r|\n")
 _LEVELS = frozenset(get_args(Level))
 _OTHERS = {"warn": "warning", "exception": "error", "fatal": "critical", "notset": "debug"}
 _NO_FIELDS = frozenset(
@@ -89,7 +93,11 @@ def keeping(
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats what libraries log, with the fields of the current run and without secrets."""
+    """Formats what libraries log, with the fields of the current run and without secrets.
+
+    Further lines of a record begin with FURTHER: what is logged may come from anybody, and must not
+    look like a line of its own.
+    """
 
     def __init__(self, redacted: Callable[[str], str], form: str = "%(message)s") -> None:
         super().__init__(form)
@@ -100,7 +108,7 @@ class RedactingFormatter(logging.Formatter):
         line = super().format(record)
         if (running := RUNNING.get()) is not None:
             line += "".join(f" {name}={value}" for name, value in running.log_fields().items())
-        return self._redacted(line)
+        return FURTHER.join(_ENDS_OF_LINES.split(self._redacted(line)))
 
 
 class LineHandler(logging.Handler):

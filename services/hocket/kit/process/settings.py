@@ -73,7 +73,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of logged lines."""
     log_format: Literal["json", "console"] = "json"
-    """`json`: one JSON object per line; `console`: human-readable lines."""
+    """`json`: one JSON object per line, and what libraries log as text (further lines of it begin with
+    `|`); `console`: human-readable lines."""
     health_host: Host = "127.0.0.1"
     """Address on which `/healthz`, `/readyz` and `/metrics` are served."""
     health_port: int = Field(0, ge=-1, le=65_535)

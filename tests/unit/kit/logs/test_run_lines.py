@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 import structlog
 
-from hocket.kit.logs.run_lines import RUNNING, UNREADABLE, Line, LineHandler, add_run, keeping
+from hocket.kit.logs.run_lines import (
+    RUNNING,
+    UNREADABLE,
+    Line,
+    LineHandler,
+    RedactingFormatter,
+    add_run,
+    keeping,
+)
 from hocket.schemas.checks.redaction import Redactor
 from hocket.schemas.tracing.log_lines import MAX_FIELDS_CHARS, MAX_TEXT_CHARS
 
@@ -111,3 +119,15 @@ def test_what_a_library_logs_is_kept_too(attempt: Attempt) -> None:
     assert (first.level, first.text) == ("warning", "retry 2 with ***")
     assert '"logger":"somebody.http"' in first.fields
     assert second.text == UNREADABLE
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_what_a_library_logs_cannot_look_like_a_line_of_its_own(attempt: Attempt, end: str) -> None:
+    forged = '{"event": "service_failed", "service": "coordinator"}'
+    said = logging.LogRecord("lib", logging.WARNING, "", 0, "got %s", (f"x{end}{forged}",), None)
+    first, second = RedactingFormatter(Redactor([SECRET])).format(said).split("\n")
+    assert (first, second.lstrip(" ")) == (
+        "got x",
+        f"| {forged} "
+        + " ".join(f"{name}={value}" for name, value in attempt.log_fields().items()),
+    )
