@@ -220,3 +220,26 @@ async def test_a_pipeline_of_which_a_run_is_stored_is_not_deleted(rest: Rest) ->
     refused = await rest.ask("DELETE", "/v1/pipelines/p")
     assert (refused.status, refused.body["code"]) == (409, "pipeline_in_use")
     assert (await rest.get("/v1/pipelines/p")).status == 200
+
+
+async def test_a_canary_of_few_runs_is_judged_beside_many_of_the_active_version(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canaries, "MOST_RUNS", 20)
+    for number in (1, 2):
+        await rest.post("/v1/pipelines", spec(number))
+    await rest.post("/v1/pipelines/p/activate", {"version": 1})
+    body = {"version": 2, "share": 0.01, "min_runs": 20}
+    await rest.ask("PUT", "/v1/pipelines/p/canary", json=body)
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, finished_at)"
+        " SELECT 'r' || n, 0, 'default', 'p', 1 + (n % 50 = 0)::int,"
+        " CASE WHEN n % 50 = 0 THEN CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'cancelled' END"
+        " ELSE 'succeeded' END, 'standard', '{}', now() + n * interval '1 second', now(),"
+        " now() + (n + 2) * interval '1 second' FROM generate_series(1, 2100) n"
+    )
+    found = (await rest.get("/v1/pipelines/p/canary")).body
+    assert (found["candidate"]["runs"], found["candidate"]["failed"]) == (20, 20)
+    assert (found["active"]["runs"], found["active"]["p95_ms"]) == (20, 2_000)
+    assert found["verdict"] == "worse"

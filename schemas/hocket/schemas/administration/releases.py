@@ -26,8 +26,8 @@ class ActivateBody(Request):
 class CanaryBody(Request):
     """Start a canary: a share of the runs use another version. It ends automatically once `min_runs`
     of its runs have ended and the share of them that failed or expired exceeds the active version's
-    by more than `max_failure_rise`, with statistical significance (one-sided, 5 %). With
-    `only_by_hand` it never ends automatically."""
+    by more than `max_failure_rise`, and by more than chance explains (three standard deviations,
+    because it is judged again and again). With `only_by_hand` it never ends automatically."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"version": 2, "share": 0.1, "min_runs": 100}]}
@@ -69,7 +69,7 @@ class PipelineRelease(Reply):
 
 class VersionOutcome(Reply):
     """How the runs of a version ended that were accepted since the canary started; only the latest
-    20,000 are counted. `failure_ratio` is the share of them that failed or expired."""
+    10,000 of each version are counted. `failure_ratio` is the share of them that failed or expired."""
 
     version: int
     runs: int

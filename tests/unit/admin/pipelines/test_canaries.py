@@ -1,5 +1,6 @@
 """When a canary is worse than the active version: the counts are worked out by hand."""
 
+import random
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,12 @@ def outcome(version: int, runs: int, failed: int, expired: int = 0) -> VersionOu
         ((1_000, 10), (100, 6), "as_good"),  # 6 % against 1 %: a rise of 5 points is allowed
         ((1_000, 10), (100, 8), "worse"),  # 8 % against 1 %: z = 5.5
         ((1_000, 500), (100, 56), "undecided"),  # 56 % against 50 %: z = 1.1, by chance
-        ((1_000, 500), (1_000, 560), "worse"),  # the same with more runs: z = 2.7
+        (
+            (1_000, 500),
+            (1_000, 560),
+            "undecided",
+        ),  # with more runs: z = 2.7, and it is judged often
+        ((2_000, 1_000), (2_000, 1_120), "worse"),  # with more still: z = 3.8
         ((0, 0), (100, 6), "worse"),  # nothing beside it: against none that fail
         ((0, 0), (100, 0), "as_good"),
         ((100, 100), (100, 100), "as_good"),  # the active version is as bad
@@ -53,6 +59,26 @@ def test_a_canary_is_judged_by_what_fails_and_not_by_chance(
     active: tuple[int, int], candidate: tuple[int, int], expected: str
 ) -> None:
     assert verdict(canary(), outcome(1, *active), outcome(2, *candidate)) == expected
+
+
+@pytest.mark.parametrize("failing", [0.02, 0.1, 0.3, 0.5])
+def test_of_canaries_that_are_no_worse_few_are_ended_though_they_are_judged_again_and_again(
+    failing: float,
+) -> None:
+    chance = random.Random(7)
+    ended = 0
+    for _ in range(200):
+        runs, bad = {1: 0, 2: 0}, {1: 0, 2: 0}
+        for number in range(5_000):
+            version = 2 if chance.random() < 0.1 else 1
+            runs[version] += 1
+            bad[version] += chance.random() < failing
+            if number % 10 == 0:
+                told = [outcome(one, runs[one], bad[one]) for one in (1, 2)]
+                if verdict(canary(), *told) == "worse":
+                    ended += 1
+                    break
+    assert ended <= 10
 
 
 def test_expired_runs_count_as_failed_ones_do() -> None:
