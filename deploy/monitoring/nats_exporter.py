@@ -42,14 +42,14 @@ class NatsCollector(Collector):
         yield up
         for name, text in SERVER.items():
             yield GaugeMetricFamily(f"hocket_nats_{name}", text, value=server.get(name, 0))
-        yield from _of_streams(streams)
+        yield from _of_streams(streams, server.get("server_name"))
 
     def _asked(self, path: str) -> Any:
         with urllib.request.urlopen(self._url + path, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
 
 
-def _of_streams(found: Any) -> Iterator[GaugeMetricFamily]:
+def _of_streams(found: Any, server: str | None) -> Iterator[GaugeMetricFamily]:
     messages = GaugeMetricFamily("hocket_nats_stream_messages", "Messages.", labels=["stream"])
     size = GaugeMetricFamily("hocket_nats_stream_bytes", "Bytes.", labels=["stream"])
     bound = GaugeMetricFamily("hocket_nats_stream_max_bytes", "Its bound.", labels=["stream"])
@@ -71,7 +71,7 @@ def _of_streams(found: Any) -> Iterator[GaugeMetricFamily]:
             refuses.add_metric(labels, one.get("config", {}).get("discard") == "new")
             cluster = one.get("cluster") or {}
             leader = cluster.get("leader")
-            leads.add_metric(labels, not leader or leader == found.get("server_name", leader))
+            leads.add_metric(labels, not cluster or leader == server)
     yield from (messages, size, bound, refuses, consumers, leads)
 
 

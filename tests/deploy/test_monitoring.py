@@ -101,3 +101,33 @@ def test_the_dashboards_are_what_their_table_says() -> None:
     spec.loader.exec_module(made)
     folder: Path = made.FOLDER
     assert {file.name: file.read_text() for file in folder.glob("*.json")} == made.files()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "leads"),
+    [
+        (None, 1.0),
+        ({"leader": "one"}, 1.0),
+        ({"leader": "two"}, 0.0),
+        ({}, 1.0),
+        ({"name": "c"}, 0.0),
+    ],
+)
+def test_of_a_cluster_only_the_leader_of_a_stream_says_that_it_leads(
+    cluster: dict[str, str] | None, leads: float
+) -> None:
+    spec = importlib.util.spec_from_file_location("exporter", MONITORING / "nats_exporter.py")
+    assert spec is not None
+    assert spec.loader is not None
+    exporter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(exporter)
+    state = {"messages": 1, "bytes": 2, "consumer_count": 3}
+    stream = {"name": "LOG", "state": state, "config": {}, "cluster": cluster}
+    answers = {
+        "/varz": {"server_name": "one"},
+        "/jsz?streams=1&config=1": {"account_details": [{"stream_detail": [stream]}]},
+    }
+    collector = exporter.NatsCollector("http://nats:8222")
+    collector._asked = answers.__getitem__
+    (told,) = [one for one in collector.collect() if one.name == "hocket_nats_stream_leader"]
+    assert [sample.value for sample in told.samples] == [leads]
