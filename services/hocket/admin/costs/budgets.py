@@ -30,6 +30,9 @@ ORDER BY spent_usd DESC, name
 LIMIT $3
 """
 """The amount spent at a level, since a day (`day`) or since a moment (`at`)."""
+OF_NAMED = "SELECT name, spent_usd FROM ({query}) AS spent WHERE name = ANY (${number})"
+"""What was spent of budgets that name something, if others spent more than is read. Not shown as a
+source, because a tenant does not see whom the configuration names."""
 DAILY = {
     "tenant": "report.cost_by_tenant",
     "pipeline": "report.cost_by_kind",
@@ -82,6 +85,11 @@ async def budgets_of(
     for level, per in sorted({(one.rule.level, one.rule.per) for one in allowed}):
         query, values = _query(tenant, level, per, now, [one.name for one in allowed])
         rows = await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
+        if len(rows) >= MAX_NAMES:
+            names = [one.name for one in allowed if one.rule.level == level]
+            of_named = OF_NAMED.format(query=query, number=len(values) + 1)
+            no_limit = (*values[:2], None, *values[3:], names)
+            rows += await pool.fetch(of_named, *no_limit, timeout=QUERY_TIMEOUT_S)
         spent[level, per] = {row["name"]: row["spent_usd"] for row in rows}
         sources.append(Source(f"{level}s, this {per}", query, values))
     uses = sorted(uses_of(allowed, spent, of_all=of_all), key=_by_part_spent)

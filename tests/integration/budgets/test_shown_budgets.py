@@ -1,0 +1,49 @@
+"""What is shown of budgets, where more names have spent than are read."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import asyncpg
+import pytest
+
+from hocket.admin.costs import budgets
+from hocket.kit.postgres.database import connect_pool
+from hocket.schemas.messages import BudgetRule
+
+
+@pytest.fixture
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await connect_pool(database_url, size=2, name="test")
+    yield pool
+    await pool.close()
+
+
+@pytest.mark.parametrize("per", ["hour", "day", "month"])
+async def test_a_budget_of_a_name_that_spent_little_shows_what_it_spent(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, per: str
+) -> None:
+    monkeypatch.setattr(budgets, "MAX_NAMES", 2)
+    now = datetime.now(UTC)
+    await pool.execute("SELECT hocket.cover_usage($1, 1)", now)
+    await pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, cost_usd,"
+        " started_at, latency_ms, labels) SELECT 'c' || n, 'acme', 'p' || n, 'm', 'b', 'ok', n, $1, 1,"
+        " jsonb_build_object('customer', 'c' || n) FROM generate_series(1, 9) n",
+        now,
+    )
+    rules = [
+        BudgetRule(level=level, name=name, usd=Decimal(10), per=per)
+        for level, name in (
+            ("label", "customer=c1"),
+            ("label", "customer=*"),
+            ("pipeline", "acme/p2"),
+            ("pipeline", "*"),
+        )
+    ]
+    found, _ = await budgets.budgets_of(pool, "acme", rules, now)
+    shown = {(one.level, one.name): one.spent_usd for one in found.budgets}
+    named = {("label", "customer=c1"): 1, ("pipeline", "p2"): 2}
+    dearest = {("label", "customer=c9"): 9, ("pipeline", "p9"): 9}
+    assert shown.items() >= (named | dearest).items()
+    assert ("label", "customer=c3") not in shown
