@@ -59,10 +59,15 @@ FROM hocket.step s
 JOIN hocket.run r USING (run_id)
 WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
   AND r.tenant = $1 AND ($2::text IS NULL OR r.pipeline = $2)
-  AND (s.finished_at IS NULL OR s.finished_at >= $3) AND ($4::jsonb IS NULL OR r.labels @> $4)
+  AND (s.finished_at >= $3 OR s.finished_at IS NULL AND EXISTS (
+      SELECT FROM hocket.attempt a
+      WHERE a.run_id = s.run_id AND a.key = s.key AND a.finished_at >= $3
+  ))
+  AND ($4::jsonb IS NULL OR r.labels @> $4)
 """
 """What tools charged to runs of a tenant, of one of its pipelines, or with some labels, since a
-point in time."""
+point in time. A step that has not ended counts if an attempt of it has ended since then: it may be
+suspended for weeks, and must not use up the budget of each hour."""
 
 log = structlog.get_logger()
 _reporting = Reporting()

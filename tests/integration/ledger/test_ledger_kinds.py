@@ -223,6 +223,33 @@ async def test_what_tools_charged_counts_in_every_report_of_costs(
         assert (await spent(pool, asked)).tools_usd == usd, fields
 
 
+async def test_what_a_suspended_step_charged_counts_when_it_was_charged_and_in_no_later_period(
+    pool: asyncpg.Pool,
+) -> None:
+    at = datetime.now(UTC) - timedelta(hours=5)
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at)"
+        " VALUES ('r', 0, 'acme', 'p', 1, 'running', 'standard', '{}', $1, $1)",
+        at,
+    )
+    await pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,"
+        " dispatched_at, facts) VALUES ('r', 'ask', 'ask', 'own', 'leaf', 'waiting', 1, $1, $1,"
+        ' \'{"charged_usd": "7"}\')',
+        at,
+    )
+    await pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at)"
+        " VALUES ('r', 'ask', 1, 'suspended', $1)",
+        at + timedelta(minutes=90),
+    )
+    for minutes, usd in ((0, 7), (89, 7), (91, 0)):
+        since_ms = (at + timedelta(minutes=minutes)).timestamp() * 1000
+        asked = SpentAsked(tenant="acme", tools=True, since_ms=since_ms)
+        assert (await spent(pool, asked)).tools_usd == usd, minutes
+
+
 async def test_a_runs_budget_is_used_up_by_its_steps_and_by_calls_of_the_http_door_alike(
     pool: asyncpg.Pool,
 ) -> None:
