@@ -70,6 +70,21 @@ async def test_content_is_written_once_and_shown_to_those_who_may_see_it(
             assert answer.status == status, role
 
 
+@pytest.mark.parametrize("together", [True, False])
+async def test_content_of_two_tenants_under_one_id_is_kept_of_both(
+    bus: Bus, pool: asyncpg.Pool, together: bool
+) -> None:
+    recorder = ContentRecorder(bus, lambda: ALL, CollectorRegistry(), KEY)
+    tenants = ("default", "rival")
+    async with ContentDoor(bus, pool, KEY).open():
+        for some in (tenants,) if together else [(tenant,) for tenant in tenants]:
+            async with recorder.running():
+                for tenant in some:
+                    recorder.record(*call(1, tenant))
+    rows = await pool.fetch("SELECT tenant FROM hocket.content ORDER BY tenant")
+    assert tuple(row["tenant"] for row in rows) == tenants
+
+
 async def test_what_no_gateway_sealed_is_not_kept_and_what_is_not_kept_is_counted(
     bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

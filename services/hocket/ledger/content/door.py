@@ -32,8 +32,10 @@ INSERT INTO hocket.content (call_id, tenant, pipeline, run_id, step, attempt, mo
                             answer, is_cut, started_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[],
                      $7::text[], $8::text[], $9::jsonb[], $10::jsonb[], $11::boolean[],
-                     $12::timestamptz[]) AS given(call_id)
-WHERE NOT EXISTS (SELECT FROM hocket.content c WHERE c.call_id = given.call_id)
+                     $12::timestamptz[]) AS given(call_id, tenant)
+WHERE NOT EXISTS (
+    SELECT FROM hocket.content c WHERE c.call_id = given.call_id AND c.tenant = given.tenant
+)
 """
 
 log = structlog.get_logger()
@@ -90,7 +92,7 @@ class ContentDoor:
 
 async def write(pool: asyncpg.Pool, calls: tuple[CallContent, ...]) -> None:
     """Write content, ignoring repeats; raise one of STATEMENT_ERRORS."""
-    rows = {call.call_id: _row(call) for call in calls}
+    rows = {(call.attribution.tenant, call.call_id): _row(call) for call in calls}
     await pool.execute(INSERT, *map(list, zip(*rows.values(), strict=True)), timeout=TIMEOUT_S)
 
 
