@@ -112,9 +112,10 @@ ORDER BY call_id, refused_at DESC
 ON CONFLICT (call_id) DO UPDATE
     SET error_code = excluded.error_code, reason = excluded.reason, gateway = excluded.gateway,
         refused_at = excluded.refused_at
-    WHERE refused_call.refused_at < excluded.refused_at
+    WHERE refused_call.refused_at < excluded.refused_at AND refused_call.tenant = excluded.tenant
 """
-"""Inserts calls for which no backend was asked, and deletes those older than a week."""
+"""Inserts calls for which no backend was asked, and deletes those older than a week. A call keeps its
+reason whatever another tenant's call under the same id is refused for."""
 
 SWEEP = """
 DELETE FROM hocket.open_call o USING hocket.usage u

@@ -164,6 +164,21 @@ async def test_a_refused_call_is_kept_for_a_week_with_its_last_reason(
     assert [row["call_id"] for row in await rows(pool)] == ["c3"]
 
 
+async def test_a_refused_call_is_not_told_the_reason_of_another_tenants(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    now_ms = datetime.now(UTC).timestamp() * 1000
+    ours = refused("c", "gateway_full", now_ms)
+    their_own = {"attribution": Attribution(tenant="theirs")}
+    theirs = refused("c", "budget_exceeded", now_ms + 1).model_copy(update=their_own)
+    async with running_ledger(bus, pool):
+        for one in (ours, theirs):
+            await publish(bus, as_json(one))
+            await drained(bus)
+    kept = await pool.fetch("SELECT tenant, error_code FROM hocket.refused_call")
+    assert [tuple(row) for row in kept] == [("default", "gateway_full")]
+
+
 async def test_calls_that_an_older_gateway_opens_in_usage_are_known(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
