@@ -66,7 +66,10 @@ async def running_ledger(
     health: Health | None = None,
     seals: Capabilities | None = None,
     registry: CollectorRegistry | None = None,
+    ack_wait_ms: float = 1_000.0,
 ) -> AsyncIterator[None]:
+    """Run a ledger's intakes. A test that counts dead letters waits longer for acknowledgements, because
+    a record that is delivered again may be buried again."""
     stopping = asyncio.Event()
     metrics, writing = LedgerMetrics(registry or CollectorRegistry()), asyncio.Lock()
     intakes = [
@@ -78,7 +81,7 @@ async def running_ledger(
             source,
             writing=writing,
             seals=seals,
-            ack_wait_ms=1_000,
+            ack_wait_ms=ack_wait_ms,
         )
         for source in (BOOKED, ANNOUNCED)
     ]

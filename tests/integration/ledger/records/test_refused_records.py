@@ -28,6 +28,7 @@ from support.ledger_rig import (
 )
 
 COST_USD = Decimal("0.0001")
+PATIENT_MS = 60_000.0
 LONG = "x" * 6_000
 UNINDEXABLE = "".join(random.Random(7).choices([chr(n) for n in range(0x4E00, 0x9000)], k=2_000))
 """A valid call id that no index entry of Postgres can hold."""
@@ -70,7 +71,7 @@ async def test_what_a_refused_record_spent_is_booked_and_it_stops_nobody(
     bus: Bus, pool: asyncpg.Pool, bad: bytes
 ) -> None:
     good = encoded(*(record(f"c{number}") for number in range(8)))
-    async with running_ledger(bus, pool):
+    async with running_ledger(bus, pool, ack_wait_ms=PATIENT_MS):
         await publish(bus, [*good[:3], bad, *good[3:]])
         await drained(bus)
     found = await rows(pool)
@@ -119,7 +120,7 @@ async def test_what_a_refused_record_spent_is_booked_once_however_often_it_is_re
 async def test_a_record_without_money_to_believe_is_a_dead_letter_only(
     bus: Bus, pool: asyncpg.Pool, bad: bytes
 ) -> None:
-    async with running_ledger(bus, pool):
+    async with running_ledger(bus, pool, ack_wait_ms=PATIENT_MS):
         await publish(bus, [bad, *encoded(record("c1"))])
         await drained(bus)
     assert [row["call_id"] for row in await rows(pool)] == ["c1"]
@@ -129,7 +130,7 @@ async def test_a_record_without_money_to_believe_is_a_dead_letter_only(
 async def test_a_message_of_a_million_lines_is_one_dead_letter(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
-    async with running_ledger(bus, pool):
+    async with running_ledger(bus, pool, ack_wait_ms=PATIENT_MS):
         await publish(bus, [b"\n" * 500_000, *encoded(record("c1"))])
         await drained(bus)
     assert len(await rows(pool)) == 1

@@ -52,7 +52,7 @@ async def test_a_forged_record_before_the_real_one_is_kept_and_not_booked(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
     real, forged = record("c1"), record("c1", cost_usd=FORGED_USD)
-    async with running_ledger(bus, pool, seals=SEALS):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS):
         await publish(bus, encoded(forged))
         await drained(bus)
         await gateway(bus).book(real)
@@ -67,7 +67,7 @@ async def test_a_seal_is_of_one_message(bus: Bus, pool: asyncpg.Pool) -> None:
     (right,), (wrong,) = encoded(record("c1")), encoded(record("c2"))
     seal = SEALS.seal(subjects.USAGE_SUBJECT, right)
     other = Capabilities([b"o" * 32]).seal(subjects.USAGE_SUBJECT, right)
-    async with running_ledger(bus, pool, seals=SEALS):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS):
         for body, header in ((wrong, seal), (right, other), (right, ""), (right, "\u20ac")):
             await bus.publish(subjects.USAGE_SUBJECT, body, headers={SEAL: header})
         await drained(bus)
@@ -81,7 +81,7 @@ async def test_a_record_that_a_gateway_without_the_key_wrote_is_booked_when_it_i
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
     spent = record("c1", cost_usd=FORGED_USD)
-    async with running_ledger(bus, pool, seals=SEALS):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS):
         await gateway(bus, seals=None).book(spent)
         await drained(bus)
         (letter,) = await dead_letters.list_(bus)
@@ -98,7 +98,7 @@ async def test_what_was_in_a_journal_before_gateways_had_the_key_is_booked(
     for line in encoded(*(record(f"c{number}") for number in range(5))):
         old.keep(line)
     old.close()
-    async with running_ledger(bus, pool, seals=SEALS):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS):
         assert await JournalRecovery(tmp_path, gateway(bus)).look() == 5
         await drained(bus)
     assert len(await rows(pool)) == 5
@@ -119,7 +119,7 @@ async def test_many_unsealed_records_share_letters_and_every_cost_is_kept(
     )
     free = encoded(*(record(f"f{number}", cost_usd=Decimal(0)) for number in range(100)))
     await publish(bus, [*forged, *free, b"{", b"\n" * 100_000, b'{"cost_usd":"1e400"}'])
-    async with running_ledger(bus, pool, seals=SEALS, registry=registry):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS, registry=registry):
         await drained(bus)
         assert not await rows(pool)
     letters = await dead_letters.list_(bus, limit=1_000)
@@ -140,7 +140,7 @@ async def test_of_a_flood_of_unsealed_records_as_many_are_kept_as_there_is_room_
     monkeypatch.setattr(unsealed, "LETTER_RECORDS", 10)
     monkeypatch.setattr(letter_budget, "BYTES_PER_S", 0)
     await publish(bus, forged)
-    async with running_ledger(bus, pool, seals=SEALS, registry=registry):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS, registry=registry):
         await drained(bus)
     letters = await dead_letters.list_(bus, limit=1_000)
     kept = [line for letter in letters for line in letter.payload.split(b"\n")]
@@ -168,7 +168,7 @@ async def test_nobody_can_announce_a_call_that_a_gateway_is_about_to_make(
     poison = "default/c1:opened"
     await bus.publish(subjects.CALL_OPENED, forged, msg_id=poison)
     assert await (await gateway(bus, seals=None).open(opening("c1"))).first() is False
-    async with running_ledger(bus, pool, seals=SEALS):
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS):
         await heard(bus)
         assert await pool.fetchval("SELECT count(*) FROM hocket.open_call") == 0
         announced = await gateway(bus).open(opening("c1"))
