@@ -259,6 +259,48 @@ async def test_task_a_failed_step_is_run_again_with_another_input(rest: Rest) ->
     assert json.loads(sent.post_data) == {"from_step": "draft", "step_input": {"text": "other"}}
 
 
+LONG_NUMBER = 2**53 + 1
+"""It differs from what the browser's own numbers make of it."""
+
+
+async def test_what_is_typed_as_json_is_sent_with_all_of_its_digits(rest: Rest) -> None:
+    pipeline = {
+        "pipeline": "orders",
+        "nodes": {"a": {"type": "approval"}},
+        "input": {
+            "type": "object",
+            "properties": {
+                "customer": {"type": "integer"},
+                "order": {"type": "integer", "default": LONG_NUMBER},
+                "text": {"type": "string"},
+            },
+        },
+    }
+    assert (await rest.post("/v1/pipelines", pipeline)).status == 201
+    async with opened_page(rest, expected="422") as page:
+        refusal = {"status": 422, "json": {"detail": "It stays on its page."}}
+        await page.route("**/v1/runs**", lambda route: route.fulfill(**refusal))
+        await page.goto(f"{rest.url}/console/runs/{SHORT}/steps/draft")
+        await page.get_by_role("button", name="Run again from here").click()
+        await page.locator("#dialog-from-here textarea").fill(f'{{"customer": {LONG_NUMBER}}}')
+        async with page.expect_request(f"**/v1/runs/{SHORT}/rerun") as asked:
+            await page.get_by_role("button", name="Run", exact=True).click()
+        again = (await asked.value).post_data
+
+        await page.goto(f"{rest.url}/console/pipelines/orders")
+        await page.get_by_role("button", name="Try it").click()
+        assert await page.get_by_role("spinbutton", name="order").input_value() == str(LONG_NUMBER)
+        await page.get_by_role("spinbutton", name="customer").fill(str(LONG_NUMBER))
+        await page.get_by_role("textbox", name="text", exact=True).fill("hi")
+        async with page.expect_request("**/v1/runs") as asked:
+            await page.get_by_role("button", name="Run", exact=True).click()
+        tried = (await asked.value).post_data
+
+    assert json.loads(again)["step_input"] == {"customer": LONG_NUMBER}
+    given = {"customer": LONG_NUMBER, "order": LONG_NUMBER, "text": "hi"}
+    assert json.loads(tried)["input"] == given
+
+
 async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None:
     async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs?status=failed")

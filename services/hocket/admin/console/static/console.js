@@ -56,6 +56,14 @@
     return null;
   }
 
+  /** JSON whose numbers keep all of their digits, which those of the browser would lose; an error where it cannot. */
+  const parse = (text) => JSON.parse(text, (_, value, context) => {
+    if (typeof value !== "number") return value;
+    if (context?.source && JSON.rawJSON) return JSON.rawJSON(context.source);
+    if (Number.isInteger(value) && !Number.isSafeInteger(value)) throw new Error(`${value} has more digits than this browser keeps`);
+    return value;
+  });
+
   /** A form's fields as a body; `a.b` is `b` in `a`, and of buttons the one that was pressed counts. */
   function bodyOf(form, pressed = null) {
     const body = {};
@@ -64,7 +72,7 @@
       if ("unchanged" in field.dataset && field.value === field.defaultValue) continue;
       const names = field.name.split("."), last = names.pop();
       const place = names.reduce((at, name) => at[name] ??= {}, body);
-      place[last] = "json" in field.dataset ? JSON.parse(field.value) : field.value;
+      place[last] = "json" in field.dataset ? parse(field.value) : field.value;
     }
     return body;
   }
@@ -202,5 +210,5 @@
     else if (event.key === "k") choose(-1);
   });
 
-  window.hocket = { say, call, open, address, acts, part, duration };
+  window.hocket = { say, call, open, address, acts, part, duration, parse };
 })();
