@@ -114,8 +114,14 @@ def side_by_side(left: Mapping[str, NodeSide], right: Mapping[str, NodeSide]) ->
     return pairs
 
 
+def has_values(nodes: Mapping[str, NodeSide]) -> bool:
+    """Tell whether the nodes have digests of their values. Pure."""
+    return all(node.input is not None for node in nodes.values())
+
+
 def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[Difference, ...]:
-    """Return the ways in which a node differs between two runs. Pure."""
+    """Return the ways in which a node differs between two runs. A digest that is missing on one side is
+    not compared: the run has too many steps. Pure."""
     if left is None or right is None:
         return ("only_b" if left is None else "only_a",)
     compared: dict[Difference, tuple[Any, Any]] = {
@@ -124,4 +130,8 @@ def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[Differen
         "state": (left.state, right.state),
         "output": (left.output, right.output),
     }
-    return tuple(name for name, (ours, theirs) in compared.items() if ours != theirs)
+    return tuple(
+        name
+        for name, (ours, theirs) in compared.items()
+        if ours != theirs and None not in (ours, theirs)
+    )

@@ -7,8 +7,9 @@ import pytest
 
 from hocket.admin.console.rendering import MAX_SHOWN_CHARS
 from hocket.admin.console.run.page import View
-from support.administration.console_rig import PAGE, RUN, add_run, add_step
+from support.administration.console_rig import NOW, PAGE, RUN, add_run, add_step
 from support.rest_rig import Rest
+from support.runs.rows import insert_call
 
 
 @pytest.mark.parametrize("view", list(View))
@@ -53,3 +54,26 @@ async def test_what_is_too_long_for_a_page_is_a_click_away(rest: Rest) -> None:
     assert "more characters" in page
     assert link is not None
     assert (await rest.get(link[1])).body["output"] == text
+
+
+async def test_a_label_leads_to_the_runs_that_have_it(rest: Rest) -> None:
+    await add_run(rest, labels={"customer": "a,b %41 & c"})
+
+    for path in (f"/console/runs/{RUN}", "/console/runs"):
+        page = (await rest.get(path, headers=PAGE)).body
+        link = re.search(r'class="tag" href="([^"]*)">customer=a,b %41 &amp; c</a>', page)
+        assert link is not None, path
+        found = await rest.get(html.unescape(link[1]), headers=PAGE)
+        assert (found.status, RUN in found.body) == (200, True), path
+
+
+async def test_what_sub_runs_spent_counts_in_a_run_s_cost_and_budget(rest: Rest) -> None:
+    await add_run(rest, cost=3, budget=4)
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN, cost=1)
+
+    page = (await rest.get(f"/console/runs/{RUN}", headers=PAGE)).body
+    compared = (await rest.get(f"/console/compare?a={RUN}&b={RUN}", headers=PAGE)).body
+
+    assert "<b>$3.00</b>" in page
+    assert "75\N{NO-BREAK SPACE}% of the budget spent" in page
+    assert compared.count("<td>$3.00</td>") == 2

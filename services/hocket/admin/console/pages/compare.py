@@ -48,10 +48,17 @@ async def console_compare(
     values: dict[str, Any] = {
         "section": "Runs",
         "sides": [
-            {"name": name, "run": run, "cost": cost, "took": run_page.took_ms(run)}
+            {
+                "name": name,
+                "run": run,
+                "cost": cost,
+                "spent": run_page.spent_usd(run, cost),
+                "took": run_page.took_ms(run),
+            }
             for name, run, cost in zip("AB", found, costs, strict=True)
         ],
         "nodes": comparison.side_by_side(left, right),
+        "compared": comparison.has_values(left) and comparison.has_values(right),
         "words": WORDS,
         "input": None,
         "output": None,

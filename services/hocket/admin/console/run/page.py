@@ -34,16 +34,18 @@ async def console_run(
     view: View = View.TIMELINE,
     after: After = None,
     step: Annotated[str, Query(max_length=MAX_STEP_CHARS)] = "",
-    level: Level | Literal[""] = "",
+    level: Literal["", Level] = "",
 ) -> Response:
     """Show a run: its time, its money, and one of its views."""
     run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
     parts = run_page.path_parts(run.critical_path)
     took, allowed = run_page.took_ms(run), run_page.allowed_ms(run)
+    cost = await runs.run_cost(context.pool, caller.tenant, run_id)
     values: dict[str, Any] = {
         "section": "Runs",
         "run": run,
-        "cost": await runs.run_cost(context.pool, caller.tenant, run_id),
+        "cost": cost,
+        "spent": run_page.spent_usd(run, cost),
         "took": took,
         "allowed": allowed,
         "late": run.met_deadline is False or (run.finished_at is None and took > allowed),

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 
-from hocket.schemas.rest import CriticalPath, RunDetail, StepDetail
+from hocket.schemas.rest import CriticalPath, RunCost, RunDetail, StepDetail
 
 MAX_BLAMED = 3
 DISPATCHED = "dispatched"
@@ -102,6 +103,12 @@ def took_ms(run: RunDetail) -> float:
 def allowed_ms(run: RunDetail) -> float:
     """Return how long a run may take, in ms."""
     return (run.deadline_at - run.accepted_at).total_seconds() * 1_000
+
+
+def spent_usd(run: RunDetail, cost: RunCost) -> Decimal:
+    """Return what a run has spent. Only its own amount contains that of its sub-runs, and only that of
+    the ledger the calls of steps in progress."""
+    return max(run.spent_usd, cost.cost_usd)
 
 
 def queue_ms(step: StepDetail) -> float | None:
