@@ -1,6 +1,6 @@
 """Turns errors of the console's pages into a page."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -8,14 +8,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from hocket.admin.console.rendering import BASE, render
-from hocket.admin.requests.errors import status_of
+from hocket.admin.requests.errors import reason_of, status_of
 from hocket.schemas.errors import HocketError
+from hocket.schemas.subjects import TOKEN
 
 HTML = "text/html"
 
 
-def named_tenant(tenant: Annotated[str, Query(max_length=64)] = "") -> str:
-    """Accept the tenant named in a URL; the caller has already been admitted for it."""
+def named_tenant(tenant: Annotated[str, Query(pattern=f"^({TOKEN.pattern})?$")] = "") -> str:
+    """Accept the tenant named in a URL if it can be one; the caller has already been admitted for it."""
     return tenant
 
 
@@ -46,13 +47,20 @@ class PageRoute(APIRoute):
         return answer
 
 
+def _fault(faults: Sequence[Any]) -> str:
+    """Say what is wrong with the first parameter. Of one that may have several forms, the first is to be
+    empty, and the last says most."""
+    field = faults[0]["loc"][:2]
+    last = [fault for fault in faults if fault["loc"][:2] == field][-1]
+    return f"`{field[-1]}` is not valid: {reason_of(last)}."
+
+
 def _page(request: Request, error: HocketError | RequestValidationError) -> Response:
     if isinstance(error, HocketError):
         info = error.info()
         status, text = status_of(info), info.message
     else:
-        first = error.errors()[0]
-        status, text = 422, f"`{first['loc'][-1]}` is not valid: {first['msg']}."
+        status, text = 422, _fault(error.errors())
     title = "Not found" if status == 404 else "That did not work"
     values = {"section": "", "title": title, "text": text}
     answer = render(request, None, "error.html", values)

@@ -226,6 +226,11 @@ async def _fault(request: Request, error: Exception) -> Response:
     return error_response(ServerFault(fault_id=fault_id).info())
 
 
+def reason_of(fault: Mapping[str, Any]) -> str:
+    """Return what a validation fault says, without the framework's own words."""
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
 def _first_fault(faults: Sequence[Any]) -> ErrorInfo:
     fault = faults[0]
     place, kind = [str(part) for part in fault["loc"]], fault["type"]
@@ -243,7 +248,7 @@ def _first_fault(faults: Sequence[Any]) -> ErrorInfo:
         field, reason = "(body)", "it is not a JSON object"
         cure = "Send one JSON object with the header `Content-Type: application/json`."
     else:
-        reason, cure = str(fault["msg"]), "Change its value; /docs shows what it may be."
+        reason, cure = reason_of(fault), "Change its value; /docs shows what it may be."
     return ErrorInfo(
         code="invalid_input",
         message=f"`{field}` is not valid: {reason}. {cure}",

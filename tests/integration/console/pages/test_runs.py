@@ -36,6 +36,24 @@ async def test_a_cost_that_is_no_amount_is_told_on_a_page(rest: Rest, cost: str)
     assert answer.headers["Content-Type"].startswith("text/html")
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/runs?version=x", "`version` is not valid: it is not a whole number in digits."),
+        ("/runs?version=0", "`version` is not valid: Input should be greater than or equal to 1."),
+        ("/runs?since=x", "`since` is not valid: it is not a time with a zone"),
+        (f"/runs/{RUN}?level=x", "`level` is not valid: Input should be"),
+        ("/models?tenant=%0d%0a", "`tenant` is not valid: String should match pattern"),
+        ("/runs?tenant=a.b", "`tenant` is not valid: String should match pattern"),
+    ],
+)
+async def test_a_parameter_that_is_not_valid_is_named(rest: Rest, path: str, said: str) -> None:
+    answer = await rest.get(f"/console{path}", headers=PAGE)
+
+    assert answer.status == 422
+    assert said in html.unescape(answer.body)
+
+
 async def test_a_form_keeps_the_tenant_and_what_was_typed(rest: Rest) -> None:
     page = (
         await rest.get("/console/runs?tenant=acme&labels=a%3Db&contains=x%22y", headers=PAGE)
