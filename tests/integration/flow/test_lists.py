@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -78,6 +79,17 @@ async def test_lists_are_paged(placed: Rest) -> None:
     assert rest["next"] is None
     assert (await placed.get("/v1/flow", params={"after": "x"})).status == 422
     assert (await placed.get("/v1/flow/runs", params={"queue": "x"})).status == 422
+
+
+async def test_a_limit_leads_to_its_runs_in_the_console(placed: Rest) -> None:
+    headers = {"Accept": "text/html"}
+    page = (await placed.get("/console/flow", headers=headers)).body
+    (acme, _) = re.findall(r'<a href="([^"]*queue[^"]*)">concurrency</a>', page)
+    runs = await placed.get(acme, headers=headers)
+
+    assert runs.status == 200
+    assert runs.body.index("r-holds") < runs.body.index("r-first") < runs.body.index("r-second")
+    assert "r-alone" not in runs.body
 
 
 async def test_the_command_line_shows_the_same(placed: Rest) -> None:

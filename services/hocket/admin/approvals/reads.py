@@ -17,7 +17,7 @@ FROM hocket.run r
 JOIN hocket.step s ON s.run_id = r.run_id
 WHERE r.tenant = $1 AND r.finished_at IS NULL AND s.state = 'waiting' AND s.type = 'approval'
   AND ($4::text IS NULL OR r.run_id = $4)
-ORDER BY s.ready_at
+ORDER BY s.ready_at, s.run_id, s.key
 LIMIT $2
 """
 """The pending approvals of open runs, longest-waiting first, with what they are about."""

@@ -46,6 +46,8 @@ MS_PER_DAY = 86_400_000
 BYTES_PER_KIB = 1_024
 LEAST_OF_FOUR = 0.001
 """The smallest amount in dollars for which four decimals suffice."""
+LEAST = 0.00000001
+"""The smallest amount in dollars that is written out."""
 MAX_SHOWN_CHARS = 200_000
 """How much of one input or output a page shows; the API returns all of it."""
 
@@ -191,6 +193,8 @@ def usd(amount: Decimal | float | None) -> str:
         return f"${value:,.2f}"
     if abs(value) >= LEAST_OF_FOUR:
         return f"${value:.4f}".removesuffix("00")
+    if abs(value) < LEAST:
+        return f"<${LEAST:.8f}"
     return f"${value:.8f}".rstrip("0")
 
 

@@ -5,6 +5,8 @@ import re
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from hocket.schemas import subjects
 from hocket.schemas.messages import ReplicaState, ReplicasTold
 from support.administration.console_rig import (
@@ -35,6 +37,8 @@ async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Re
     page = (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).body
     alike = (await rest.get(f"/console/compare?a={RUN}&b={RUN}", headers=PAGE)).body
     viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    same = f"/console/compare?a={RUN}&b={RUN}"
+    unread = (await asked_bare(rest, "GET", same, headers=viewer)).body
     bare = (
         await asked_bare(rest, "GET", f"/console/compare?a={RUN}&b={CHILD}", headers=viewer)
     ).body
@@ -47,6 +51,8 @@ async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Re
     assert page.count("not reached") == 1
     assert "&#34;text&#34;: &#34;other&#34;" in page
     assert "All nodes gave the same results." in alike
+    assert "gave the same results" not in unread
+    assert "inputs and outputs were not compared" in unread
     assert "&#34;text&#34;" not in bare
     at_node = re.search(r'class="mono">(\w+)</td>', bare[bare.index("first-difference") :])
     assert at_node is not None
@@ -105,6 +111,9 @@ async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) ->
         (await asked_bare(rest, "GET", f"/console/system?view={view}", headers=viewer)).status
         for view in ("health", "keys", "audit")
     ]
+    narrow = (await asked_bare(rest, "GET", "/console/system", headers=viewer)).body
+    auditor = await cookie_of(rest, await rest.make_key("auditor", None))
+    wide = (await asked_bare(rest, "GET", "/console/system", headers=auditor)).body
 
     assert '<td class="mono">c1</td>' in sides["health"]
     assert '<td class="mono">STEPS</td>' in sides["health"]
@@ -113,6 +122,30 @@ async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) ->
     assert "hk_" not in sides["keys"]
     assert "pipelines.apply" in sides["audit"]
     assert refused == [200, 403, 403]
+    assert '<td class="mono">c1</td>' in wide
+    assert "<b>database</b>" in narrow
+    assert '<td class="mono">c1</td>' not in narrow, "whom `GET /v1/partitions` refuses"
+    assert '<td class="mono">STEPS</td>' not in narrow
+
+
+async def test_a_page_that_shows_the_first_of_many_says_so(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await rest.post("/v1/pipelines", ASKING)).status == 201
+    for number, run_id in enumerate((RUN, CHILD)):
+        await insert_run(rest.pool, run_id, NOW, pipeline="ask", status="running")
+        step = {"type": "approval", "state": "waiting"}
+        await insert_step(rest.pool, run_id, f"sign{number}", NOW, **step)
+    paths = ("/console/approvals", "/console/system?view=keys")
+    whole = [(await rest.get(path, headers=PAGE)).body for path in paths]
+    monkeypatch.setattr("hocket.admin.approvals.reads.MAX_WAITING", 1)
+    monkeypatch.setattr("hocket.admin.console.pages.system.MAX_KEYS", 1)
+    approvals, keys = [(await rest.get(path, headers=PAGE)).body for path in paths]
+
+    assert "2 wait for a decision" in whole[0]
+    assert "These are the latest" not in whole[1]
+    assert "1 or more wait" in approvals
+    assert "These are the latest 1; <code>hocket keys list --all --all-tenants</code>" in keys
 
 
 async def test_changes_name_the_key_and_not_its_id(rest: Rest) -> None:
@@ -160,6 +193,7 @@ async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) 
     await add_run(rest)
     await insert_call(rest.pool, "c1", NOW, run_id=RUN, decision=DECISION)
     await insert_call(rest.pool, "c2", NOW, tenant="acme", model="theirs", decision=DECISION)
+    await insert_call(rest.pool, "c3", NOW, run_id="my-agent", decision=DECISION)
 
     models = (await rest.get("/console/models", headers=PAGE)).body
     of_run = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
@@ -170,6 +204,8 @@ async def test_a_call_shows_why_it_went_to_its_backend_and_who_lost(rest: Rest) 
         assert '<span class="missed">its breaker is open</span>' in page
         assert '<span class="chosen-word">chosen</span>' in page
     assert "theirs" not in models
+    assert ">my-agent</span>" in models
+    assert "/console/runs/my-agent" not in models, "a run of somebody's own has no page"
     assert "No gateway answers" in models
     assert "the cheap one" not in other
 

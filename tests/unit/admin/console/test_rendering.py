@@ -70,6 +70,8 @@ def test_a_specification_is_shown_without_what_it_would_be_anyway() -> None:
     [
         (Decimal(0), "$0"),
         (Decimal("0.0000012"), "$0.0000012"),
+        (Decimal("0.00000001"), "$0.00000001"),
+        (Decimal("0.000000003"), "<$0.00000001"),
         (Decimal("0.05"), "$0.05"),
         (Decimal("0.5"), "$0.50"),
         (Decimal("0.06849"), "$0.0685"),

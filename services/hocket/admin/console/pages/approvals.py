@@ -19,5 +19,9 @@ router = page_router()
 async def console_approvals(request: Request, context: Ctx, caller: CallerDep) -> Response:
     """List the approvals that runs wait for, to be given or refused with a comment."""
     found = await reads.waiting(context, caller.tenant, content=caller.sees_content)
-    values = {"section": "Approvals", "waiting": found}
+    values = {
+        "section": "Approvals",
+        "waiting": found,
+        "is_full": len(found) == reads.MAX_WAITING,
+    }
     return render(request, caller, "approvals.html", values)

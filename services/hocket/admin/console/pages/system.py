@@ -69,9 +69,11 @@ async def console_system(
     return render(request, caller, "system.html", values)
 
 
-async def _health(context: Context, _caller: Caller) -> dict[str, Any]:
-    return {
-        "health": await health.system_health(context),
+async def _health(context: Context, caller: Caller) -> dict[str, Any]:
+    found = {"health": await health.system_health(context), "is_wide": caller.bearer.tenant is None}
+    if not found["is_wide"]:
+        return found  # streams and partitions are those of all tenants
+    return found | {
         "partitions": await system_state.partitions(context.pool),
         "partitions_sql": system_state.PARTITIONS.strip(),
         "streams": await system_state.streams(context.bus),
@@ -84,7 +86,8 @@ async def _workers(context: Context, _caller: Caller) -> dict[str, Any]:
 
 async def _letters(context: Context, caller: Caller) -> dict[str, Any]:
     found = await dead_letters.list_latest(context.bus, caller.tenant, MAX_LETTERS, None)
-    return {"letters": [visible(letter, caller) for letter in found]}
+    letters = [visible(letter, caller) for letter in found]
+    return {"letters": letters, "is_full": len(letters) == MAX_LETTERS}
 
 
 async def _keys(context: Context, caller: Caller) -> dict[str, Any]:
@@ -92,7 +95,7 @@ async def _keys(context: Context, caller: Caller) -> dict[str, Any]:
     rows = await key_store.list_latest(
         context.pool, tenant, all_states=True, before=(FAR_FUTURE, ""), limit=MAX_KEYS
     )
-    return {"keys": [dict(row) for row in rows]}
+    return {"keys": [dict(row) for row in rows], "is_full": len(rows) == MAX_KEYS}
 
 
 async def _audit(context: Context, caller: Caller) -> dict[str, Any]:

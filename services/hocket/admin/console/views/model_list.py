@@ -10,6 +10,7 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
+from hocket.schemas.ids import is_run_id
 from hocket.schemas.messages import CallDecision
 
 GATEWAY_TIMEOUT_MS = 2_000
@@ -88,10 +89,16 @@ async def call_table(pool: Pool, tenant: str) -> CallTable:
 async def decisions(
     pool: Pool, tenant: str, model: str | None, backend: str | None
 ) -> list[dict[str, Any]]:
-    """Return the latest calls with their decisions, optionally of one model or backend only."""
+    """Return the latest calls with their decisions, optionally of one model or backend only. A call may
+    name a run that is none of the platform's (`is_own`), which has no page."""
     rows = await pool.fetch(
         DECISIONS, tenant, model, backend, MAX_DECISIONS, timeout=QUERY_TIMEOUT_S
     )
     return [
-        {**dict(row), "decision": CallDecision.model_validate_json(row["decision"])} for row in rows
+        {
+            **dict(row),
+            "decision": CallDecision.model_validate_json(row["decision"]),
+            "is_own": is_run_id(row["run_id"] or ""),
+        }
+        for row in rows
     ]
