@@ -141,8 +141,8 @@ class InvalidInput(DocumentInvalid):
 
 
 class PayloadTooLarge(HocketError):
-    """The payload has {size_bytes} bytes; the limit is {limit_bytes}. Put large values into a blob
-    (`PUT /v1/blobs`) and pass its reference."""
+    """The payload has {size_bytes} bytes; the limit is {limit_bytes}. Keep large values where the steps
+    can read them (a database, a file server), and pass their address."""
 
     code = "payload_too_large"
     error_class = ErrorClass.INVALID

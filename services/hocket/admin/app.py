@@ -56,7 +56,7 @@ from hocket.kit.process.settings import DEFAULT_KEY_REQUESTS_PER_S
 from hocket.kit.web_requests import WebRules
 
 MAX_BODY_BYTES = 1_048_576
-"""The maximum size of a request in bytes; larger values are passed by reference."""
+"""The maximum size of a request in bytes."""
 
 DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""

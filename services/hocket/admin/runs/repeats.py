@@ -122,7 +122,7 @@ def _headers(asked: RunOrigin) -> dict[str, str]:
             raise InvalidInput(
                 field="step_input",
                 reason=f"it has {len(text)} characters",
-                cure=f"Use at most {MAX_STEP_INPUT_CHARS}; put large values into a blob.",
+                cure=f"Use at most {MAX_STEP_INPUT_CHARS}; instead of a large value, pass its address.",
             )
         headers[cloudevents.STEP_INPUT] = text
     return headers

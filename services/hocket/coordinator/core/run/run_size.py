@@ -37,8 +37,8 @@ class ValueTooDeep(HocketError):
 
 class RunTooLarge(HocketError):
     """The inputs, outputs and errors of the run's steps come to {size_bytes} bytes; the limit is
-    {limit_bytes}. Pass large values by reference (`PUT /v1/blobs`), map over fewer items, or have a
-    loop keep less."""
+    {limit_bytes}. Keep large values elsewhere (a database, a file server) and pass their address, map
+    over fewer items, or have a loop keep less."""
 
     code = "run_too_large"
     error_class = ErrorClass.INVALID

@@ -43,8 +43,8 @@ class ApprovalRefused(HocketError):
 
 class SignalsTooLarge(HocketError):
     """The signals that no step of the run has read yet come to {size_bytes} bytes; the limit is
-    {limit_bytes}. Send a signal when its step waits for it, and large values by reference (`PUT
-    /v1/blobs`)."""
+    {limit_bytes}. Send a signal when its step waits for it, and instead of a large value its
+    address."""
 
     code = "signals_too_large"
     error_class = ErrorClass.INVALID
