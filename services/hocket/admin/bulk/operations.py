@@ -13,7 +13,7 @@ as long again. The next page goes to the tenant whose last page was longest ago.
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -175,7 +175,7 @@ async def change_page(context: Context, owner: str, row: asyncpg.Record) -> asyn
     for part in _parts(row["action"], runs):
         began_s = asyncio.get_running_loop().time()
         if row["action"] == "cancel":
-            await actions.cancel_all(context, _caller(row), part, row["reason"])
+            await actions.cancel_all(context, caller_of(row), part, row["reason"])
             await _settled(context, [run["run_id"] for run in part])
             changed += len(part)
         else:
@@ -216,9 +216,12 @@ async def _settled(context: Context, run_ids: list[str]) -> None:
             return
 
 
-def _caller(row: asyncpg.Record) -> Caller:
-    """Return the caller that requested an operation."""
-    bearer = Principal(row["created_by"].removeprefix("key:"), "", row["tenant"], "", frozenset())
+def caller_of(row: Mapping[str, Any]) -> Caller:
+    """Return the caller that requested an operation, under the same name."""
+    author = row["created_by"]
+    is_token = not author.startswith("key:")
+    key_id = author.removeprefix("key:")
+    bearer = Principal(key_id, "", row["tenant"], "", frozenset(), is_token=is_token)
     return Caller(row["tenant"], bearer, "")
 
 
@@ -227,7 +230,7 @@ async def _retry(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> 
     operation_id = row["operation_id"]
     body = RetryBody(idempotency_key=f"{operation_id}:{run['run_id']}")
     try:
-        await repeats.retry(context, _caller(row), run, body, traceparent=None)
+        await repeats.retry(context, caller_of(row), run, body, traceparent=None)
     except HocketError as error:
         info = error.info()
         if info.error_class in (ErrorClass.UNAVAILABLE, ErrorClass.TIMEOUT, ErrorClass.TRANSIENT):
