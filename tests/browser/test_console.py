@@ -301,6 +301,75 @@ async def test_what_is_typed_as_json_is_sent_with_all_of_its_digits(rest: Rest) 
     assert json.loads(tried)["input"] == given
 
 
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+async def test_the_timeline_of_a_run_that_goes_on_keeps_its_zoom_and_stops_at_its_end(
+    rest: Rest,
+) -> None:
+    going, now = live_rig.run_id(903), datetime.now(UTC)
+    await insert_run(rest.pool, going, now, pipeline="research", status="running")
+    await insert_step(rest.pool, going, "plan", now, state="dispatched")
+    async with opened_page(rest) as page:
+
+        async def after(ms: int) -> str:
+            await page.clock.fast_forward(ms)
+            await page.evaluate(DRAWN)
+            return str(await page.locator("#zoomed").inner_text())
+
+        await page.clock.install()
+        await page.goto(f"{rest.url}/console/runs/{going}")
+        await page.wait_for_selector("#zoomed:not(:empty)")
+        whole = await after(20_000)
+        await page.locator("#zoom-in").click()
+        await page.evaluate(DRAWN)
+        zoomed = await page.locator("#zoomed").inner_text()
+        kept = await after(60_000)
+        await page.locator("#zoom-all").click()
+        await rest.pool.execute(
+            "UPDATE hocket.run SET status = 'succeeded', finished_at = $2 WHERE run_id = $1",
+            going,
+            now + timedelta(seconds=100),
+        )
+        await live_rig.tell_end(rest.bus, 903, pipeline="research")
+        await page.locator("header .status.succeeded").wait_for()
+        ended = [await after(ms) for ms in (1_000, 600_000)]
+
+    assert zoomed != whole
+    assert kept == zoomed
+    assert ended == ["0 to 1 min 42 s"] * 2  # of 100 s, and a little space
+
+
+async def test_a_run_that_takes_days_says_so_while_it_goes_on(rest: Rest) -> None:
+    going = live_rig.run_id(904)
+    began = datetime.now(UTC) - timedelta(hours=26)
+    await insert_run(rest.pool, going, began, pipeline="research", status="running")
+    async with opened_page(rest) as page:
+        await page.clock.install()
+        await page.goto(f"{rest.url}/console/runs/{going}")
+        await page.clock.fast_forward(1_000)
+        took = await page.locator("#took").inner_text()
+
+    assert took == "1 d 02 h"
+
+
+async def test_a_period_takes_the_place_of_a_range_that_was_dragged(rest: Rest) -> None:
+    async with opened_page(rest) as page:
+        dragged = "since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z"
+        await page.goto(f"{rest.url}/console/runs?{dragged}")
+        await page.locator("#accepted", has_text="runs").wait_for()
+        await page.get_by_role("button", name="Show", exact=True).click()
+        await page.wait_for_url("**period=24h&since=2026**")
+        await page.locator("#accepted", has_text="runs").wait_for()
+        await page.locator("select[name=period]").select_option("7d")
+        await page.get_by_role("button", name="Show", exact=True).click()
+        await page.wait_for_url("**period=7d**")
+        address = page.url
+
+    assert "since" not in address
+    assert "until" not in address
+
+
 async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None:
     async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs?status=failed")

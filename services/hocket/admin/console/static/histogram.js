@@ -3,6 +3,12 @@
 document.addEventListener("DOMContentLoaded", async () => {
   const place = document.getElementById("histogram"), accepted = document.getElementById("accepted");
   if (!place) return;
+  // a period chosen after it takes the place of the range
+  const period = document.querySelector("#filters [name=period]");
+  period.addEventListener("change", () => {
+    const isRange = "range" in period.selectedOptions[0].dataset;
+    for (const name of ["since", "until"]) if (period.form.elements[name]) period.form.elements[name].disabled = !isRange;
+  });
   const query = new URLSearchParams(location.search);
   query.delete("tenant");
   const text = await hocket.part(`/runs/histogram.json?${query}`);

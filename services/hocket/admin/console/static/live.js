@@ -56,7 +56,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const began = Date.parse(run.dataset.accepted);
   const clock = setInterval(() => {
     const ms = Date.now() - began, took = document.getElementById("took");
-    if (took) took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.floor(ms / 1000) % 60} s`;
+    if (took) took.textContent = ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : duration(ms);
   }, 250);
 
   /** This page as the server makes it now; null where it does not. */
@@ -102,7 +102,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const stream = new EventSource(address(`/live/runs/${run.dataset.run}`));
   stream.addEventListener("step", (event) =>
     document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
-  stream.addEventListener("run", async () => {
+  stream.addEventListener("run", async (event) => {
+    document.dispatchEvent(new CustomEvent("hocket:ended", { detail: JSON.parse(event.data).duration_ms }));
     stream.close(); [clock, burner, reader, flame].forEach(clearInterval);
     const ended = await page();
     if (!ended) return;

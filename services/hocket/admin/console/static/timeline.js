@@ -7,10 +7,11 @@ document.addEventListener("DOMContentLoaded", async () => {
   const ROW = 22, HEAD = 26, BAR = 12;
   const waits = new Map(Object.entries(JSON.parse(place.dataset.critical))); // of the steps on the critical path: kind, from, ms
   const run = document.getElementById("run");
-  const allowed = Number(run.dataset.allowed), took = run.dataset.took === undefined ? null : Number(run.dataset.took);
+  const allowed = Number(run.dataset.allowed);
+  let took = run.dataset.took === undefined ? null : Number(run.dataset.took);
   const canvas = document.createElement("canvas"), paint = canvas.getContext("2d");
   place.append(canvas);
-  const state = { rows: [], top: 0, from: 0, to: 1, chosen: -1, hover: -1, needle: "" };
+  const state = { rows: [], top: 0, from: 0, to: 1, whole: true, chosen: -1, hover: -1, needle: "" };
   const steps = new Map(), nodes = new Map(), opened = new Set(), containers = new Set();
   let colours = {}, names = 190, right = 118, wide = 0, high = 0, pending = false, folded = false;
 
@@ -18,7 +19,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   const learn = () => { for (const name of ["text", "dim", "line", "soft", "page", "queue", "execution", "bad", "idle", "path", "deadline", "accent", "waiting", "live", "model", "backoff", "coordinator", "cache"]) colours[name] = css(`--${name}`); };
   const now = () => Date.now() - Date.parse(run.dataset.accepted);
   const label = (ms) => ms === 0 ? "0" : hocket.duration(ms);
-  const dollars = (usd) => `$${usd >= 1 ? usd.toFixed(2) : usd >= 0.001 ? usd.toFixed(4).replace(/00$/, "") : usd.toFixed(8).replace(/0+$/, "")}`;
+  const dollars = (usd) => `$${usd >= 1 ? usd.toFixed(2) : usd >= 0.001 ? usd.toFixed(4).replace(/00$/, "") : usd < 1e-8 ? "0.00000001 or less" : usd.toFixed(8).replace(/0+$/, "")}`;
 
   async function load(node, after) {
     const address = new URL(place.dataset.src, location.href);
@@ -71,7 +72,9 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (took === null) for (const step of steps.values()) last = Math.max(last, step.finished ?? 0);
     return Math.max(last, 1) * 1.02;
   }
-  const whole = () => { state.from = 0; state.to = end(); request(); };
+  const whole = () => { state.whole = true; state.from = 0; state.to = end(); request(); };
+  /** Show another span of time, which stays while a run goes on. */
+  const span = (from, to) => { state.whole = false; state.from = from; state.to = to; request(); };
   function request() { if (!pending) { pending = true; requestAnimationFrame(draw); } }
   const x = (ms) => names + (ms - state.from) / (state.to - state.from) * (wide - names - right);
 
@@ -142,10 +145,9 @@ document.addEventListener("DOMContentLoaded", async () => {
   }
 
   function zoom(factor, around = (state.from + state.to) / 2) {
-    const span = Math.min(Math.max((state.to - state.from) * factor, 0.05), end() * 4);
-    const share = (around - state.from) / (state.to - state.from);
-    state.from = around - span * share; state.to = state.from + span;
-    request();
+    const wanted = Math.min(Math.max((state.to - state.from) * factor, 0.05), end() * 4);
+    const from = around - wanted * (around - state.from) / (state.to - state.from);
+    span(from, from + wanted);
   }
   function scroll(by) { state.top = Math.min(Math.max(0, state.top + by), Math.max(0, state.rows.length * ROW - (high - HEAD) + ROW)); request(); }
   async function pick(index) {
@@ -177,7 +179,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     if (event.ctrlKey || event.metaKey || event.shiftKey) zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, timeAt(event));
-    else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { const by = event.deltaX / (wide - names) * (state.to - state.from); state.from += by; state.to += by; request(); }
+    else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { const by = event.deltaX / (wide - names) * (state.to - state.from); span(state.from + by, state.to + by); }
     else scroll(event.deltaY);
   }, { passive: false });
   let held = null;
@@ -188,7 +190,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (Math.abs(by) + Math.abs(down) > 4) held.moved = true;
     if (!held.moved) return;
     const shift = by / (wide - names - right) * (held.to - held.from);
-    state.from = held.from - shift; state.to = held.to - shift; state.top = held.top; scroll(-down);
+    span(held.from - shift, held.to - shift); state.top = held.top; scroll(-down);
   });
   canvas.addEventListener("pointerup", (event) => { const wasClick = held && !held.moved; held = null; if (wasClick) pick(rowAt(event)); });
   canvas.addEventListener("dblclick", whole);
@@ -196,8 +198,8 @@ document.addEventListener("DOMContentLoaded", async () => {
   place.addEventListener("keydown", (event) => {
     const keys = {
       "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1.4), 0: whole,
-      ArrowLeft: () => { const by = (state.to - state.from) / 10; state.from -= by; state.to -= by; request(); },
-      ArrowRight: () => { const by = (state.to - state.from) / 10; state.from += by; state.to += by; request(); },
+      ArrowLeft: () => { const by = (state.to - state.from) / 10; span(state.from - by, state.to - by); },
+      ArrowRight: () => { const by = (state.to - state.from) / 10; span(state.from + by, state.to + by); },
       ArrowDown: () => move(1), ArrowUp: () => move(-1), PageDown: () => scroll(high - HEAD), PageUp: () => scroll(HEAD - high),
       Enter: () => pick(state.chosen),
     };
@@ -239,6 +241,8 @@ document.addEventListener("DOMContentLoaded", async () => {
   high = place.clientHeight;
   whole(); arrange();
   if (early) choose(early);
-  if (took === null) setInterval(whole, 500);
+  const go = () => { if (state.whole) whole(); else request(); };
+  const clock = took === null ? setInterval(go, 500) : null;
+  document.addEventListener("hocket:ended", ({ detail }) => { took = detail; clearInterval(clock); go(); });
   new ResizeObserver(request).observe(place);
 });
