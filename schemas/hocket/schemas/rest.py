@@ -580,17 +580,20 @@ class PipelineCosts(Reply):
 
 
 class PipelineNodeCost(Reply):
+    """What a node cost at a model and backend. What its steps charged besides has neither, no latency
+    and no tokens; its `calls` are those steps."""
+
     pipeline: str | None = None
     version: int | None = None
     node: str | None = None
-    model: str
-    backend: str
+    model: str | None = None
+    backend: str | None = None
     calls: int
     failed_calls: int
     input_tokens: int
     output_tokens: int
     cost_usd: Usd
-    mean_latency_ms: float
+    mean_latency_ms: float | None = None
 
 
 class NodeCosts(Reply):
@@ -616,7 +619,7 @@ class KindCost(Reply):
 class KindCosts(Reply):
     """One row per pipeline version, node, day (UTC) and kind, from `report.cost_by_kind`. Kinds:
     `call`; `retry`, a repeated attempt; `speculation`, a branch or hedge that lost its race;
-    `cascade`, a cheaper answer that was not accepted."""
+    `cascade`, a cheaper answer that was not accepted; `tool`, steps that charged without a model."""
 
     costs: tuple[KindCost, ...]
     truncated: bool = False

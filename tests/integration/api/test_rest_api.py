@@ -34,6 +34,7 @@ from hocket.schemas.messages import (
 )
 from support.administration.told_replicas import ToldGateways
 from support.rest_rig import Rest, running_rest
+from support.runs.rows import insert_step
 
 WAIT_S = 10.0
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
@@ -701,6 +702,25 @@ async def test_a_run_that_only_calls_name_counts_in_every_report(rest: Rest) -> 
     assert found["agent-7"] == ("external", 2, None)
     assert found[_id(2)] == ("deleted", 1, None)
     assert found[_id(1)][:2] == ("succeeded", 1)
+
+
+async def test_what_tools_charged_is_in_every_list_of_costs(rest: Rest) -> None:
+    now = datetime.now(UTC)
+    await _insert_run(rest, _id(1), pipeline="greet", accepted_at=now)
+    await insert_step(rest.pool, _id(1), "look", now - timedelta(seconds=1))
+    await rest.pool.execute("""UPDATE hocket.step SET facts = '{"charged_usd": "0.25"}'""")
+
+    found = {}
+    for name in ("pipelines", "nodes", "kinds", "runs"):
+        answer = await rest.get(f"/v1/costs/{name}", params={"pipeline": "greet"})
+        assert answer.status == 200, (name, answer.body)
+        (found[name],) = answer.body["costs"]
+
+    assert {Decimal(row["cost_usd"]) for row in found.values()} == {Decimal("0.25")}
+    node = found["nodes"]
+    assert (node["node"], node["model"], node["backend"], node["calls"]) == ("look", None, None, 1)
+    assert node["mean_latency_ms"] is None
+    assert found["kinds"]["kind"] == "tool"
 
 
 async def test_a_span_of_days_has_a_limit(rest: Rest) -> None:
