@@ -20,7 +20,7 @@ from support.administration.console_rig import asked_bare as asked
 from support.administration.told_replicas import ToldGateways
 from support.gateway.gateway_process import running_gateway
 from support.rest_rig import Rest
-from support.runs.rows import insert_call
+from support.runs.rows import insert_call, insert_step
 
 SOON = timedelta(minutes=2)
 """Whatever hour or day begins while a test runs has what was spent then."""
@@ -161,3 +161,24 @@ async def test_the_sql_of_a_cost_is_the_reports_and_means_the_days_of_the_page(r
     assert "FROM report.cost_by_kind" in week
     assert (await rest.pool.fetchrow(week))["cost"] == Decimal("13.5")
     assert (await rest.pool.fetchrow(month))["cost"] == Decimal("513.5")
+
+
+async def test_what_tools_charged_is_neither_waste_nor_a_call(rest: Rest) -> None:
+    await add_run(rest)
+    await insert_step(rest.pool, RUN, "hello", datetime.now(UTC) - timedelta(seconds=1))
+    await rest.pool.execute("""UPDATE hocket.step SET facts = '{"charged_usd": "2"}'""")
+    alone = (await rest.get("/console/money", headers=PAGE)).body
+    await insert_call(rest.pool, "c1", datetime.now(UTC), run_id=RUN, cost=1)
+    await insert_call(rest.pool, "c2", datetime.now(UTC), run_id=RUN, cost=1, kind="retry")
+    money, pipeline = [
+        (await rest.get(path, headers=PAGE)).body
+        for path in ("/console/money", "/console/pipelines/greet")
+    ]
+
+    assert "<b>$2.00</b>" in alone
+    assert "0 calls; $0 (0\N{NO-BREAK SPACE}%) went to speculation and retries" in alone
+    assert "<b>$4.00</b>" in money
+    assert "2 calls; $1.00 (25\N{NO-BREAK SPACE}%) went to speculation and retries" in money
+    assert ("greet / hello: retry", "1", "$1.00") in [row[:3] for row in cells_of(money)]
+    assert not any("hello: tool" in row[0] for row in cells_of(money) if row)
+    assert ("hello", "$4.00", "$1.00") in [row[:3] for row in cells_of(pipeline)]

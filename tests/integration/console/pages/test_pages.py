@@ -148,6 +148,21 @@ async def test_a_page_that_shows_the_first_of_many_says_so(
     assert "These are the latest 1; <code>hocket keys list --all --all-tenants</code>" in keys
 
 
+async def test_the_last_page_of_pipelines_leads_to_no_empty_one(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.console.pages.pipelines.ROWS", 1)
+    only = (await rest.get("/console/pipelines", headers=PAGE)).body
+    assert (await rest.post("/v1/pipelines", ASKING)).status == 201
+    first = (await rest.get("/console/pipelines", headers=PAGE)).body
+    last = (await rest.get("/console/pipelines?after=ask", headers=PAGE)).body
+
+    assert "More pipelines" not in only
+    assert 'href="?after=ask" rel="next"' in first
+    assert "/console/pipelines/greet" in last
+    assert "More pipelines" not in last
+
+
 async def test_changes_name_the_key_and_not_its_id(rest: Rest) -> None:
     own = rest.key.split("_")[1]
 

@@ -56,8 +56,9 @@ async def console_pipelines(
     after: Annotated[str, Query(max_length=63, pattern=r"^[A-Za-z0-9_-]*$")] = "",
 ) -> Response:
     """List the pipelines with how their last days went."""
-    found = await pipelines.list_pipelines(context.pool, caller.tenant, after, ROWS)
-    older = address(request, after=found[-1].pipeline) if len(found) == ROWS else None
+    more = await pipelines.list_pipelines(context.pool, caller.tenant, after, ROWS + 1)
+    found = more[:ROWS]
+    older = address(request, after=found[-1].pipeline) if len(more) > ROWS else None
     rows = await pipeline_list.with_last_days(context.pool, caller.tenant, found)
     sql = pipeline_list.last_days_sql(caller.tenant, found)
     values = {"section": "Pipelines", "rows": rows, "rows_sql": sql, "older": older}

@@ -14,15 +14,17 @@ TOP = 20
 """Rows of each table, most expensive first."""
 
 TOTAL = """
-SELECT coalesce(sum(cost_usd), 0) AS cost, coalesce(sum(calls), 0)::bigint AS calls,
-       coalesce(sum(cost_usd) FILTER (WHERE kind <> 'call'), 0) AS waste
+SELECT coalesce(sum(cost_usd), 0) AS cost,
+       coalesce(sum(calls) FILTER (WHERE kind <> 'tool'), 0)::bigint AS calls,
+       coalesce(sum(cost_usd) FILTER (WHERE kind NOT IN ('call', 'tool')), 0) AS waste
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 """
-"""What all calls cost, and how much of that was speculation or retries."""
+"""What all calls and tools cost, and how much of that was speculation or retries."""
 
 BY_PIPELINE = """
-SELECT coalesce(pipeline, '(no pipeline)') AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+SELECT coalesce(pipeline, '(no pipeline)') AS name,
+       coalesce(sum(calls) FILTER (WHERE kind <> 'tool'), 0)::bigint AS calls, sum(cost_usd) AS cost
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 GROUP BY 1
@@ -46,7 +48,7 @@ WASTE = """
 SELECT coalesce(pipeline, '(no pipeline)') || ' / ' || coalesce(node, '(no node)') || ': ' || kind
            AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
 FROM report.cost_by_kind
-WHERE tenant = $1 AND day >= $2 AND kind <> 'call'
+WHERE tenant = $1 AND day >= $2 AND kind NOT IN ('call', 'tool')
 GROUP BY 1
 ORDER BY cost DESC, name
 LIMIT $3

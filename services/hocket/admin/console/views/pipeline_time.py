@@ -21,7 +21,7 @@ LIMIT 500
 
 MONEY = """
 SELECT coalesce(node, '(no node)') AS node, sum(cost_usd) AS cost_usd,
-       coalesce(sum(cost_usd) FILTER (WHERE kind <> 'call'), 0) AS waste_usd
+       coalesce(sum(cost_usd) FILTER (WHERE kind NOT IN ('call', 'tool')), 0) AS waste_usd
 FROM report.cost_by_kind
 WHERE tenant = $1 AND pipeline = $2 AND day > (now() AT TIME ZONE 'UTC')::date - 7
 GROUP BY 1
