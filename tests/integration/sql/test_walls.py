@@ -163,10 +163,31 @@ async def test_a_missing_sqlite_file_is_not_created(tmp_path: Path) -> None:
     await target.close()
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "oracle://x/y", "no url"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "oracle://x/y",
+        "no url",
+        "mysql://x/y",  # its default driver is not installed here
+        "postgresql+pg8000://x/y",
+        "postgresql://me:an@in:parts/y@x/z",
+        "postgresql://x/y?application_name=z",
+        "postgresql://x/y?sslmode=on",
+    ],
+)
 def test_a_target_that_cannot_work_is_refused_at_once(url: str) -> None:
-    with pytest.raises(TargetInvalid, match="`bad`"):
+    with pytest.raises(TargetInvalid, match="`bad`") as told:
         Target("bad", TargetSettings(url=url))
+    assert "parts" not in str(told.value)
+
+
+async def test_a_url_may_say_how_to_encrypt_as_libpq_does(database_url: str) -> None:
+    target = Target("shop", TargetSettings(url=f"{database_url}?sslmode=disable"))
+    result = await run_query(target, "SELECT 1 AS n", {}, timeout_ms=TIMEOUT_MS, max_rows=1)
+    assert result.rows == ((1,),)
+    await target.close()
 
 
 async def test_a_query_runs_as_the_role_of_the_target(database_url: str) -> None:

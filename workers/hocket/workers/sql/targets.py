@@ -59,6 +59,27 @@ _DIALECTS = {
     "mariadb": "mysql",
     "duckdb": "duckdb",
 }
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_ASYNCPG_OPTIONS = frozenset(
+    {
+        "database",
+        "gsslib",
+        "host",
+        "krbsrvname",
+        "passfile",
+        "password",
+        "port",
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "service",
+        "servicefile",
+        "ssl",
+        "sslmode",
+        "target_session_attrs",
+        "user",
+    }
+)
+"""What may follow `?` in a URL for asyncpg; its other arguments are not texts."""
 
 T = TypeVar("T")
 SchemaName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")]
@@ -101,6 +122,7 @@ class Target:
                 reason=f"`{backend}` is not a dialect that the guard knows",
                 cure=f"Use one of: {', '.join(_DIALECTS)}.",
             )
+        _check_driver(name, url)
         self.dialect = _DIALECTS[backend]
         assert self.dialect in DIALECTS
         for pattern in settings.tables:
@@ -150,7 +172,7 @@ class Target:
         if self.dialect == "postgres" and url.drivername in ("postgresql", "postgresql+asyncpg"):
             arguments = {"timeout": CONNECT_TIMEOUT_S}
             self._async = create_async_engine(
-                url.set(drivername="postgresql+asyncpg"), connect_args=arguments, **limits
+                _for_asyncpg(self.name, url), connect_args=arguments, **limits
             )
             event.listen(self._async.sync_engine, "connect", postgres.prepare)
             return
@@ -318,10 +340,49 @@ def _url(name: str, text: str) -> URL:
         if url.drivername != "postgresql":  # its driver here is asyncpg
             url.get_dialect()
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise _without_driver(name, error) from None
+    except ValueError:  # of the port; its text may be a part of a password
         raise TargetInvalid(
-            database=name, reason=str(error), cure="Use a SQLAlchemy URL with an installed driver."
+            database=name,
+            reason="the port in `url` is not a number",
+            cure="Write `@`, `:` and `/` of a secret as `%40`, `%3A` and `%2F`.",
         ) from None
     return url
+
+
+def _for_asyncpg(name: str, url: URL) -> URL:
+    """Return the URL with what SQLAlchemy hands to asyncpg, which calls libpq's `sslmode` `ssl`."""
+    query = dict(url.query)
+    for option in sorted(query.keys() - _ASYNCPG_OPTIONS):
+        raise TargetInvalid(
+            database=name,
+            reason=f"`url` has the option `{option}`, which asyncpg does not take",
+            cure=f"Use only {', '.join(sorted(_ASYNCPG_OPTIONS))}, or another installed driver.",
+        )
+    mode = query.pop("sslmode", query.get("ssl"))
+    if mode is not None and mode not in _SSL_MODES:
+        raise TargetInvalid(
+            database=name,
+            reason=f"`sslmode` is `{mode}`",
+            cure=f"Use one of: {', '.join(_SSL_MODES)}.",
+        )
+    if mode is not None:
+        query["ssl"] = mode
+    return url.set(drivername="postgresql+asyncpg", query=query)
+
+
+def _check_driver(name: str, url: URL) -> None:
+    if url.drivername == "postgresql":  # its driver here is asyncpg
+        return
+    try:
+        url.get_dialect().import_dbapi()
+    except ImportError as error:
+        raise _without_driver(name, error) from None
+
+
+def _without_driver(name: str, error: Exception) -> TargetInvalid:
+    cure = "Use a SQLAlchemy URL with an installed driver."
+    return TargetInvalid(database=name, reason=str(error), cure=cure)
 
 
 def _pattern(name: str, text: str, dialect: str) -> TablePattern:
