@@ -285,6 +285,15 @@ async def test_nobody_gives_more_models_requests_or_time_than_he_has(
     assert made_so.status == 201
 
 
+async def test_no_key_is_made_that_has_already_expired(rest: Rest) -> None:
+    body = {"name": "x", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"}
+    answer = await asked(rest, rest.key, "/v1/keys", method="POST", json=body)
+    assert (answer.status, answer.body["field"]) == (422, "expires_at")
+    assert "x" not in {
+        key["name"] for key in (await asked(rest, rest.key, "/v1/keys?all=true")).body["keys"]
+    }
+
+
 async def test_the_keys_of_one_tenant_leave_others_room(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

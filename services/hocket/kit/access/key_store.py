@@ -349,6 +349,12 @@ def _check(wanted: NewKey) -> None:
             reason=f"the role `{wanted.role}` does not have {', '.join(beyond)}",
             cure="Choose from the permissions of the role; `hocket keys roles` lists them.",
         )
+    if wanted.expires_at is not None and wanted.expires_at <= datetime.now(UTC):
+        raise InvalidInput(
+            field="expires_at",
+            reason="the key would already have expired",
+            cure="Name a time in the future, such as `--days 90`, or none.",
+        )
     _check_pools(wanted)
 
 
