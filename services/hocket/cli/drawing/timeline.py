@@ -131,11 +131,14 @@ def faults(steps: Sequence[Json]) -> list[Text]:
     """Return the error of each failed step, and of each attempt that was retried."""
     lines = []
     for step in steps:
+        told = None
         for attempt in step.get("attempts", ()):
             if attempt.get("error"):
+                told = attempt["error"]
                 label = f"{step['step']} attempt {attempt['attempt']} {attempt['outcome']}: "
-                lines.append(Text.assemble((label, "yellow"), attempt["error"]["message"]))
-        if step.get("error"):
+                lines.append(Text.assemble((label, "yellow"), told["message"]))
+        was_retried = step["state"] == "succeeded" and step.get("error") == told
+        if step.get("error") and not was_retried:
             label = f"{step['step']} {step['state']}: "
             lines.append(Text.assemble((label, "red"), step["error"]["message"]))
     return lines

@@ -20,6 +20,17 @@ async def test_a_script_gets_the_part_that_a_page_shows_whole(rest: Rest) -> Non
         assert "Earlier attempts" in shown
 
 
+async def test_a_step_that_succeeded_when_retried_shows_no_fault_of_its_own(rest: Rest) -> None:
+    await add_run(rest)
+    await add_step(rest, "hello")
+    shown = (await rest.get(STEP, headers=PAGE)).body
+    assert '<div class="error">' not in shown
+
+    await rest.pool.execute("UPDATE hocket.step SET state = 'failed' WHERE run_id = $1", RUN)
+    shown = (await rest.get(STEP, headers=PAGE)).body
+    assert '<div class="error">' in shown
+
+
 async def test_who_sees_no_content_sees_no_values_of_a_step(rest: Rest) -> None:
     await add_run(rest)
     await add_step(rest, "hello", "a secret answer")

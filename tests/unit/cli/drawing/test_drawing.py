@@ -91,6 +91,24 @@ def test_an_earlier_attempt_is_drawn_before_the_one_that_counted() -> None:
     )
 
 
+def test_a_step_that_succeeded_when_retried_is_not_told_as_a_fault() -> None:
+    busy, final = {"message": "busy"}, {"message": "gone for good"}
+    tries = ({"attempt": 1, "outcome": "failed", "error": busy},)
+    steps = [
+        step("retried", "succeeded", 0, 10, 20, attempts=tries, error=busy),
+        step("failed", "failed", 0, 10, 20, attempts=tries, error=busy),
+        step("replaced", "succeeded", 0, 10, 20, attempts=tries, error=final),  # by its fallback
+    ]
+
+    assert text(timeline.faults(steps)).splitlines() == [
+        "retried attempt 1 failed: busy",
+        "failed attempt 1 failed: busy",
+        "failed failed: busy",
+        "replaced attempt 1 failed: busy",
+        "replaced succeeded: gone for good",
+    ]
+
+
 def test_steps_inside_a_step_stand_below_it() -> None:
     steps = [
         step("after", "succeeded", 500, 500, 600),
