@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import typer
 
@@ -21,7 +22,7 @@ from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
 
 if TYPE_CHECKING:
-    from hocket.cli.terminal.errors import PlatformNotFound
+    from hocket.cli.terminal.errors import PlatformNotFound, PlatformPartUnknown
 
 DEFAULT_TENANT = "default"
 API_ENV = "HOCKET_API_URL"
@@ -77,8 +78,14 @@ class Target:
 
     @cached_property
     def facts(self) -> PlatformFacts | None:
-        """The platform running in the data folder, if there is one and no context is used."""
-        return None if self.context is not None else read_facts(self.data_dir)
+        """The platform running in the data folder, if there is one and neither a context is used nor
+        the address of another platform is named."""
+        if self.context is not None:
+            return None
+        facts = read_facts(self.data_dir)
+        if facts is None or self.named_api is None:
+            return facts
+        return facts if _is_same_place(self.named_api, facts.api_url) else None
 
     @property
     def api_url(self) -> str | None:
@@ -102,7 +109,7 @@ class Target:
 
     @property
     def nats_url(self) -> str:
-        """The URL of NATS; raises PlatformNotFound if not known."""
+        """The URL of NATS; raises PlatformNotFound or PlatformPartUnknown if not known."""
         if self.known_nats is None:
             raise self._not_found("--nats or NATS_URL")
         return self.known_nats
@@ -115,7 +122,7 @@ class Target:
 
     @property
     def database_url(self) -> str:
-        """The URL of the database; raises PlatformNotFound if not known."""
+        """The URL of the database; raises PlatformNotFound or PlatformPartUnknown if not known."""
         if self.known_database is None:
             raise self._not_found(DATABASE_ENV)
         return self.known_database
@@ -128,10 +135,28 @@ class Target:
             check_shape("--api", self.named_api)
         return Api(self.api_url, self.chosen_tenant, self.key, timeout_s)
 
-    def _not_found(self, options: str) -> "PlatformNotFound":
-        from hocket.cli.terminal.errors import PlatformNotFound
+    def _not_found(self, options: str) -> "PlatformNotFound | PlatformPartUnknown":
+        from hocket.cli.terminal.errors import PlatformNotFound, PlatformPartUnknown
 
+        if self.api_url is not None:
+            return PlatformPartUnknown(api_url=self.api_url, options=options)
         return PlatformNotFound(data_dir=self.data_dir, options=options)
+
+
+def _is_same_place(named: str, api_url: str | None) -> bool:
+    if api_url is None:
+        return False
+    try:
+        return _place(named) == _place(api_url)
+    except ValueError:  # not a URL, which is told when it is used
+        return False
+
+
+def _place(url: str) -> tuple[str, str | None, int | None, str]:
+    """Return what tells one address from another: this machine has two names."""
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
+    return parts.scheme, host, parts.port, parts.path.strip("/")
 
 
 def checked_key(field: str, key: str) -> str:

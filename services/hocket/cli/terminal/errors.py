@@ -12,6 +12,15 @@ class PlatformNotFound(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class PlatformPartUnknown(HocketError):
+    """Of the platform at {api_url} only the REST API is known, and this command needs more. Name it
+    with {options}, or use the platform on this machine: `hocket --context local`, without --api and
+    HOCKET_API_URL."""
+
+    code = "platform_part_unknown"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class ContextUnknown(HocketError):
     """There is no context `{name}` in {file}. `hocket context list` shows the existing ones; `hocket
     context add` creates one."""
