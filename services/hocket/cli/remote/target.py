@@ -127,6 +127,25 @@ class Target:
             raise self._not_found(DATABASE_ENV)
         return self.known_database
 
+    def servers(self) -> tuple[str, str]:
+        """Return the URLs of NATS and of the database, for a command that treats them as a whole: if
+        only one is named, the other would be of another platform. Raises InvalidInput,
+        PlatformNotFound and PlatformPartUnknown."""
+        nats_url, database_url = self.nats_url, self.database_url
+        if self.facts is None:
+            return nats_url, database_url
+        is_own_nats = nats_url == self.facts.nats_url
+        if is_own_nats != (database_url == self.facts.database_url):
+            from hocket.schemas.errors import InvalidInput
+
+            named, missing = (DATABASE_ENV, NATS_ENV) if is_own_nats else (NATS_ENV, DATABASE_ENV)
+            raise InvalidInput(
+                field=missing,
+                reason=f"{named} is named without it, and the platform on {self.data_dir} uses another",
+                cure="Name both, or neither for the platform on this machine.",
+            )
+        return nats_url, database_url
+
     def api(self, timeout_s: float | None = None) -> Api:
         """Return a client of the REST API, or raise PlatformNotFound or InvalidInput."""
         if self.api_url is None:

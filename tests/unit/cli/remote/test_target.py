@@ -9,6 +9,7 @@ from hocket.cli.remote.contexts import Context
 from hocket.cli.remote.target import Target
 from hocket.cli.terminal.errors import PlatformNotFound, PlatformPartUnknown
 from hocket.kit.process.platform_facts import PlatformFacts, write_facts
+from hocket.schemas.errors import InvalidInput
 
 API = "http://127.0.0.1:8080"
 
@@ -66,6 +67,19 @@ def test_a_context_says_what_is_not_known_of_its_platform(folder: Path) -> None:
     target.__dict__["context"] = Context("https://hocket.example.com")
     with pytest.raises(PlatformPartUnknown, match=r"hocket\.example\.com"):
         _ = target.nats_url
+
+
+def test_nats_and_database_of_two_platforms_are_not_taken_for_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = ("nats://here:4222", "postgresql://here/hocket"), ("nats://b", "postgresql://b/b")
+    assert Target(folder, is_folder_named=True).servers() == here
+    with pytest.raises(InvalidInput, match="`DATABASE_URL`"):
+        Target(folder, named_nats=there[0], is_folder_named=True).servers()
+    monkeypatch.setenv("DATABASE_URL", there[1])
+    with pytest.raises(InvalidInput, match="`NATS_URL`"):
+        Target(folder, is_folder_named=True).servers()
+    assert Target(folder, named_nats=there[0], is_folder_named=True).servers() == there
 
 
 def test_where_nothing_runs_the_folder_is_named(tmp_path: Path) -> None:

@@ -29,10 +29,8 @@ def backup(
     from hocket.cli.terminal.log_lines import show_warnings
 
     show_warnings(notes)
-    target = target_of(context)
-    manifest = asyncio.run(
-        backups.take(folder, nats_url=target.nats_url, database_url=target.database_url)
-    )
+    nats_url, database_url = target_of(context).servers()
+    manifest = asyncio.run(backups.take(folder, nats_url=nats_url, database_url=database_url))
     if as_json:
         print_json(manifest)
         return
@@ -61,14 +59,9 @@ def restore(
     from hocket.cli.terminal.log_lines import show_warnings
 
     show_warnings(notes)
-    target = target_of(context)
+    nats_url, database_url = target_of(context).servers()
     manifest = asyncio.run(
-        backups.put_back(
-            folder,
-            nats_url=target.nats_url,
-            database_url=target.database_url,
-            replicas=replicas,
-        )
+        backups.put_back(folder, nats_url=nats_url, database_url=database_url, replicas=replicas)
     )
     if as_json:
         print_json(manifest)
