@@ -116,6 +116,10 @@ async def test_a_drained_type_hands_out_nothing_until_it_is_resumed(rest: Rest) 
 async def test_a_type_that_no_worker_ever_took_cannot_be_drained(rest: Rest) -> None:
     answer = await rest.post("/v1/types/none.such/drain")
     assert (answer.status, answer.body["code"]) == (404, "node_type_unknown")
+    for wish in ("drain", "resume"):
+        answer = await rest.post(f"/v1/types/llm/{wish}", {"queue": "nowhere"})
+        assert (answer.status, answer.body["code"]) == (404, "queue_unknown")
+        assert "`nowhere`" in answer.body["detail"]
 
 
 async def test_partitions_say_whose_they_are_and_how_many_runs_are_open(rest: Rest) -> None:

@@ -11,19 +11,28 @@ from http import HTTPStatus
 
 from hocket.admin.audit.recording import record
 from hocket.admin.context import Context
-from hocket.admin.node_types.reads import NodeTypeUnknown
+from hocket.admin.node_types.reads import show_type
 from hocket.admin.requests.identity import Caller
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.administration.platform_parts import QueueChange, QueueDrain
+from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.subjects import LANES, pool, pool_token, step_consumer
 
 TIMEOUT_MS = 5_000.0
 
 
+class QueueUnknown(HocketError):
+    """No worker has ever taken steps of `{type}` from the queue `{queue}`. Check the queue's name, or
+    start a worker that serves it; `hocket platform queues` lists the existing ones."""
+
+    code = "queue_unknown"
+    error_class = ErrorClass.INVALID
+
+
 async def change(context: Context, caller: Caller, node_type: str, body: QueueChange) -> None:
     """Drain a queue, or resume it if `body` is not a QueueDrain, with an audit row. Raises
-    NodeTypeUnknown if no worker ever took its steps, and BusUnavailable."""
+    NodeTypeUnknown, QueueUnknown if no worker ever took its steps, and BusUnavailable."""
     until = None
     if isinstance(body, QueueDrain):
         until = (datetime.now(UTC) + timedelta(seconds=body.for_s)).isoformat()
@@ -32,16 +41,20 @@ async def change(context: Context, caller: Caller, node_type: str, body: QueueCh
     await record(context, caller, done, f"queue:{name}", after=body.model_dump(mode="json"))
     asked = {} if until is None else {"pause_until": until.replace("+00:00", "Z")}
     token = pool_token(name)
-    await asyncio.gather(
-        *(_pause(context, step_consumer(token, lane), asked, node_type) for lane in LANES)
+    there = await asyncio.gather(
+        *(_pause(context, step_consumer(token, lane), asked) for lane in LANES)
     )
+    if not all(there):
+        show_type(context.node_types, node_type)  # raises NodeTypeUnknown
+        raise QueueUnknown(type=node_type, queue=body.queue, field="queue")
 
 
-async def _pause(context: Context, consumer: str, asked: dict[str, str], node_type: str) -> None:
+async def _pause(context: Context, consumer: str, asked: dict[str, str]) -> bool:
+    """Pause or resume a consumer, and tell whether it exists."""
     subject = f"CONSUMER.PAUSE.{subjects.STEPS}.{consumer}"
     error = (await context.bus.api(subject, asked, timeout_ms=TIMEOUT_MS)).get("error")
     if error is None:
-        return
+        return True
     if error.get("code") == HTTPStatus.NOT_FOUND:
-        raise NodeTypeUnknown(type=node_type)
+        return False
     raise BusUnavailable(reason=str(error.get("description")))

@@ -91,6 +91,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "no_canary": 404,
     "run_unknown": 404,
     "node_type_unknown": 404,
+    "queue_unknown": 404,
     "step_unknown": 404,
     "call_unknown": 404,
     "experiment_unknown": 404,
