@@ -112,11 +112,29 @@ class Stage:
         )
         log.close()
         self._processes.append(process)
-        await self.until(
-            lambda: any(one.number > since and slots_of(one) for one in self.heard),
-            f"an announcement on {subjects.WORKER_ANNOUNCED} with slots for {NODE_TYPE}",
-        )
+        await self._until_announced(process, since)
         return process
+
+    async def _until_announced(self, process: asyncio.subprocess.Process, since: int) -> None:
+        awaited = f"an announcement on {subjects.WORKER_ANNOUNCED} with slots for {NODE_TYPE}"
+        announced = asyncio.ensure_future(
+            self.until(
+                lambda: any(one.number > since and slots_of(one) for one in self.heard), awaited
+            )
+        )
+        ended = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait({announced, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if (
+                process.returncode and not announced.done()
+            ):  # one that ends with 0 may be a launcher
+                raise NotSeen(
+                    f"the command ended with exit code {process.returncode} before {awaited}"
+                )
+            await announced
+        finally:
+            announced.cancel()
+            ended.cancel()
 
     async def stop(self, process: asyncio.subprocess.Process, number: int) -> int | None:
         """Send a signal to a process and its children, and return its exit code."""
