@@ -176,6 +176,8 @@ async def test_lines_are_read_in_pages_by_step_and_level_by_those_who_may(
         arguments = ["--api", rest.url, "logs", RUN, "--level", "warning"]
         environment = {"HOCKET_API_KEY": rest.key}
         shown = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environment)
+        arguments = ["--api", rest.url, "logs", RUN, "--step", "none"]
+        none = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environment)
     texts = [line["text"] for page in (first, rest_of) for line in page.body["lines"]]
     assert texts == [*(f"{level} \x1b[31m" for level in levels), "other"]
     assert (first.body["lines"][1]["fields"], rest_of.body["next"]) == ({"n": 1}, None)
@@ -186,6 +188,7 @@ async def test_lines_are_read_in_pages_by_step_and_level_by_those_who_may(
     assert {(line["text"], line["fields"]) for line in viewer.body["lines"]} == {(None, None)}
     assert rival.status == 404
     assert shown.exit_code == 0, shown.output
+    assert "No stored log line of this run matches." in none.output
     assert "\x1b" not in shown.output
     assert "warning" in shown.output
     assert "debug" not in shown.output

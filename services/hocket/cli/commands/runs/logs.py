@@ -51,7 +51,12 @@ def logs(
     if withheld:
         notes.print("Texts are withheld: your key lacks the permission content.read.")
     elif not shown and after is None:
-        notes.print("There are no stored log lines for this run.")
+        is_narrowed = step is not None or level is not None
+        notes.print(
+            "No stored log line of this run matches."
+            if is_narrowed
+            else "There are no stored log lines for this run."
+        )
 
 
 def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
