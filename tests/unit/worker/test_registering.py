@@ -45,3 +45,12 @@ def test_an_option_of_another_type_is_named(options: dict[str, Any], reason: str
     with pytest.raises(NodeTypeInvalid) as refused:
         Worker().node("a.b", **options)(lambda: 1)
     assert reason in str(refused.value)
+
+
+def test_a_decorator_without_a_name_is_refused_instead_of_registering_nothing() -> None:
+    def lookup(given: int) -> int:
+        return given
+
+    undecorated: Any = lookup
+    with pytest.raises(NodeTypeInvalid, match=r"on `lookup` without a name.*@worker\.node\("):
+        Worker().node(undecorated)

@@ -82,6 +82,12 @@ class Worker:
         receives the node's `config`. The JSON Schemas that the worker announces come from the
         annotations. `timeout_ms` and `effects` are defaults for nodes that do not set them.
         `concurrency` is how many steps one process runs at once, in each queue."""
+        if callable(type):  # the decorator without a call would register nothing
+            raise NodeTypeInvalid(
+                type="(none)",
+                reason=f"`@worker.node` is used on `{getattr(type, '__name__', type)}` without a name",
+                cure='Write `@worker.node("crm.lookup")`.',
+            )
 
         def add(function: F) -> F:
             node_type = NodeType(
