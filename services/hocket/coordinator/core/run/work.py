@@ -24,10 +24,10 @@ from hocket.coordinator.core.run.state.run import (
     CALL,
     ITEM,
     NODE,
-    OPEN,
     ROUND,
     RUNNING,
     Step,
+    takes_part,
 )
 from hocket.coordinator.core.run.transition import (
     ACTIVATE,
@@ -87,7 +87,7 @@ def _child_settled(t: Transition, child: Step) -> None:
     if child.link == CALL:
         call_settled(t, parent, child)
         return
-    if parent.state != OPEN:
+    if not takes_part(parent, child):
         return
     if child.link == ITEM:
         item_settled(t, parent, child)

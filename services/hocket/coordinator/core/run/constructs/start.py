@@ -14,6 +14,7 @@ from hocket.coordinator.core.run.state.run import (
     OPEN,
     WAITING,
     Step,
+    takes_part,
 )
 from hocket.coordinator.core.run.state.values import NULL
 from hocket.coordinator.core.run.transition import Transition
@@ -69,7 +70,7 @@ def _is_wanted(step: Step) -> bool:
         return step.within.is_open
     if step.link == CALL:
         return step.parent is not None and step.parent.state in (WAITING, BACKOFF, DISPATCHED)
-    return step.parent is not None and step.parent.state == OPEN
+    return step.parent is not None and takes_part(step.parent, step)
 
 
 def _set_deadline(t: Transition, step: Step) -> None:

@@ -528,6 +528,15 @@ class Run(Seldom):
         self.scope = None
 
 
+def takes_part(container: Step, child: Step) -> bool:
+    """Tell whether a container still waits for an item, round, branch or fallback of it. Once it has
+    failed, an open one waits for its fallbacks only: an item that ends in the same event, or was
+    about to begin, is too late."""
+    if container.state != OPEN:
+        return False
+    return container.error is None or child.link == FALLBACK
+
+
 def signals_awaited(step: Step) -> tuple[str, ...]:
     """Return the names of the signals that a waiting step waits for."""
     if step.role != LEAF:

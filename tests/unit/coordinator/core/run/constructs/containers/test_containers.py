@@ -251,3 +251,24 @@ def test_the_end_of_a_stopped_attempt_is_kept_as_cancelled() -> None:
     play.send(AttemptFinished(run_id="r1", step="r~c", attempt=1, output="too late"))
     kept = [(c.key, c.outcome) for c in play.commands if isinstance(c, RecordAttempt)]
     assert kept == [("r~b", "cancelled"), ("r~c", "late")]
+
+
+@pytest.mark.parametrize("with_v", [{}, {"v": 9}])
+def test_an_item_that_ends_as_its_map_fails_starts_nothing_beside_the_fallback(
+    with_v: dict[str, int],
+) -> None:
+    """The first item has no `v`, and the nodes inside the second are all skipped: both end in the
+    event in which the map begins."""
+    node = {
+        "type": "graph",
+        "map": {"over": "input.xs", "concurrency": 2},
+        "with": {"v": "{{ item.v }}"},
+        "nodes": {"a": python(when="input.v > 5")},
+        "output": "done",
+        "fallback": [{"node": python(**{"with": {"instead": number}})} for number in (1, 2)],
+    }
+    play = Play({"m": node}, input={"xs": [{}, {"v": 1}, with_v, {"v": 9}]})
+    assert play.seen == ["m!1"]
+    play.finish("m!1", "served")
+    assert (play.run.status, play.run.output.value) == ("degraded", "served")
+    assert play.run.live() == []
