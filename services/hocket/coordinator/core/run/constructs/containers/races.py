@@ -1,6 +1,8 @@
 """Races (`race`): branches run side by side with the same input; the first valid one wins, or the
 best."""
 
+from math import isfinite
+
 from hocket.coordinator.core.run.ends.ending import cancel_below
 from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import BRANCH, SUCCEEDED, Children, Step
@@ -75,6 +77,7 @@ def _score(t: Transition, parent: Step, child: Step) -> float | None:
     if score is None:
         return 0.0
     try:
-        return float(score(names_at(t, parent).also(output=child.output.value)))
+        found = float(score(names_at(t, parent).also(output=child.output.value)))
     except (HocketError, TypeError, ValueError, OverflowError):
         return None
+    return found if isfinite(found) else None  # the text `nan` or `inf` would beat every number

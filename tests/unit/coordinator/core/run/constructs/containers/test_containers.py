@@ -272,3 +272,13 @@ def test_an_item_that_ends_as_its_map_fails_starts_nothing_beside_the_fallback(
     play.finish("m!1", "served")
     assert (play.run.status, play.run.output.value) == ("degraded", "served")
     assert play.run.live() == []
+
+
+@pytest.mark.parametrize("score", ["nan", "inf", "-inf", "much", None, [1]])
+def test_a_branch_whose_score_is_not_a_number_does_not_compete(score: object) -> None:
+    play = Play({"r": {"type": "race", "pick": "best", "score": "output", "branches": {
+        "a": python(), "b": python(), "c": python()}}})  # fmt: skip
+    play.finish("r~a", score)
+    play.finish("r~b", 1)
+    play.finish("r~c", 2)
+    assert play.run.steps["r"].winner == "r~c"
