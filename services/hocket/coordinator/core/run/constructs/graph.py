@@ -137,6 +137,8 @@ def _fail_scope(t: Transition, progress: ScopeProgress, error: ErrorInfo) -> Non
 def _finish(t: Transition, progress: ScopeProgress) -> None:
     try:
         output = _output(t, progress)
+        if progress.owner is not None:
+            _ = output.size  # raises ValueTooDeep
     except HocketError as error:
         _fail_scope(t, progress, error.info())
         return

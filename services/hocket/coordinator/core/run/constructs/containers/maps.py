@@ -4,7 +4,7 @@ is the list of their outputs."""
 from hocket.coordinator.core.run.constructs.planned import check_items
 from hocket.coordinator.core.run.constructs.sub_runs import check_map_of_runs
 from hocket.coordinator.core.run.ends.ending import fail_run
-from hocket.coordinator.core.run.run_size import MAX_RUN_STATE_BYTES, RunTooLarge
+from hocket.coordinator.core.run.run_size import MAX_RUN_STATE_BYTES, RunTooLarge, ValueTooDeep
 from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import FAILED, ITEM, SUCCEEDED, Children, Step
 from hocket.coordinator.core.run.state.values import json_of
@@ -69,8 +69,13 @@ def _join(t: Transition, parent: Step, children: Children) -> None:
         error = RunTooLarge(size_bytes=size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
         fail_run(t, error.info())
         return
-    outputs = [item.output.value for item in children.steps]
-    t.settle(parent, SUCCEEDED, output=json_of(outputs))
+    outputs = json_of([item.output.value for item in children.steps])
+    try:
+        _ = outputs.size
+    except ValueTooDeep as error:
+        t.fail(parent, error.info())
+        return
+    t.settle(parent, SUCCEEDED, output=outputs)
 
 
 def _start_item(t: Transition, step: Step, index: int) -> None:

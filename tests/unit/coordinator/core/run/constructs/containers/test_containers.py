@@ -282,3 +282,17 @@ def test_a_branch_whose_score_is_not_a_number_does_not_compete(score: object) ->
     play.finish("r~b", 1)
     play.finish("r~c", 2)
     assert play.run.steps["r"].winner == "r~c"
+
+
+def test_outputs_that_a_list_or_an_object_makes_too_deep_fail_their_container() -> None:
+    deepest: object = 1
+    for _ in range(190):
+        deepest = [deepest]
+    graph = {"type": "graph", "nodes": {"a": python(), "b": python()}}
+    for node in (python(map={"over": "[1]"}), graph):
+        instead = [{"on": ["value_too_deep"], "node": python(**{"with": {}})}]
+        play = Play({"n": node | {"fallback": instead}})
+        while "n!1" not in play.waiting():
+            play.finish(play.waiting()[0], deepest)
+        play.finish("n!1", "served")
+        assert (play.run.status, play.run.output.value) == ("degraded", "served")
