@@ -85,9 +85,14 @@ def nodes_of(agent: AgentNode, calls: tuple[ToolCall, ...]) -> dict[str, Node]:
 
 
 def outcome_of(turn: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the outcome of a round: its worker's report, and the result of each call."""
+    """Return the outcome of a round: its worker's report, and the result of each call. A tool that
+    succeeded after a failed attempt, or by its fallback, has no error for the model."""
     results = {
-        name: {"output": step["output"], "error": step["error"]} for name, step in steps.items()
+        name: {
+            "output": step["output"],
+            "error": None if step["state"] == "succeeded" else step["error"],
+        }
+        for name, step in steps.items()
     }
     return {**turn, "results": results}
 

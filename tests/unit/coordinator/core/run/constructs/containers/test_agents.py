@@ -168,3 +168,25 @@ def test_a_run_that_is_repeated_keeps_rounds_and_calls_that_succeeded() -> None:
     first.finish("then", None, BROKEN)
     again = first.repeat()
     assert [one.step for one in again.dispatched] == ["then"]
+
+
+def test_a_tool_that_succeeded_after_all_has_no_error_for_the_model() -> None:
+    tools = {
+        "again": {"parameters": {"type": "object"}, "node": python(retry={"on": ["broken"]})},
+        "instead": {
+            "parameters": {"type": "object"},
+            "node": python(fallback=[{"node": python()}]),
+        },
+    }
+    play = Play({"ask": AGENT | {"tools": tools}})
+    play.finish("ask#1", calls("again", "instead"))
+    play.finish("ask#1/again_1", error=BROKEN)
+    play.fire()
+    play.finish("ask#1/again_1", "at last")
+    play.finish("ask#1/instead_2", error=BROKEN)
+    play.finish("ask#1/instead_2!1", "another")
+    results = play.take("ask#2").input["previous"]["results"]
+    assert results == {
+        "again_1": {"output": "at last", "error": None},
+        "instead_2": {"output": "another", "error": None},
+    }
