@@ -171,11 +171,13 @@ def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> No
         if step.children is not None:  # calls that its handler made and did not wait for
             cancel_below(t, step, "its handler has ended")
         fill(t, step, output, cost_usd)
+        step.set_seldom(error=None)  # an earlier attempt's: the attempts' records have it
         t.settle(step, SUCCEEDED, output=output)
         return
     emitted = emitted_by(step, output, degrades=t.plan.degrades)
     _ = output.size
     fill(t, step, output, cost_usd)
+    step.set_seldom(error=None)
     step.state = OPEN
     step.emitted = emitted
     step.wake_at_ms = None

@@ -153,3 +153,12 @@ def test_a_run_is_degraded_by_a_sub_run_that_is() -> None:
     result = AttemptFinished(run_id="r1", step="c", attempt=1, output=1, degraded=True)
     play.send(result)
     assert (play.run.status, play.run.output.value) == ("degraded", 1)
+
+
+def test_a_node_that_succeeded_at_a_later_attempt_has_no_error() -> None:
+    given = {"error": "{{ nodes.a.error }}", "state": "{{ nodes.a.state }}"}
+    play = Play({"a": python(retry={"on": ["busy"]}), "b": python(**{"with": given})})
+    play.finish("a", error=ErrorInfo(code="busy", message="it is busy"))
+    play.fire()
+    play.finish("a", 1)
+    assert play.take("b").input == {"error": None, "state": "succeeded"}
