@@ -37,7 +37,7 @@ def look_up(t: Transition, step: Step) -> None:
 def look_again(t: Transition, step: Step) -> bool:
     """Ask once more for a step that has had no answer; tell whether it should keep waiting."""
     patience_ms = _patience_ms(t, step)
-    if patience_ms <= 0:
+    if nearest(t.now_ms + patience_ms) <= t.now_ms:  # less than times are kept with
         return False
     _wait(t, step, patience_ms)
     return True

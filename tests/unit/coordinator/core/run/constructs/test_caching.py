@@ -332,3 +332,15 @@ def test_a_decision_is_the_same_when_the_log_is_read_again() -> None:
         again.now_ms = at_ms
         again.send(event)
     assert_same(again.run, play.run)
+
+
+@pytest.mark.parametrize("behind", range(1, 6))
+def test_a_step_that_is_woken_a_fraction_of_a_microsecond_early_computes(behind: int) -> None:
+    """Times are kept to the microsecond, so that patience may end a little after the wake-up; and the
+    wake-up is dated exactly as asked for where the clock of the log is behind."""
+    nodes = {"a": cached()}
+    for number in range(behind):
+        nodes[f"b{number}"] = python(needs=[f"b{number - 1}" if number else "a"])
+    play = Play(nodes, spec={"slo_ms": 4_000})
+    play.fire()
+    assert play.waiting() == ["a"]
