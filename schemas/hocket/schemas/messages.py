@@ -107,7 +107,7 @@ class RunOrigin(Message):
     """The ended run that a new one repeats, taking over the outputs of steps that would do the same
     again. `retry` repeats what failed; `rerun` repeats from `from_step` (a step of the origin, which
     then gets `step_input`, where given, instead of its own), or all that a new input or another
-    version changes."""
+    version changes. A `retry` has both only if the run that it repeats gave that step this input."""
 
     run_id: Name
     operation: Literal["retry", "rerun"]

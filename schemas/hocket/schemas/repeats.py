@@ -79,6 +79,16 @@ def check_repeat(
     _check_item(asked.from_step, plan, run_input)
 
 
+def with_edit(asked: RunOrigin, before: RunOrigin | None) -> RunOrigin:
+    """Return what a run asked for, with the edited input of a step of its origin (`before` is what the
+    origin repeated), if it is a retry: otherwise that step would run again, with the input that the
+    edit replaced."""
+    if asked.operation != "retry" or before is None or before.step_input is None:
+        return asked
+    edit = {"from_step": before.from_step, "step_input": before.step_input}
+    return asked.model_copy(update=edit)
+
+
 def _check_step(asked: RunOrigin, place: StepPlace | None, plan: Plan, version: int) -> None:
     if place is None:
         raise InvalidInput(

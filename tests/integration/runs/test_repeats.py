@@ -111,6 +111,22 @@ async def test_a_rerun_from_a_step_with_an_edited_input(rig: Rig) -> None:
     }  # fmt: skip
 
 
+async def test_a_retry_of_a_rerun_keeps_the_step_with_the_edited_input(rig: Rig) -> None:
+    await rig.apply("kept-edit", {
+        "b": node("count", "kept-edit-b"), "c": node("picky", "{{ nodes.b.output.v }}-c"),
+    })  # fmt: skip
+    first = await rig.run("kept-edit", {})
+    (rig.folder / "bad-my-edit-c").touch()
+    edited = {"from_step": "b", "step_input": {"v": "my-edit"}}
+    failed = await repeat(rig, first["run_id"], "rerun", **edited)
+    assert failed["status"] == "failed"
+    (rig.folder / "bad-my-edit-c").unlink()
+    ended = await repeat(rig, failed["run_id"], "retry")
+    assert ended["output"] == {"v": "my-edit-c"}
+    assert ended["origin"] == {"run_id": failed["run_id"], "operation": "retry"} | edited
+    assert counts(rig, "kept-edit-b", "my-edit") == {"kept-edit-b": 1, "my-edit": 1}
+
+
 async def test_a_rerun_with_another_input_computes_what_reads_it(rig: Rig) -> None:
     await rig.apply("reader", {
         "x": node("count", "{{ input.x }}"), "y": node("count", "{{ input.y }}"),

@@ -566,7 +566,8 @@ class Checks:
                 self.fail("paid-twice", f"{run_id} took {key} over and repeats no run")
             if origin is None or row["parent"] is not None:
                 continue
-            if origin.get("from_step") and _is_under(key, origin["from_step"]) and taken:
+            chosen = origin.get("from_step") if origin["operation"] == "rerun" else None
+            if chosen and _is_under(key, chosen) and taken:
                 self.fail("not-run-again", f"{run_id} was to run {key} and took it over")
             if origin["operation"] == "retry" and key in ran:
                 self._check_retried(run_id, row, key, step, origin["run_id"])

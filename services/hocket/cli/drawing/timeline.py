@@ -75,7 +75,8 @@ def _origin(run: Json) -> list[Text]:
     how = "retry of" if origin["operation"] == "retry" else "repeats"
     line = Text.assemble((f"{how} ", "dim"), origin["run_id"])
     if origin["from_step"] is not None:
-        line.append(f" from {origin['from_step']}")
+        edited = ", with the edited input of" if origin["operation"] == "retry" else " from"
+        line.append(f"{edited} {origin['from_step']}")
     return [line]
 
 

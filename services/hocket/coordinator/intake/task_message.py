@@ -16,7 +16,7 @@ from hocket.schemas.labels import MAX_LABELS, given_labels
 from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import Plan, check_input
-from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, MAX_STEP_KEY_CHARS
+from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, MAX_STEP_KEY_CHARS, with_edit
 from hocket.schemas.subjects import check_token
 
 _SUBJECT_TOKENS = 4
@@ -97,7 +97,7 @@ def admit(
     origin: Run | None = None,
 ) -> RunAccepted:
     """Return the acceptance of a task by its pipeline, or raise InvalidInput. A run that repeats
-    `origin` inherits its class, budget and labels, and a retry also its input."""
+    `origin` inherits its class, budget and labels; a retry also its input and a step's edited one."""
     retried = task.origin is not None and task.origin.operation == "retry"
     run_input = origin.input.value if origin is not None and retried else task.input
     check_input(plan, run_input)
@@ -119,7 +119,7 @@ def admit(
         reply_to=reply_to(given),
         progress=given.get(cloudevents.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(cloudevents.TRACEPARENT),
-        origin=task.origin,
+        origin=with_edit(task.origin, origin.origin) if task.origin and origin else None,
         labels=_labels(given) or (None if origin is None else origin.labels),
     )
 

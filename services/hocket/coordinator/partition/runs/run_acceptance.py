@@ -171,11 +171,12 @@ def _headers_of(event: RunAccepted) -> dict[str, str]:
         "ce-id": key if is_event else None,
     }
     if origin is not None:
-        given = origin.step_input
+        is_rerun = origin.operation == "rerun"  # a retry takes an edited input from its origin
+        given = origin.step_input if is_rerun else None
         found |= {
             cloudevents.ORIGIN_RUN: origin.run_id,
             cloudevents.OPERATION: origin.operation,
-            cloudevents.FROM_STEP: origin.from_step,
+            cloudevents.FROM_STEP: origin.from_step if is_rerun else None,
             cloudevents.STEP_INPUT: None if given is None else to_json(given).decode(),
             cloudevents.VERSION: event.version,
         }

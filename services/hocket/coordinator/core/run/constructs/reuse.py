@@ -78,7 +78,8 @@ class Reuse:
 def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
     """Return what a run of `plan` takes over from `origin`, a run that has ended (loaded with its
     steps)."""
-    forced = frozenset(_forced(origin, plan, asked.from_step))
+    from_step = asked.from_step if asked.operation == "rerun" else None  # a retry's is only edited
+    forced = frozenset(_forced(origin, plan, from_step))
     again = asked.operation == "retry" and origin.status == RUN_DEGRADED
     kept: dict[str, Kept] = {}
     for step in origin.steps.values():

@@ -20,6 +20,7 @@ from hocket.schemas.messages import (
     StepRequested,
     TimerFired,
 )
+from hocket.schemas.repeats import with_edit
 from support.run_player import Play, python
 from support.runs.stored import assert_same
 
@@ -105,6 +106,34 @@ def test_a_chosen_step_takes_an_edited_input() -> None:
     first = played(CHAIN, input={"q": 1})
     again = first.repeat("rerun", from_step="b", step_input={"a": "edited"})
     assert again.take("b").input == {"a": "edited"}
+
+
+def test_a_retry_keeps_what_succeeded_with_an_edited_input() -> None:
+    first = played(CHAIN, input={"q": 1})
+    edit = {"from_step": "b", "step_input": {"a": "edited"}}
+    edited = first.repeat("rerun", **edit)
+    edited.work(fails_at("c"))
+    for _ in range(2):  # the same holds for the retry of a retry
+        assert edited.asked is not None
+        asked = with_edit(RunOrigin(run_id=edited.run_id, operation="retry"), edited.asked)
+        assert (asked.from_step, asked.step_input) == ("b", {"a": "edited"})
+        edited = edited.repeat("retry", **edit)
+        assert edited.run.steps["b"].input.value == {"a": "edited"}
+        edited.work(fails_at("c"))
+        assert edited.seen == ["c"]
+
+
+def test_a_rerun_has_only_the_edit_that_it_names() -> None:
+    before = RunOrigin(run_id="r1", operation="rerun", from_step="b", step_input={"a": 1})
+    for asked in (
+        RunOrigin(run_id="r2", operation="rerun", from_step="c"),
+        RunOrigin(run_id="r2", operation="rerun"),
+    ):
+        assert with_edit(asked, before) == asked
+    retry = RunOrigin(run_id="r2", operation="retry")
+    assert with_edit(retry, None) == retry
+    from_b = RunOrigin(run_id="r1", operation="rerun", from_step="b")
+    assert with_edit(retry, from_b) == retry
 
 
 def test_an_edited_input_runs_again_only_what_reads_it() -> None:
