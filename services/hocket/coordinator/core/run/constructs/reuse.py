@@ -5,8 +5,8 @@ A step is not computed again if the step with the same key in the origin run suc
 type, own fields and input, and if it is not forced. Forced are the step that the re-run starts from
 and everything after it. Containers are always opened, so that the steps inside them are decided one
 by one; a planner's steps are spliced in again as they were. A step whose failure the origin run
-survived (its fallback served, or its race was won without it) fails again at once, with the same
-error, so that the same fallback or branch takes over.
+survived (a fallback served, its own or that of a container around it, or its race was won without
+it) fails again at once, with the same error, so that the same fallback or branch takes over.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,7 +84,7 @@ def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
     kept: dict[str, Kept] = {}
     for step in origin.steps.values():
         if step.role in (LEAF, SUBRUN, WAIT) and not _within(forced, step.key):
-            found = _kept(origin, step, again=again)
+            found = _kept(origin, step, forced, again=again)
             if found is not None:
                 kept[step.key] = found
     return Reuse(kept, forced)
@@ -140,7 +140,7 @@ def _known(run: Run, step: Step) -> Kept | None:
     return kept if same_json(kept.config, step.node.plan.own_fields) else None
 
 
-def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
+def _kept(origin: Run, step: Step, forced: frozenset[str], *, again: bool) -> Kept | None:
     if step.emitted is not None:
         return Kept(step, output=step.emitted.value)
     was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
@@ -148,7 +148,7 @@ def _kept(origin: Run, step: Step, *, again: bool) -> Kept | None:
         return Kept(step, output=step.output)
     if was_fast:  # there may be time for the node itself now
         return None
-    if not again and step.error is not None and _was_got_over(step):
+    if not again and step.error is not None and _was_got_over(step, forced):
         return Kept(step, error=step.error)
     if step.role == SUBRUN and step.attempt > 0:
         return Kept(step, child=child_run_id(origin.run_id, step.key, step.attempt))
@@ -163,17 +163,17 @@ def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
     return not again or not (step.degraded or was_fast)
 
 
-def _was_got_over(step: Step) -> bool:
-    """Tell whether the run survived a step's failure: by its fallback, or by another branch of a
-    race."""
+def _was_got_over(step: Step, forced: frozenset[str]) -> bool:
+    """Tell whether the run survived a step's failure: by its fallback or that of a container around
+    it, or by another branch of a race. A container in which a step runs in any case is tried again."""
     if step.state == SUCCEEDED:
         return True
     if step.state != FAILED:
         return False
     around = step.parent
     while around is not None:
-        if around.role == RACE and around.state == SUCCEEDED:
-            return True
+        if around.state == SUCCEEDED and (around.role == RACE or around.fallbacks):
+            return not any(_within(frozenset((around.key,)), key) for key in forced)
         around = around.parent
     return False
 

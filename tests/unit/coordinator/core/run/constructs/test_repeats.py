@@ -306,6 +306,36 @@ def test_a_fallback_that_served_serves_again_and_the_run_stays_degraded() -> Non
     assert again.run.steps["a"].degraded
 
 
+@pytest.mark.parametrize(
+    ("node", "failed"),
+    [
+        ({"type": "graph", "nodes": {"x": python(), "y": python()}}, ["g/x"]),
+        (python(map={"over": "[1, 2, 3]"}), ["g[1]"]),
+        (python(loop={"until": "round == 3"}), ["g#2"]),
+        ({"type": "race", "branches": {"x": python(), "y": python()}}, ["g~x", "g~y"]),
+        (python(), ["g", "g!1"]),
+    ],
+)  # fmt: skip
+def test_the_fallback_of_a_container_serves_again(node: dict[str, Any], failed: list[str]) -> None:
+    on = ["broken", "race_lost"]
+    instead = [{"on": on, "node": python(**{"with": {"i": i}})} for i in range(2)]
+    nodes = {"g": node | {"fallback": instead}, "c": needing("g")}
+    again = played(nodes, *failed, "c").repeat()
+    assert again.waiting() == ["c"]
+    again.work(fails_at())
+    assert (again.seen[-1:], again.run.status) == (["c"], "degraded")
+
+
+def test_a_run_from_a_step_beside_the_failed_one_tries_their_container_again() -> None:
+    graph = {"type": "graph", "nodes": {"x": python(), "y": python()}}
+    first = Play({"g": graph | {"fallback": [{"node": python(**{"with": {"i": 1}})}]}})
+    first.finish("g/y", 1)
+    first.finish("g/x", error=BROKEN)
+    first.finish("g!1", "instead")
+    again = first.repeat("rerun", from_step="g/y")
+    assert again.waiting() == ["g/x", "g/y"]
+
+
 def test_a_retry_of_a_degraded_run_tries_what_degraded_it() -> None:
     nodes = {
         "a": python(fallback=[{"node": python(handler="m:other")}]),
