@@ -188,7 +188,10 @@ class Transition(Outcome):
 
     def arm(self, at_ms: float) -> None:
         """Ask for a wake-up, unless an earlier one is pending. One whose time has passed does not
-        count: after a rewound log its event may already have been applied, and does not come again."""
+        count: after a rewound log its event may already have been applied, and does not come again.
+        For the same reason none is asked for at a time that has passed: the log drops the repeat of
+        an event that may already have come."""
+        at_ms = max(at_ms, self.now_ms)
         armed_at_ms = self.run.armed_at_ms
         is_covered = armed_at_ms is not None and self.now_ms < armed_at_ms <= at_ms
         if at_ms != inf and not is_covered:

@@ -2,7 +2,7 @@
 
 from hocket.coordinator.core.run.commands import Wake
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.messages import AttemptFinished, HandlerWait, SignalReceived
 from support.run_player import Play, python
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -39,3 +39,21 @@ def test_a_wake_up_that_became_stale_wakes_nobody() -> None:
     play.fire()
     assert play.run.steps["g"].state == "succeeded"
     assert play.run.status == "running"
+
+
+def test_a_wait_that_is_over_before_its_handler_is_suspended_again_wakes_it() -> None:
+    """The moment came while the handler was running: its event has been in the log, which drops a
+    second one for the same moment."""
+    play = Play({"a": python()})
+    until_ms = play.now_ms + 10_000
+    timed = HandlerWait(ordinal=1, signal="go", until_ms=until_ms)
+    play.finish("a", waits=(timed, HandlerWait(ordinal=2, signal="other")))
+    play.now_ms += 1_000
+    play.send(SignalReceived(run_id="r1", signal_id="s1", name="other", by="ann"))
+    play.fire()
+    assert play.now_ms == until_ms
+    play.now_ms += 5_000
+    play.finish("a", waits=(timed,))
+    assert [at_ms for at_ms in play.wakes if at_ms <= play.now_ms] == [play.now_ms]
+    play.fire()
+    assert play.waiting() == ["a"]
