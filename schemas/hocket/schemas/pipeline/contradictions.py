@@ -46,9 +46,9 @@ def _may_be_spared(node: Node) -> bool:
     return node.optional or node.fast is not None or emits
 
 
-def check_signals(pipeline: Pipeline) -> None:
+def check_signals(spec: Pipeline | GraphNode) -> None:
     """Refuse a signal with the name of an approval, because an answer could go to either."""
-    every = list(all_nodes(pipeline.nodes, "nodes"))
+    every = list(all_nodes(spec.nodes, "nodes"))
     approvals = {name: field for name, node, field in every if isinstance(node, ApprovalNode)}
     for _, node, field in every:
         if isinstance(node, SignalNode) and node.signal in approvals:

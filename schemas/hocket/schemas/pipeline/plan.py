@@ -18,6 +18,7 @@ from hocket.schemas.ids import content_hash
 from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.pipeline.agents.turns import calls_of, nodes_of, outcome_of, unfolded
+from hocket.schemas.pipeline.contradictions import check_signals
 from hocket.schemas.pipeline.emitted import disarmed
 from hocket.schemas.pipeline.expressions import (
     Evaluate,
@@ -196,6 +197,7 @@ def compile_emitted(
             check_templates(spec)
             check_schemas(spec.nodes, "nodes", MAX_PATTERNS_SIZE)
             check_scope(spec.nodes, spec.output, field="nodes")
+            check_signals(spec)
             check_names(spec.nodes, spec.output, schema={})
         by_path: dict[str, NodePlan] = {}
         compiler = _Compiler(by_path, known_models, applied=applied)

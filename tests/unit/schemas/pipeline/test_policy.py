@@ -207,3 +207,10 @@ def test_a_text_of_nothing_but_marks_is_read_at_once() -> None:
 def test_steps_that_take_long_to_read_are_refused(node: dict[str, Any]) -> None:
     with pytest.raises(PlanRefused, match=r"more than|characters"):
         emit(node)
+
+
+def test_an_answer_to_an_emitted_approval_cannot_go_to_a_signal() -> None:
+    nodes = {"look": {"type": "approval"}, "later": {"type": "signal", "signal": "look"}}
+    with pytest.raises(PlanRefused) as refused:
+        emit({"type": "graph", "nodes": nodes}, types=["graph", "approval", "signal"])
+    assert refused.value.fields["field"] == "nodes.a.nodes.later.signal"
