@@ -119,7 +119,7 @@ def admit(
         reply_to=reply_to(given),
         progress=given.get(cloudevents.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(cloudevents.TRACEPARENT),
-        origin=with_edit(task.origin, origin.origin) if task.origin and origin else None,
+        origin=_origin(task.origin, origin),
         labels=_labels(given) or (None if origin is None else origin.labels),
     )
 
@@ -284,6 +284,12 @@ def _money(headers: Mapping[str, str]) -> Decimal:
             cure=f"Use at most {MAX_USD} US dollars with at most {MAX_USD_PLACES} decimal places.",
         )
     return amount
+
+
+def _origin(asked: RunOrigin | None, origin: Run | None) -> RunOrigin | None:
+    if asked is None or origin is None:
+        return asked
+    return with_edit(asked, origin.origin)
 
 
 def _labels(headers: Mapping[str, str]) -> dict[str, str] | None:

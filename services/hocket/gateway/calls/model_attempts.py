@@ -44,13 +44,13 @@ class ModelAttempts:
                 if made is None:
                     raise
                 break
-            if tried is None and (model.retries is None or not _may_pass(made)):
-                break
             if tried is None:
+                if model.retries is None or not _may_pass(made):
+                    break
                 await self._pause(call, attempts)
                 continue
             made, last, attempts = _telling(made, tried), tried, attempts + 1
-            if tried.reply.error is None or not tried.move_on:
+            if _is_final(tried):
                 break
         assert made is not None, "the first attempt is made, or it raises"
         return made
@@ -68,6 +68,11 @@ class ModelAttempts:
         call.tried.clear()
 
 
+def _is_final(tried: AttemptResult) -> bool:
+    """Return whether no other replica is to be asked."""
+    return tried.reply.error is None or not tried.move_on
+
+
 def _may_pass(made: AttemptResult | None) -> bool:
     """Return whether asking the same replicas again may help."""
     return made is None or made.reply.error is None or made.reply.error.retryable
@@ -76,7 +81,7 @@ def _may_pass(made: AttemptResult | None) -> bool:
 def _telling(made: AttemptResult | None, tried: AttemptResult) -> AttemptResult:
     """Return the attempt whose reply counts: the last one, unless it only tells that a replica is set
     up wrongly while another one failed for a reason that may pass."""
-    if made is None or tried.reply.error is None or not tried.move_on:
+    if made is None or _is_final(tried):
         return tried
     return made if _may_pass(made) and not tried.reply.error.retryable else tried
 
