@@ -119,7 +119,7 @@ def admit(
         reply_to=reply_to(given),
         progress=given.get(cloudevents.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(cloudevents.TRACEPARENT),
-        origin=_origin(task.origin, origin),
+        origin=_repeated(task.origin, origin),
         labels=_labels(given) or (None if origin is None else origin.labels),
     )
 
@@ -286,7 +286,7 @@ def _money(headers: Mapping[str, str]) -> Decimal:
     return amount
 
 
-def _origin(asked: RunOrigin | None, origin: Run | None) -> RunOrigin | None:
+def _repeated(asked: RunOrigin | None, origin: Run | None) -> RunOrigin | None:
     if asked is None or origin is None:
         return asked
     return with_edit(asked, origin.origin)

@@ -83,7 +83,7 @@ def _telling(made: AttemptResult | None, tried: AttemptResult) -> AttemptResult:
     up wrongly while another one failed for a reason that may pass."""
     if made is None or _is_final(tried):
         return tried
-    return made if _may_pass(made) and not tried.reply.error.retryable else tried
+    return made if _may_pass(made) and not _may_pass(tried) else tried
 
 
 def _because(call: Call, before: AttemptResult | None) -> str:
