@@ -143,8 +143,6 @@ def test_what_a_test_does_not_say_is_its_own_error_and_no_runs() -> None:
         play.fails("fnid")
     with pytest.raises(UnknownStep, match="Nothing in the pipeline is called `fnid`"):
         play.node("fnid", ask_twice)
-    with pytest.raises(UnknownStep, match="Nothing in the pipeline is called `fnid`"):
-        play.approves("fnid")
     with pytest.raises(UnknownStep, match="Nothing in the pipeline is called `finds`"):
         play.hangs("finds")
     document = PIPELINE | {"input": {"required": ["email"]}}

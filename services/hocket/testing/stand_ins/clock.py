@@ -4,11 +4,14 @@ is fixed."""
 
 import asyncio
 import contextvars
+import os
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import closing
+from pathlib import Path
+from time import monotonic, process_time, thread_time
 from typing import Any, TypeVar
 
 from hocket.kit.process import clock
@@ -21,7 +24,11 @@ START_S = 1_767_225_600.0
 IDLE_S = 2.0
 """How long, in real time, to wait for something from outside when no timer is left."""
 THREAD_S = 0.02
-"""How long, in real time, to wait for a library's own threads before the clock moves."""
+"""How long, in real time, to wait for a library's own threads before the clock moves. Those that
+are at work are waited for longer, up to BUSY_S: how fast they are depends on the machine."""
+AT_WORK_S = 0.0005
+BUSY_S = 20.0
+THREADS = Path("/proc/self/task")
 
 
 class PlayLoop(asyncio.SelectorEventLoop):
@@ -78,10 +85,46 @@ class _Selector(selectors.DefaultSelector):
                 self._loop.call_soon(self._loop.idle)
             return found
         has_threads = threading.active_count() > self._threads  # those of a library
-        found = super().select(min(timeout, THREAD_S) if has_threads else 0)
+        found = self._with_threads(min(timeout, THREAD_S)) if has_threads else super().select(0)
         if not found:
             self._loop.passes(timeout)
         return found
+
+    def _with_threads(self, timeout_s: float) -> Any:
+        """Wait for events, and for as long as other threads are at work."""
+        until_s = monotonic() + BUSY_S
+        while True:
+            used_s = _used_by_others_s()
+            found = super().select(timeout_s)
+            at_work = _used_by_others_s() - used_s >= AT_WORK_S or _another_runs()
+            if found or not at_work or monotonic() >= until_s:
+                return found
+
+
+def _used_by_others_s() -> float:
+    """Return how much of the processor other threads of this process have used."""
+    return process_time() - thread_time()
+
+
+def _another_runs() -> bool:
+    """Tell whether another thread of this process waits for nothing but a processor."""
+    own = str(threading.get_native_id())
+    return any(name != own and _state(name) in ("R", "D") for name in _native_ids())
+
+
+def _native_ids() -> list[str]:
+    try:
+        return os.listdir(THREADS)
+    except OSError:  # not Linux
+        return []
+
+
+def _state(native_id: str) -> str:
+    """Return the state of a thread as Linux tells it: after the name, which stands in brackets."""
+    try:
+        return (THREADS / native_id / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # it has ended
+        return ""
 
 
 def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:

@@ -12,6 +12,8 @@ import pytest
 from hocket.schemas.messages import CallRequest
 from hocket.testing import Answer, ModelFails, Play
 from hocket.testing.played import Played
+from hocket.workers.agents.limits import longest_ms
+from hocket.workers.agents.state import Rounds
 
 WORD = {"type": "object", "required": ["word"], "properties": {"word": {"type": "string"}}}
 SEARCH = {
@@ -241,6 +243,29 @@ def test_a_round_is_the_last_where_another_would_come_too_late() -> None:
     assert done.status == "succeeded", str(done)
     assert [one.request.tool_choice for one in done.calls] == [None, "none"]
     assert not done.missed_deadline
+
+
+def test_the_time_that_a_tool_waits_for_a_person_makes_no_round_the_last() -> None:
+    asks = {"type": "approval", "prompt": "May it?", "pause_deadline": True}
+    tools = {"person": {"parameters": WORD, "node": asks}, "search": SEARCH}
+    play = Play(agent(tools=tools))
+    play.model(
+        "writer",
+        calls(call("person", {"word": "lamp"})),
+        calls(call("search", {"word": "lamp"})),
+        "Thirty days.",
+    )
+    play.approves("person_1", after_ms=3_600_000)
+    done = play.run({"question": "What of lamps?"})
+    assert done.status == "succeeded", str(done)
+    assert [one.request.tool_choice for one in done.calls] == [None, None, None]
+
+
+def test_a_run_that_goes_on_an_hour_later_has_as_many_rounds_as_it_had() -> None:
+    hour_ms = 3_600_000.0
+    before = Rounds(rounds=1, began_at_ms=1_000.0, longest_ms=0.0, run_ends_at_ms=61_000.0)
+    took = longest_ms(before, now_ms=6_000.0 + hour_ms, run_ends_at_ms=61_000.0 + hour_ms)
+    assert took == 5_000.0
 
 
 def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:

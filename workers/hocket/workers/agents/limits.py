@@ -19,7 +19,12 @@ class Last:
 
 
 def last_round(
-    config: Mapping[str, Any], before: Rounds, *, now_ms: float, deadline_at_ms: float
+    config: Mapping[str, Any],
+    before: Rounds,
+    *,
+    now_ms: float,
+    deadline_at_ms: float,
+    run_ends_at_ms: float,
 ) -> Last | None:
     """Return why the round that begins now is the last, or None if there may be another.
 
@@ -39,16 +44,19 @@ def last_round(
     if budget is not None and spent + 2 * before.most_usd > Decimal(str(budget)):
         return Last(f"{spent} of {budget} USD are spent", "budget_usd")
     left_ms = deadline_at_ms - now_ms
-    if left_ms < 2 * longest_ms(before, now_ms):
+    if left_ms < 2 * longest_ms(before, now_ms, run_ends_at_ms):
         return Last(f"{max(0, round(left_ms))} ms are left", "slo_ms")
     return None
 
 
-def longest_ms(before: Rounds, now_ms: float) -> float:
-    """Return how long the longest round took (ms), including its tools."""
+def longest_ms(before: Rounds, now_ms: float, run_ends_at_ms: float) -> float:
+    """Return how long the longest round took (ms), including its tools. The time by which the run's
+    deadline has moved does not count: a tool waited for a person, or another run goes on with these
+    rounds."""
     if not before.rounds:
         return 0.0
-    return max(before.longest_ms, now_ms - before.began_at_ms)
+    moved_ms = run_ends_at_ms - before.run_ends_at_ms if before.run_ends_at_ms else 0.0
+    return max(before.longest_ms, now_ms - before.began_at_ms - max(0.0, moved_ms))
 
 
 def max_tokens(config: Mapping[str, Any], before: Rounds) -> int | None:

@@ -48,8 +48,14 @@ class AgentNode:
         system = config.get("system")
         system = render(system, given, "system") if system else None
         task = question_of(config.get("prompt"), given)
+        step = context.step
+        ends_at_ms = step.run_deadline_at_ms or step.deadline_at_ms
         last = last_round(
-            config, before, now_ms=began_at_ms, deadline_at_ms=context.step.deadline_at_ms
+            config,
+            before,
+            now_ms=began_at_ms,
+            deadline_at_ms=step.deadline_at_ms,
+            run_ends_at_ms=ends_at_ms,
         )
         tools = await self._described(context)
         messages = so_far(before, task, config)
@@ -75,8 +81,9 @@ class AgentNode:
                 "usage": before.usage.with_call(reply),
                 "most_tokens": max(before.most_tokens, reply.input_tokens + reply.output_tokens),
                 "most_usd": max(before.most_usd, reply.cost_usd),
-                "longest_ms": longest_ms(before, began_at_ms),
+                "longest_ms": longest_ms(before, began_at_ms, ends_at_ms),
                 "began_at_ms": began_at_ms,
+                "run_ends_at_ms": ends_at_ms,
                 "calls": tuple(calls.made),
                 "refused": tuple(calls.refused),
                 "results": {},

@@ -73,3 +73,5 @@ class Rounds(BaseModel):
     longest_ms: float = 0.0
     began_at_ms: float = 0.0
     """When the last of them began."""
+    run_ends_at_ms: float = 0.0
+    """The deadline of the run at that time; 0 if a former release wrote this."""
