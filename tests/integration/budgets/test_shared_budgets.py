@@ -21,6 +21,7 @@ from hocket.gateway.core.budgets.budget_rules import Allowance, BudgetRules
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import BudgetExceeded
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process import clock
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
@@ -169,6 +170,20 @@ async def test_a_thousand_calls_at_four_gateways_spend_one_budget_and_not_more(
         spent_usd = sum(costs)
     assert Decimal("3.8") <= spent_usd <= 4 + Decimal(MOST_TOKENS) / 1_000
     assert sum(cost > 0 for cost in costs) > 300
+
+
+async def test_a_ledger_that_was_away_when_an_account_began_is_asked_again(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_sync, "METERED_MS", -1.0)
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal(10_000), "month")})
+    async with house(bus, rules=rules) as running:
+        gateway = running.starts("one")
+        assert await spends(gateway, MOST_TOKENS)
+        running.told["acme"] = SpentTold(spent_usd=Decimal(20_000))
+        async with asyncio.timeout(BOUND_S):
+            while await spends(gateway, MOST_TOKENS):  # noqa: ASYNC110 (a write to NATS ends it)
+                await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("order", ["side by side", "one after the other"])
@@ -538,6 +553,28 @@ async def test_what_a_call_did_not_spend_is_given_back_at_the_end_though_a_write
             await asyncio.sleep(0)
         goes_on.set()
         await stops
+        assert await spends(running.starts("two"), 20, budget_usd="0.03")
+
+
+async def test_what_a_call_did_not_spend_is_given_back_at_the_end_though_a_write_fails(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, failed = BudgetStore.put, []
+
+    async def fails_once(self: BudgetStore, key: str, *rest: Any) -> int:
+        if not failed:
+            failed.append(key)
+            raise BusUnavailable(reason="it does not answer in time")
+        return await put(self, key, *rest)
+
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        held = await gateway.reserve(request(budget_usd="0.03"), KIND, [PRICES], Cancellation())
+        monkeypatch.setattr(account_sync, "FLUSH_S", BOUND_S)
+        monkeypatch.setattr(BudgetStore, "put", fails_once)
+        gateway.settle(held, Decimal("0.001"))
+        await running.stops("one")
+        assert failed
         assert await spends(running.starts("two"), 20, budget_usd="0.03")
 
 

@@ -79,23 +79,38 @@ class AccountSync:
         self._again: set[int] = set()
         self._reading: set[int] = set()
         self._later: dict[int, tuple[Account, asyncio.TimerHandle]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def adopt(self, account: Account, *, metered: bool) -> None:
-        """Make sure that an account is read; if `metered`, including a recent total from the ledger."""
+        """Make sure that an account is read; if `metered`, including a recent total from the ledger.
+
+        If no ledger knew what had been spent when the account began, it is asked again; calls do not
+        wait for that."""
         now_ms = self._now_ms()
         alone = account.alone_until_ms > now_ms
         at_ms = account.metered_at_ms
-        if metered and (at_ms is None or now_ms - at_ms > METERED_MS):
+        if (metered or account.is_unknown) and (at_ms is None or now_ms - at_ms > METERED_MS):
             account.metered_at_ms = now_ms
-            told = await self._ledger.ask(_asked(account))
-            if told is not None and alone:
-                account.known_usd = max(account.known_usd, told.spent_usd)
-            elif told is not None:
-                account.metered_usd = told.spent_usd
-                self.need(account)
+            asking = asyncio.create_task(self._meter(account, alone=alone), name="budget total")
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+            if metered:
+                await asking
         await self._adopt_tools(account)
         if account.published is None and account.claim_usd is None and not alone:
             account.claim_usd = _NOTHING
+            self.need(account)
+
+    async def _meter(self, account: Account, *, alone: bool) -> None:
+        """Learn from the ledger what was spent from an account."""
+        told = await self._ledger.ask(_asked(account))
+        if told is None:
+            return
+        account.is_unknown = False
+        if alone:
+            account.known_usd = max(account.known_usd, told.spent_usd)
+        else:
+            account.metered_usd = told.spent_usd
             self.need(account)
 
     async def _adopt_tools(self, account: Account) -> None:
@@ -144,15 +159,20 @@ class AccountSync:
 
     async def close(self, timeout_s: float) -> None:
         """Give back unspent claims, within `timeout_s`."""
-        for account, _ in list(self._later.values()):
-            self.need(account)
+        for asking in self._asking:
+            asking.cancel()
         end_s = asyncio.get_running_loop().time() + timeout_s
-        # a write in progress is followed by another if its account has changed since it began
-        while tasks := {task for _, task in self._running.values()}:
+        while True:
+            for account, _ in list(self._later.values()):
+                self.need(account)
+            # a write in progress is followed by another if its account has changed since it began
+            tasks = {task for _, task in self._running.values()}
             left_s = end_s - asyncio.get_running_loop().time()
-            if left_s <= 0:
+            if not tasks or left_s <= 0:
                 break
             await asyncio.wait(tasks, timeout=left_s)
+            if self._later:  # a write failed
+                await asyncio.sleep(min(RETRY_S, left_s))
         for _, timer in self._later.values():
             timer.cancel()
         self._later.clear()
@@ -255,6 +275,7 @@ class AccountSync:
             told = await self._ledger.ask(_asked(account))
             account.metered_at_ms = self._now_ms()
             account.metered_usd = None if told is None else told.spent_usd
+            account.is_unknown = told is None
         return max(account.metered_usd or _NOTHING, account.known_usd)
 
     def _folded(self, account: Account, known: Published) -> SharedAccount:

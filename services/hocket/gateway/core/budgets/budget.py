@@ -103,6 +103,8 @@ class Account:
     metered_usd: Decimal | None = None
     """What the ledger had recorded at `metered_at_ms`, if it was asked."""
     metered_at_ms: float | None = None
+    is_unknown: bool = False
+    """Whether the account began here without anybody knowing what had been spent before."""
     tools_usd: Decimal = _NOTHING
     """What tools had charged at `tools_at_ms`, according to the ledger."""
     tools_at_ms: float | None = None
