@@ -86,15 +86,17 @@ class KnownRuns:
 
     def _may_be_old(self, event: RunAccepted) -> bool:
         """Tell whether a run that is not in memory may be in Postgres: its task was stored before
-        we began to read the log, and a restored server may deliver it as if it were new; or intake
-        looked it up before a run that has since left the memory was surely written. Other tasks are
-        new; sub-runs come without a task."""
+        we began to read the log, and a restored server may deliver it as if it were new; or it was
+        stored before a run left the memory, and its acceptance may be posted again, because a server
+        that crashed lost it; or intake looked it up before such a run was surely written. Other
+        tasks are new; sub-runs come without a task."""
         if event.task_ack is None:
             return True
         checked_at_ms = event.checked_at_ms
         if checked_at_ms is not None and checked_at_ms < self._runs.forgotten_ms + FORGOTTEN_MS:
             return True
-        return parse_ack_subject(event.task_ack).stored_at_ms <= self._position.attached_at_ms
+        stored_at_ms = parse_ack_subject(event.task_ack).stored_at_ms
+        return stored_at_ms <= max(self._position.attached_at_ms, self._runs.forgotten_ms)
 
     def rejected(self, event: RunAccepted) -> None:
         """Remember the task of a run that was rejected."""
