@@ -24,7 +24,7 @@ class Store:
 
     async def known(self, run_ids: list[str]) -> dict[str, Any]:
         self.asked += run_ids
-        return {run_id: self.run for run_id in run_ids}
+        return dict.fromkeys(run_ids, self.run)
 
 
 def accepted(*, stored_ms: float, checked_at_ms: float | None = None) -> RunAccepted:
