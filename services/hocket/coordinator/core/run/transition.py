@@ -90,6 +90,8 @@ class Transition(Outcome):
     def keep(self, step: Step) -> None:
         """Mark a step to be written, and update what is derived from it."""
         run = self.run
+        if step.state in TERMINAL:
+            step.set_seldom(waits=(), ended=())  # no attempt resumes with them; its row has none
         size = step.input.size + step.output.size
         if step.error is not None:
             size += error_size(step.error)

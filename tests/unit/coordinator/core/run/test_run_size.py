@@ -6,7 +6,7 @@ from pydantic_core import to_json
 from hocket.coordinator.core.run import work
 from hocket.coordinator.core.run.constructs.containers import maps
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import SignalReceived, StepRequested, encoded
+from hocket.schemas.messages import HandlerWait, SignalReceived, StepRequested, encoded
 from support.run_player import Play, python
 
 LIMIT = 1_000_000
@@ -110,3 +110,13 @@ def test_what_is_said_of_errors_counts_and_is_the_same_after_a_restart() -> None
             play.finish(f"a[{i}]", error=said)
     assert play.run.error is not None
     assert play.run.error.code == "run_too_large"
+
+
+def test_what_a_handler_waited_for_counts_no_longer_when_it_has_ended() -> None:
+    """A restart would not count it: the step's row no longer has it."""
+    play = Play({"a": python(), "b": python()})
+    play.finish("a", waits=(HandlerWait(ordinal=1, signal="go"),))
+    play.send(SignalReceived(run_id="r1", signal_id="s1", name="go", payload="x" * 10_000, by="b"))
+    assert play.run.size_bytes == play.read_back().size_bytes > 10_000
+    play.finish("a", 1)
+    assert play.run.size_bytes == play.read_back().size_bytes < 1_000
