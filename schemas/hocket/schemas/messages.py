@@ -101,6 +101,9 @@ class RunParent(Message):
     """How many runs this one may begin in all (`max_runs` of the run at the top, shared out)."""
     root_budget: RootBudget | None = None
     """That of the run at the top, where it has one."""
+    input_digest: Name = ""
+    """That of the input that the step gave (`ids.input_digest`), to which the run's pipeline may have
+    added defaults; goes back with the result."""
 
 
 class RunOrigin(Message):

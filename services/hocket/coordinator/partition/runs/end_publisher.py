@@ -91,6 +91,9 @@ class EndPublisher:
             self._replies.send(run.reply_to, run, payload)
         if parent is None:
             return []
+        executed = run.parent or parent
+        if _asks_for_another(parent, executed):
+            parent = executed
         result = result_for(
             parent,
             output=run.output.value,
@@ -100,7 +103,7 @@ class EndPublisher:
             degraded=run.status == RUN_DEGRADED,
             outside_usd=run.outside_usd,
             dispatched_at_ms=parent.dispatched_at_ms,
-            input_digest=ids.input_digest(run.input.value),
+            input_digest=executed.input_digest or ids.input_digest(run.input.value),
         )
         return [self.tell_parent(parent, result)]
 
@@ -127,3 +130,11 @@ def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
         capability=parent.capability,
         **{"dispatched_at_ms": parent.dispatched_at_ms, **end},
     )
+
+
+def _asks_for_another(parent: RunParent, executed: RunParent) -> bool:
+    """Tell whether a step asks for a run of another input than its sub-run had, because the end of its
+    log was lost. It is answered as the one that asked first, so that it compares the inputs: what
+    answers its own request is not compared."""
+    asked = parent.input_digest
+    return "" != asked != executed.input_digest != ""

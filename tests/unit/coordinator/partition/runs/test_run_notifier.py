@@ -14,12 +14,14 @@ from hocket.coordinator.core.run.ends.notification_watermark import (
 )
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.state.values import json_of
+from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.partition.runs.run_notifier import RunNotifier
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.messages import Priority, RunAccepted
+from hocket.schemas.ids import input_digest
+from hocket.schemas.messages import AttemptFinished, Priority, RunAccepted, RunParent
 from support.lone_partition import lone_partition
 
 ENDED_MS = 1_000_000.0
@@ -258,3 +260,42 @@ async def test_nobody_knows_before_under_which_id_an_end_is_told(status: str) ->
     tagged, plain, again = server.msg_ids
     assert tagged == again == keys.id_of(plain)
     assert tagged != plain
+
+
+# ---- the step of another run that waits for it -----------------------------------------------
+
+STARTED = RunParent(
+    run_id="above", step="sub", attempt=1, partition=0, dispatched_at_ms=1.0, input_digest="one"
+)
+
+
+def answered_to(parent: RunParent | None, *, started: RunParent = STARTED) -> AttemptFinished:
+    """Return what the step is told that asks for an ended sub-run."""
+    run, bodies = ended_run(), []
+
+    def publish_durable(subject: str, payload: bytes, **rest: Any) -> Any:
+        bodies.append(payload)
+
+    run.parent = started
+    bus: Any = SimpleNamespace(publish_nowait=print, publish_durable=publish_durable)
+    EndPublisher(bus, None, SimpleNamespace(send=lambda *told: None)).answer(run, parent)  # type: ignore[arg-type]
+    return AttemptFinished.model_validate_json(bodies[0])
+
+
+def test_a_step_is_told_the_digest_of_what_it_gave_also_where_defaults_were_added() -> None:
+    told = answered_to(None)
+    assert (told.input_digest, told.dispatched_at_ms) == ("one", 1.0)
+    older = STARTED.model_copy(update={"input_digest": ""})  # of a release that knew none
+    assert answered_to(None, started=older).input_digest == input_digest({})
+
+
+def test_a_step_that_asks_again_for_the_same_is_told_that_this_answers_its_request() -> None:
+    again = STARTED.model_copy(update={"dispatched_at_ms": 2.0})
+    assert answered_to(again).dispatched_at_ms == 2.0
+
+
+def test_a_step_that_gives_another_input_after_a_lost_log_is_told_what_was_executed() -> None:
+    """Otherwise it would take the output for another input as its own, without comparing."""
+    other = STARTED.model_copy(update={"dispatched_at_ms": 2.0, "input_digest": "other"})
+    told = answered_to(other)
+    assert (told.input_digest, told.dispatched_at_ms) == ("one", 1.0)

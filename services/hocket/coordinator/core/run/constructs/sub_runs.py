@@ -19,7 +19,7 @@ from hocket.coordinator.core.run.plan.nodes import SUBRUN
 from hocket.coordinator.core.run.state.run import CALL, ITEM, ROUND, Run, Step
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
-from hocket.schemas.ids import child_run_id
+from hocket.schemas.ids import child_run_id, input_digest
 from hocket.schemas.messages import RootBudget, RunAccepted, RunParent
 from hocket.schemas.pipeline.contradictions import all_nodes
 from hocket.schemas.pipeline.plan import Plan
@@ -78,12 +78,13 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
     deadline_at_ms = step.deadline_at_ms
     if node.timeout_ms is not None:
         deadline_at_ms = min(deadline_at_ms, step.dispatched_at_ms + node.timeout_ms)
+    given = child_input(step)
     accepted = RunAccepted(
         run_id=child_run_id(run.run_id, step.key, step.attempt),
         tenant=run.tenant,
         pipeline=node.pipeline,
         version=node.version or 0,
-        input=child_input(step),
+        input=given,
         priority=run.priority,
         deadline_at_ms=deadline_at_ms,
         budget_usd=_budget_left(run),
@@ -98,6 +99,7 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
             capability=_capability(run, step),
             runs_left=_share(t, step, 1),
             root_budget=_root_budget(run),
+            input_digest=input_digest(given),
         ),
         origin=child_origin(run, step),
         labels=run.labels,

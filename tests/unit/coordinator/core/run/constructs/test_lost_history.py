@@ -88,3 +88,11 @@ def test_a_sub_run_of_another_input_is_started_anew() -> None:
     play.finish("a", 2)
     children: list[RunAccepted] = [c.accepted for c in play.commands if hasattr(c, "accepted")]
     assert [(c.parent.attempt, c.input) for c in children if c.parent] == [(2, {"x": 2})]
+
+
+def test_a_sub_run_is_told_the_digest_of_what_its_step_gave_it() -> None:
+    play = Play({"sub": {"type": "pipeline", "pipeline": "c", "with": {"x": 1}}})
+    [child] = play.subruns()
+    assert child.accepted.parent is not None
+    assert child.accepted.parent.input_digest == input_digest({"x": 1})
+    assert child.accepted.parent.input_digest == input_digest(child.accepted.input)
