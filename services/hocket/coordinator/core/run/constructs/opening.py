@@ -7,7 +7,7 @@ from hocket.coordinator.core.run.constructs.containers.maps import open_map
 from hocket.coordinator.core.run.constructs.containers.races import open_race
 from hocket.coordinator.core.run.constructs.graph import open_scope
 from hocket.coordinator.core.run.constructs.results import start_leaf
-from hocket.coordinator.core.run.constructs.reuse import edited_input
+from hocket.coordinator.core.run.constructs.reuse import edited_input, kept_for, source_of
 from hocket.coordinator.core.run.constructs.waits import begin_wait
 from hocket.coordinator.core.run.infeasible import TooSlow
 from hocket.coordinator.core.run.plan.nodes import GRAPH, LEAF, LOOP, MAP, SUBRUN, WAIT
@@ -44,7 +44,13 @@ def _open_base(t: Transition, step: Step, given: Json) -> None:
         begin_wait(t, step)
     else:
         _limit_time(t, step)
-        if role == GRAPH:
+        kept = kept_for(t.run, step)
+        if kept is not None:
+            assert kept.error is not None, step.key
+            step.source = source_of(t.run, kept)
+            t.keep(step)
+            t.fail(step, kept.error)
+        elif role == GRAPH:
             assert step.node.body is not None, step.key
             open_scope(t, step, step.node.body, step.home)
         else:

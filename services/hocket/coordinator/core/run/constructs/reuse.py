@@ -5,14 +5,17 @@ A step is not computed again if the step with the same key in the origin run suc
 type, own fields and input, and if it is not forced. Forced are the step that the re-run starts from
 and everything after it. Containers are always opened, so that the steps inside them are decided one
 by one; a planner's steps are spliced in again as they were. A step whose failure the origin run
-survived (a fallback served, its own or that of a container around it, or its race was won without
-it) fails again at once, with the same error, so that the same fallback or branch takes over.
+survived (a fallback served, its own or that of a container around it, its race was won without it,
+or an agent's model was told of it) fails again at once, with the same error, so that the same
+fallback or branch takes over, or the agent's rounds stay as they were. So does a graph or race that
+took too long: nothing in it had failed.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.coordinator.core.run.plan.nodes import (
+    GRAPH,
     LEAF,
     RACE,
     SUBRUN,
@@ -39,6 +42,8 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunOrigin
 
+TIMED_OUT = "step_timed_out"
+"""The code of the error of a graph or race that took too long (`results.StepTimedOut`)."""
 _MARKS = "/[#~!"
 """The characters that separate a step's key from the rest in the keys of the steps under it."""
 
@@ -83,7 +88,7 @@ def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
     again = asked.operation == "retry" and origin.status == RUN_DEGRADED
     kept: dict[str, Kept] = {}
     for step in origin.steps.values():
-        if step.role in (LEAF, SUBRUN, WAIT) and not _within(forced, step.key):
+        if step.role in (LEAF, SUBRUN, WAIT, GRAPH, RACE) and not _within(forced, step.key):
             found = _kept(origin, step, forced, again=again)
             if found is not None:
                 kept[step.key] = found
@@ -103,6 +108,8 @@ def kept_for(run: Run, step: Step) -> Kept | None:
     kept = _known(run, step)
     if kept is None or kept.child is not None:
         return None
+    if kept.error is not None and step.home is not None and step.home.source is None:
+        return None  # it was planned or called anew, so it is tried
     return kept if same_json(kept.step.input.value, step.input.value) else None
 
 
@@ -144,11 +151,16 @@ def _kept(origin: Run, step: Step, forced: frozenset[str], *, again: bool) -> Ke
     if step.emitted is not None:
         return Kept(step, output=step.emitted.value)
     was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
-    if _has_output(step, again=again, was_fast=was_fast):
+    if step.role in (GRAPH, RACE):
+        if was_fast or step.error is None or step.error.code != TIMED_OUT:
+            return None
+    elif _has_output(step, again=again, was_fast=was_fast):
         return Kept(step, output=step.output)
     if was_fast:  # there may be time for the node itself now
         return None
-    if not again and step.error is not None and _was_got_over(step, forced):
+    if step.error is not None and (
+        _was_told(step, forced) or (not again and _was_got_over(step, forced))
+    ):
         return Kept(step, error=step.error)
     if step.role == SUBRUN and step.attempt > 0:
         return Kept(step, child=child_run_id(origin.run_id, step.key, step.attempt))
@@ -167,15 +179,32 @@ def _was_got_over(step: Step, forced: frozenset[str]) -> bool:
     """Tell whether the run survived a step's failure: by its fallback or that of a container around
     it, or by another branch of a race. A container in which a step runs in any case is tried again."""
     if step.state == SUCCEEDED:
-        return True
+        return not _is_forced_in(step, forced)
     if step.state != FAILED:
         return False
     around = step.parent
     while around is not None:
         if around.state == SUCCEEDED and (around.role == RACE or around.fallbacks):
-            return not any(_within(frozenset((around.key,)), key) for key in forced)
+            return not _is_forced_in(around, forced)
         around = around.parent
     return False
+
+
+def _was_told(step: Step, forced: frozenset[str]) -> bool:
+    """Tell whether an agent's model was told of a step's failure, which failed the tool that it
+    called: a result like any other. If it changed, every later round would be another one."""
+    tool = step
+    while tool.state == FAILED and tool.parent is not None:
+        around = tool.parent
+        if around.emitted is not None and around.node.agent is not None:
+            return around.state == SUCCEEDED and not _is_forced_in(tool, forced)
+        tool = around
+    return False
+
+
+def _is_forced_in(step: Step, forced: frozenset[str]) -> bool:
+    """Tell whether a step, or one under it, runs in any case."""
+    return any(_within(frozenset((step.key,)), key) for key in forced)
 
 
 # ---- the forced -----------------------------------------------------------------------------

@@ -326,6 +326,34 @@ def test_the_fallback_of_a_container_serves_again(node: dict[str, Any], failed: 
     assert (again.seen[-1:], again.run.status) == (["c"], "degraded")
 
 
+@pytest.mark.parametrize(
+    ("node", "inside"),
+    [
+        ({"type": "graph", "nodes": {"x": python(), "y": python(needs=["x"])}}, "g/y"),
+        ({"type": "race", "branches": {"x": python(), "y": python()}, "valid": "false"}, "g~y"),
+        (
+            {"type": "graph", "nodes": {"x": python()}, "map": {"over": "[1, 2]"}},
+            "g[1]/x",
+        ),
+    ],
+)  # fmt: skip
+def test_what_took_too_long_and_was_replaced_does_not_run_again(
+    node: dict[str, Any], inside: str
+) -> None:
+    instead = [{"node": python(**{"with": {"i": 1}})}]
+    first = Play({"g": node | {"timeout_ms": 100, "fallback": instead}, "c": needing("g")})
+    for step in first.waiting()[:1]:
+        first.finish(step, 1)
+    assert inside in first.waiting()
+    first.fire()
+    first.finish("g!1", "instead")
+    first.finish("c", error=BROKEN)
+    again = first.repeat()
+    assert again.waiting() == ["c"]
+    assert (again.run.steps["g"].output.value, again.run.steps["g"].degraded) == ("instead", True)
+    assert inside in first.repeat("rerun", from_step=inside).waiting()
+
+
 def test_a_run_from_a_step_beside_the_failed_one_tries_their_container_again() -> None:
     graph = {"type": "graph", "nodes": {"x": python(), "y": python()}}
     first = Play({"g": graph | {"fallback": [{"node": python(**{"with": {"i": 1}})}]}})

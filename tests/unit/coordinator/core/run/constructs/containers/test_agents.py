@@ -170,6 +170,41 @@ def test_a_run_that_is_repeated_keeps_rounds_and_calls_that_succeeded() -> None:
     assert [one.step for one in again.dispatched] == ["then"]
 
 
+@pytest.mark.parametrize("degraded", [False, True])
+def test_a_tool_that_failed_is_not_called_again_because_later_rounds_know_of_it(
+    degraded: bool,
+) -> None:
+    then = python(needs=["ask"], optional=degraded)
+    first = Play({"ask": AGENT, "then": then}, output={})
+    first.finish("ask#1", calls("look", "many", arguments={"items": [1, 2]}))
+    first.finish("ask#1/look_1", error=BROKEN)
+    first.finish("ask#1/many_2/each[1]", error=BROKEN)
+    first.finish("ask#2", calls("look"))
+    first.finish("ask#2/look_1", "sent")
+    first.finish("ask#3", DONE)
+    first.finish("then", None, BROKEN)
+    assert first.run.status == ("degraded" if degraded else "failed")
+    again = first.repeat()
+    assert again.waiting() == ["then"]
+    assert again.run.steps["ask#1/look_1"].error == BROKEN
+
+
+def test_a_tool_that_failed_is_tried_where_its_round_is_another_one_or_did_not_end() -> None:
+    first = Play({"ask": AGENT})
+    first.finish("ask#1", calls("look", "look"))
+    first.finish("ask#1/look_1", error=BROKEN)
+    first.finish("ask#1/look_2", 1)
+    first.finish("ask#2", calls("look"))
+    first.finish("ask#2/look_1", error=BROKEN)
+    first.finish("ask#3", error=BROKEN)
+    anew = first.repeat("rerun", input={"other": 1})
+    assert anew.waiting() == ["ask#1"]
+    anew.finish("ask#1", calls("look", "look"))
+    assert anew.waiting() == ["ask#1/look_1"]
+    from_tool = first.repeat("rerun", from_step="ask#2/look_1")
+    assert from_tool.waiting() == ["ask#2/look_1"]
+
+
 def test_a_tool_that_succeeded_after_all_has_no_error_for_the_model() -> None:
     tools = {
         "again": {"parameters": {"type": "object"}, "node": python(retry={"on": ["broken"]})},
