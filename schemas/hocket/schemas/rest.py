@@ -385,6 +385,8 @@ class RunDetail(RunSummary):
     output: Any = None
     error: ErrorInfo | None = None
     parent: dict[str, Any] | None = None
+    """The step of another run that waits for this one: `run_id`, `step`, `attempt`, and `depth` (how
+    many runs are above this one)."""
     origin: RunRepeats | None = None
     critical_path: CriticalPath | None = None
     withheld: bool = False

@@ -67,6 +67,10 @@ async def test_a_sub_pipeline_gives_its_output_and_its_refusal(api: Api) -> None
     call = {"type": "pipeline", "pipeline": "child", "with": {"v": "{{ input.v }}"}}
     end = await run(api, "parent", {"c": call, "z": ECHO | {"needs": ["c"]}}, {"v": 7})
     assert end["output"]["c"] == {"v": 7}
+    listed = await asyncio.to_thread(api.get, "/v1/runs", pipeline="child", limit=1)
+    shown = await asyncio.to_thread(api.get, f"/v1/runs/{listed['runs'][0]['run_id']}")
+    # without the step's capability
+    assert shown["parent"] == {"run_id": end["run_id"], "step": "c", "attempt": 1, "depth": 1}
     end = await run(api, "wrong-parent", {"c": call | {"with": {"w": 1}}}, {})
     assert (end["status"], end["error"]["code"]) == ("failed", "invalid_input")
 

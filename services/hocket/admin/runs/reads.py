@@ -39,6 +39,7 @@ from hocket.schemas.rest import (
 )
 
 SHOWN_CALLS = 5
+PARENT_FIELDS = ("run_id", "step", "attempt", "depth")
 """How many of the steps that a handler waits for are named in the text that says so."""
 MAX_VALUE_BYTES = 4 * 1_048_576
 """The size of inputs and outputs in one page of steps; a page ends with the step that exceeds it."""
@@ -344,10 +345,15 @@ def detail(row: asyncpg.Record) -> RunDetail:
         input=_json(row["input"]),
         output=_json(row["output"]),
         error=_error(row["error"]),
-        parent=_json(row["parent"]),
+        parent=_parent(_json(row["parent"])),
         origin=_json(row["origin"]),
         critical_path=spelled_out(_json(row["critical_path"])),
     )
+
+
+def _parent(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the step that waits for a run, without the capability to answer for it."""
+    return None if stored is None else {name: stored.get(name) for name in PARENT_FIELDS}
 
 
 def result(row: asyncpg.Record) -> RunResult:
