@@ -10,8 +10,17 @@ from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.results import FinishedAttempt
 from hocket.workers.errors import Retryable, StepUndeliverable
 from hocket.workers.runtime.intake.undeliverable import Name, name_of
+from hocket.workers.runtime.journal.errors import JournalUnavailable
 from hocket.workers.runtime.results.encoding import encode
 from hocket.workers.runtime.results.failures import MAX_FRAMES, error_info
+
+
+class RateLimited(HocketError):
+    """`{model}` is asked too often."""
+
+    code = "rate_limited"
+    error_class = ErrorClass.TRANSIENT
+    retryable = True
 
 
 def raised(error: BaseException) -> ErrorInfo:
@@ -45,6 +54,22 @@ def test_an_exception_is_classed_by_its_type(
         error_class,
         retryable,
     )
+
+
+def test_a_group_of_exceptions_is_the_error_that_decides() -> None:
+    refused = RateLimited(model="m")
+    away = JournalUnavailable(reason="no answer")
+    for errors, code, retryable in (
+        ([Retryable("later")], "retryable", True),
+        ([ExceptionGroup("inner", [Retryable("later")])], "retryable", True),
+        ([ConnectionResetError("gone")], "handler_failed", True),
+        ([Retryable("later"), ValueError("bad")], "handler_failed", False),
+        ([ValueError("bad"), away], "journal_unavailable", True),
+        ([refused], "rate_limited", True),
+    ):
+        info = raised(ExceptionGroup("unhandled errors in a TaskGroup", errors))
+        assert (info.code, info.retryable) == (code, retryable)
+    assert "ValueError: bad" in raised(ExceptionGroup("group", [ValueError("bad")])).message
 
 
 def test_the_last_frames_tell_where_a_handler_failed() -> None:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,8 @@ from hocket.workers.runtime.results.encoding import MAX_ERROR_TEXT_CHARS, plain
 MAX_FRAMES = 5
 MAX_CAUSES = 5
 """How many errors of a chain of causes are examined."""
+MAX_GROUPED = 100
+"""How many errors of an exception group are examined."""
 MAX_NAME_CHARS = 200
 MAX_DETAIL_CHARS = 16_000
 COMPONENT = "worker"
@@ -25,12 +28,13 @@ COMPONENT = "worker"
 def error_info(error: BaseException) -> ErrorInfo:
     """Return a HocketError's own data; for other errors `handler_failed`, with type and last frames.
 
-    Connection errors, timeouts and OS errors are transient, everything else is permanent. Never
-    raises: an error that cannot be read is reported as such."""
+    Connection errors, timeouts and OS errors are transient, everything else is permanent. A group of
+    exceptions, as `asyncio.TaskGroup` raises, is what the error in it is that decides. Never raises: an
+    error that cannot be read is reported as such."""
     try:
-        if isinstance(error, HocketError):
-            return _own_info(error)
-        return _told_within(error) or _handler_failed(error)
+        if isinstance(error, BaseExceptionGroup):
+            return _decisive(error) or _handler_failed(error)
+        return _single_info(error)
     except BaseException as fault:
         return ErrorInfo(
             code="handler_failed",
@@ -48,6 +52,34 @@ def last_frames(trace: TracebackType | None) -> list[str]:
         f"{frame.f_code.co_filename}:{line} {frame.f_code.co_name}"[:MAX_ERROR_TEXT_CHARS]
         for frame, line in frames
     ]
+
+
+def _single_info(error: BaseException) -> ErrorInfo:
+    if isinstance(error, HocketError):
+        return _own_info(error)
+    return _told_within(error) or _handler_failed(error)
+
+
+def _decisive(group: BaseExceptionGroup[BaseException]) -> ErrorInfo | None:
+    """Return the first error in a group that a retry would not help against, or else the first one. A
+    journal that cannot be used comes before all others, because nothing else could be kept."""
+    errors = list(islice(_grouped(group), MAX_GROUPED))
+    for error in errors:
+        if isinstance(error, JournalFault):
+            return _own_info(error)
+    infos = [_single_info(error) for error in errors]
+    return next((info for info in infos if not info.retryable), infos[0] if infos else None)
+
+
+def _grouped(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the exceptions of a group and of the groups in it, in order."""
+    waiting: list[BaseException] = [group]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting += reversed(error.exceptions)
+        else:
+            yield error
 
 
 def _handler_failed(error: BaseException) -> ErrorInfo:
