@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hocket.schemas.messages import (
 )
 from hocket.worker import SignalTimedOut, StepFailed
 from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.journal.store import JournalStore
+from hocket.workers.runtime.journal.waits import QUIET_S
 from support.durable.rig import again, durable_rig, ok, send, worker, written
 from support.worker_rig import Rig
 
@@ -114,6 +117,22 @@ async def test_a_long_sleep_suspends_and_a_short_one_does_not(rig: Rig) -> None:
         assert ok(await resumed(rig, step, 2, ended)) == "awake"
 
 
+async def test_a_time_that_nobody_can_wait_for_is_named(rig: Rig) -> None:
+    async def endless(_given: Any, context: Context) -> Any:
+        said = []
+        for seconds in (float("inf"), float("nan"), 1e18):
+            with pytest.raises(ValueError, match="`seconds` is") as slept:
+                await context.sleep(seconds)
+            with pytest.raises(ValueError, match="`timeout_s` is"):
+                await context.wait_for_signal("answer", timeout_s=seconds)
+            said.append(str(slept.value))
+        return said
+
+    async with worker(rig, endless):
+        _, result = await first(rig)
+    assert len(ok(result)) == 3
+
+
 async def test_what_runs_side_by_side_ends_before_the_step_is_suspended(rig: Rig) -> None:
     done = []
 
@@ -143,6 +162,42 @@ async def test_what_runs_side_by_side_ends_before_the_step_is_suspended(rig: Rig
         third = await resumed(rig, step, 3, came(2, "stop", 2, "right/"))
         assert ok(third) == [1, ["made", 2]]
     assert done == ["slow"]
+
+
+@pytest.mark.parametrize("doing", ["now", "sleep", "failure"])
+async def test_what_the_journal_still_takes_ends_before_the_step_is_suspended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, doing: str
+) -> None:
+    async def slow_write(self: JournalStore, *args: Any, **kwargs: Any) -> int:
+        await asyncio.sleep(6 * QUIET_S)
+        return await write(self, *args, **kwargs)
+
+    def fails() -> None:
+        raise ConnectionError("away")
+
+    async def both(_given: Any, context: Context) -> Any:
+        async def left() -> Any:
+            with context.branch("left"):
+                return await context.wait_for_signal("go")
+
+        async def right() -> Any:
+            with context.branch("right"):
+                if doing == "now":
+                    await context.now()
+                elif doing == "sleep":
+                    return await context.sleep(3_600)
+                else:
+                    with suppress(StepFailed):
+                        await context.step("notify", fails)
+                return await context.wait_for_signal("stop")
+
+        return await asyncio.gather(left(), right())
+
+    write = JournalStore.write
+    monkeypatch.setattr(JournalStore, "write", slow_write)
+    async with worker(rig, both):
+        _, result = await first(rig)
+    assert [one.scope for one in result.waits] == ["left/", "right/"]
 
 
 async def test_a_wait_keeps_the_moment_that_it_had_first(rig: Rig) -> None:

@@ -160,6 +160,7 @@ class Durable:
         await self._record(place, started_at_ms, value, len(data))
         return result
 
+    @_at_work
     async def now(self) -> datetime:
         """Return the current time (UTC) of the first call; the same value in all attempts."""
         journal = self._journal

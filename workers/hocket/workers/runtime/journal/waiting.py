@@ -34,6 +34,8 @@ MAX_CALL_BYTES = MAX_WAITS_BYTES // 2
 """The limit on a call's input in its message; the large parts of a larger input are moved to blobs."""
 SUSPENDED_S = 5.0
 """The shortest sleep that suspends its step."""
+MAX_SECONDS = 100 * 366 * 86_400
+"""The longest time that a wait can name; a step waits for less."""
 
 
 class DurableWaits(Durable):
@@ -44,20 +46,21 @@ class DurableWaits(Durable):
         step, which then holds no worker; a shorter sleep counts towards the attempt's own time."""
         journal = self._journal
         place = journal.place(SCOPE.get(), "sleep", name_of(name))
-        found = await journal.find(place)
-        if found is None:
-            until_ms = now_ms() + seconds * 1000
-            await journal.record(place.entry(now_ms(), until_ms))
-        else:
-            until_ms = float(found.entry.value)
-            self._waits.journaled(place, journal)
-        left_ms = until_ms - now_ms()
-        if left_ms >= SUSPENDED_S * 1000 and self._waits.can_wait and not is_inside(place):
-            await journal.keep_failures()
-            await self._waits.ended(place, until_ms=until_ms)
-            return
         with self._waits.working():
-            await asyncio.sleep(max(0.0, left_ms) / 1000)
+            found = await journal.find(place)
+            if found is None:
+                until_ms = _moment_in(seconds, "seconds")
+                await journal.record(place.entry(now_ms(), until_ms))
+            else:
+                until_ms = float(found.entry.value)
+                self._waits.journaled(place, journal)
+            left_ms = until_ms - now_ms()
+            suspends = self._waits.can_wait and not is_inside(place)
+            if left_ms < SUSPENDED_S * 1000 or not suspends:
+                await asyncio.sleep(max(0.0, left_ms) / 1000)
+                return
+            await journal.keep_failures()
+        await self._waits.ended(place, until_ms=until_ms)
 
     async def wait_for_signal(
         self, name: str, *, timeout_s: float | None = None, returns: Any = None
@@ -75,17 +78,19 @@ class DurableWaits(Durable):
         place = journal.place(SCOPE.get(), "signal", name_of(name))
         if is_inside(place):
             raise ValueError(f"`{name}` is waited for inside `context.step`: wait outside it")
-        found = await journal.find(place)
+        with self._waits.working():
+            found = await journal.find(place)
+            if found is None:
+                await journal.keep_failures()
+            else:
+                value = await self._value_of(found.entry)
         if found is None:
             began_at_ms = now_ms()
-            until_ms = None if timeout_s is None else began_at_ms + timeout_s * 1000
-            await journal.keep_failures()
+            until_ms = None if timeout_s is None else _moment_in(timeout_s, "timeout_s")
             ended = await self._waits.ended(place, signal=name, until_ms=until_ms)
             value = ended.model_dump(include={"timed_out", "signal_id", "payload", "by"})
             with self._waits.working():
                 await self._record(place, began_at_ms, value, len(to_json(value)))
-        else:
-            value = await self._value_of(found.entry)
         self._waits.journaled(place, journal)
         if value["timed_out"]:
             raise SignalTimedOut(name=name, timeout_s=timeout_s)
@@ -114,12 +119,12 @@ class DurableWaits(Durable):
                 began_at_ms = now_ms()
                 await journal.keep_failures()
                 call = await self._call_of(name, given)
+            elif found.entry.error is None:
+                output = await self._value_of(found.entry)
         if found is None:
             output = await self._called_node(place, began_at_ms, call)
         elif found.entry.error is not None:
             raise StepFailed(name, found.entry.error)
-        else:
-            output = await self._value_of(found.entry)
         self._waits.journaled(place, journal)
         return _read_output(name, output, returns)
 
@@ -146,6 +151,13 @@ class DurableWaits(Durable):
         if size_bytes > MAX_CALL_BYTES:
             raise CallTooLarge(name=name, size_bytes=size_bytes, limit_bytes=MAX_CALL_BYTES)
         return NodeCall(name=name, digest=digest, input=value)
+
+
+def _moment_in(seconds: float, field: str) -> float:
+    """Return when a time is over (epoch ms); raise ValueError for one that no wait can have."""
+    if not abs(seconds) <= MAX_SECONDS:  # also true of NaN
+        raise ValueError(f"`{field}` is {seconds}: use a number of seconds, of at most 100 years")
+    return now_ms() + seconds * 1000
 
 
 def _read_payload(name: str, payload: Any, returns: Any) -> Any:
